@@ -109,8 +109,8 @@ class Timings:
         notification_interval: The time between two notifications of a client. Each takes a lock that all notifications
             of the server share.
         enlisted_notification_interval: The time between two notifications of one destination by messages that a process
-            sends in transactions of the application (`enlist`), while the first of these is open: notifications make
-            commits wait for each other. Afterwards `notification_interval` is enough.
+            sends in transactions of the application (`enlist`), after the first twenty: notifications make commits wait
+            for each other.
         statistics_interval: How often a client writes down what it has sent and received.
         clock_interval: How often a client asks for the server's time, by which messages expire.
         clock_tolerance: By how much a client's own clock may differ from the server's before it goes by the server's.
@@ -157,7 +157,7 @@ class Timings:
     start_reminder_delay: float = 5.0
 
     notification_interval: float = 0.01
-    enlisted_notification_interval: float = 0.05
+    enlisted_notification_interval: float = 0.01
     statistics_interval: float = 1.0
     clock_interval: float = 10.0
     clock_tolerance: float = 1.0

@@ -28,8 +28,9 @@ class _AsyncpgTransaction(CallerTransaction):
     """A transaction on a connection of asyncpg, where each statement commits by itself unless one was begun."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
-        super().__init__(connection)
         self._connection = connection
+        # A pool gives each of its users another cover of the connection.
+        self.connection = connection.get_settings()
 
     @property
     def is_open(self) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable
 
 from jmsql.timings import Timings, jitter
+from jmsql.values.recently_used import RecentlyUsed
 
 _REST = 0.001
 _LONGEST_REST = 0.064
@@ -15,6 +17,12 @@ _QUESTIONS = 8
 
 _SHARE = 20.0
 """The answer may take as long as a sweep. How many times as long it is not asked again."""
+
+_NOTIFICATIONS = 20
+"""How many transactions of the application's notify of a destination without a pause between them."""
+
+_MOST_DESTINATIONS = 1000
+"""Of how many destinations a process knows how often it has notified."""
 
 _MOST_LOOKS = 200
 """How often a second all consumers of a client look by themselves, each at another queue."""
@@ -76,6 +84,35 @@ class Expectation:
         return self._questions > 0 and time.monotonic() >= self._next_question
 
 
+class NotificationPacing:
+    """How often a process notifies of a destination in transactions of the application's.
+
+    Notifying commits wait for each other. Nobody can tell which of several transactions commits last, and a transaction
+    that is rolled back notifies of nothing. So each of them notifies, as long as they are few. Where many follow each
+    other, consumers have messages to receive, and look again soon after the last one that they have found.
+    """
+
+    def __init__(self) -> None:
+        self._paid_until = RecentlyUsed[Hashable, float](_MOST_DESTINATIONS)
+
+    def __len__(self) -> int:
+        return len(self._paid_until)
+
+    def is_due(self, destination: Hashable, interval: float) -> bool:
+        """Tell whether to notify of a destination in a transaction, and note that it is done.
+
+        Args:
+            destination: Which one, of all databases and schemas.
+            interval: For how many seconds a notification counts, once there are many.
+        """
+        now = time.monotonic()
+        paid_until = max(self._paid_until.get(destination) or now, now)
+        if paid_until > now + (_NOTIFICATIONS - 1) * interval:
+            return False
+        self._paid_until[destination] = paid_until + interval
+        return True
+
+
 class PollInterval:
     """Ever longer pauses, varied so that consumers do not march in step.
 
@@ -112,3 +149,7 @@ class PollInterval:
         """Return how many seconds to wait now."""
         pause, self._next = self._next, min(2 * self._next, self._timings.maximum_poll_interval)
         return pause * jitter.uniform(0.8, 1.2)
+
+
+enlisted_notifications = NotificationPacing()
+"""Those of the process."""

@@ -469,7 +469,7 @@ class ControlConnection:
         """
         try:
             self._liveness.go_on(control)
-            self._clock.look(control)
+            control.run(self._clock.look())
             self._report(control)
             self._claim_extensions.run(control)
             released = self._lead(control, maintenance)

@@ -11,6 +11,7 @@ from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.schema.version import check_schema, check_version
 from jmsql.store.statement import Query, SqlFile, Steps, record, rows, value
 from jmsql.timings import Timings
+from jmsql.values.recently_used import RecentlyUsed
 
 _MISSING = {"3F000", "42P01", "42883"}
 """What PostgreSQL reports where the schema, a table or a function is not there."""
@@ -20,6 +21,7 @@ _FIRST_WITH_ANNOUNCED_WAITS = 2
 _sql = SqlFile("server")
 _server = _sql.statement("server", "looking at the schema", rows)
 _clock = _sql.statement("clock", "asking for the time", value(int))
+_clock_and_database = _sql.statement("clock_and_database", "looking at the server's clock", record(tuple))
 find_database: Query[tuple[Any, ...]] = _sql.statement("database", "looking for the database", record(tuple)).bind()
 """What tells the database that a connection leads to from all others: the server's start, and its number."""
 
@@ -112,7 +114,45 @@ class ServerClock:
         self._set_at = milliseconds, time.monotonic_ns()
         self._next_look = time.monotonic() + self._interval
 
-    def look(self, runner: Runner) -> None:
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to ask for the server's time."""
+        return time.monotonic() >= self._next_look
+
+    def look(self) -> Steps[None]:
         """Ask for the server's time, if it was not asked for lately."""
-        if time.monotonic() >= self._next_look:
-            self.set(runner.run(_clock.bind()))
+        if self.is_due:
+            self.set((yield from _clock.bind()))
+
+
+class CallersDatabase(NamedTuple):
+    """A database, as a session in a transaction of the caller's knows it."""
+
+    identity: tuple[Hashable, ...]
+    """Which database it is, by `find_database`."""
+    clock: ServerClock
+    """The server's, which all such sessions of the process share."""
+
+
+_databases = RecentlyUsed[Hashable, tuple[Hashable, ...]](1000)
+_clocks = RecentlyUsed[tuple[Hashable, Timings], ServerClock](100)
+
+
+def callers_database(connection: Hashable, timings: Timings) -> Steps[CallersDatabase]:
+    """Return the database that a connection of the caller's leads to, with a clock that was set lately.
+
+    The server is asked if it was not asked lately, or never on this connection.
+
+    Args:
+        connection: Tells the connection from all others of the process.
+        timings: How often the server is asked.
+    """
+    database = _databases.get(connection)
+    clock = None if database is None else _clocks.get((database, timings))
+    if database is None or clock is None or clock.is_due:
+        milliseconds, *identity = yield from _clock_and_database.bind()
+        database = _databases[connection] = tuple(identity)
+        clock = _clocks.get((database, timings)) or ServerClock(timings)
+        clock.set(milliseconds)
+        _clocks[database, timings] = clock
+    return CallersDatabase(database, clock)

@@ -29,6 +29,7 @@ from jmsql.store.statement import (
 )
 from jmsql.values.destinations import TemporaryTopic, Topic
 from jmsql.values.postgresql_text import from_postgresql, optional_to_postgresql
+from jmsql.values.recently_used import RecentlyUsed
 
 T = TypeVar("T")
 
@@ -184,7 +185,7 @@ class Publisher(NamedTuple):
     client_id: str | None = None
 
 
-known_selectors: dict[str, tuple[str, ...]] = {}
+known_selectors = RecentlyUsed[str, tuple[str, ...]](1000)
 """By topic: the selectors that its subscriptions had when they were last looked at."""
 
 
@@ -230,7 +231,7 @@ def publish_with(
     """
     client_id = optional_to_postgresql(publisher.client_id)
     while True:
-        statement = statement_for(known_selectors.get(topic.name, ()))
+        statement = statement_for(known_selectors.get(topic.name) or ())
         unknown = yield from statement.bind(
             messages, topic=topic.name, connection_id=publisher.connection_id, client_id=client_id
         )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import psycopg
 import pytest
 
 import jmsql
 from jmsql import Queue, Timings
+from jmsql.client.pacing import NotificationPacing
 
 ORDERS = Queue("orders in turn")
-PROMPT = Timings(notification_interval=0.001, enlisted_notification_interval=60.0)
+SLOW = Timings(enlisted_notification_interval=60.0)
 PATIENCE = 10.0
+
+Connect = Callable[[], psycopg.Connection]
 
 
 @pytest.fixture
@@ -25,9 +28,16 @@ def listening(jmsql_clean_url: str, jmsql_schema: str) -> Iterator[psycopg.Conne
 
 
 @pytest.fixture
-def other_connection(jmsql_clean_url: str) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(jmsql_clean_url) as connection:
-        yield connection
+def connect(jmsql_clean_url: str) -> Iterator[Connect]:
+    with ExitStack() as open_connections:
+        yield lambda: open_connections.enter_context(psycopg.connect(jmsql_clean_url))
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the process have notified of nothing yet."""
+    pacing = NotificationPacing()
+    monkeypatch.setattr("jmsql.client._sync.enlistment.enlisted_session.enlisted_notifications", pacing)
 
 
 @pytest.fixture
@@ -37,9 +47,8 @@ def orders(jmsql_factory: jmsql.ConnectionFactory) -> None:
         context.create_producer().send(ORDERS, "an order")
 
 
-def send(caller: psycopg.Connection) -> None:
-    time.sleep(PROMPT.notification_interval)
-    jmsql.enlist(caller, timings=PROMPT).create_producer().send(ORDERS, "an order")
+def send(caller: psycopg.Connection, queue: Queue = ORDERS, timings: Timings = SLOW) -> None:
+    jmsql.enlist(caller, timings=timings).create_producer().send(queue, "an order")
 
 
 def notifications(listening: psycopg.Connection) -> int:
@@ -52,24 +61,64 @@ def notifications(listening: psycopg.Connection) -> int:
 
 
 @pytest.mark.usefixtures("orders")
-def test_each_transaction_notifies_if_none_is_open_that_does(
-    psycopg_connection: psycopg.Connection, other_connection: psycopg.Connection, listening: psycopg.Connection
-) -> None:
-    for caller in (psycopg_connection, psycopg_connection, other_connection, psycopg_connection):
+class TestEachOfAFew:
+    def test_one_after_the_other(self, connect: Connect, listening: psycopg.Connection) -> None:
+        first, second = connect(), connect()
+        for caller in (first, first, second, first):
+            send(caller)
+            caller.commit()
+            assert notifications(listening) == 1
+
+    def test_after_one_that_was_rolled_back(self, connect: Connect, listening: psycopg.Connection) -> None:
+        caller = connect()
+        send(caller)
+        caller.rollback()
         send(caller)
         caller.commit()
         assert notifications(listening) == 1
 
+    def test_after_a_savepoint_that_was_taken_back(self, connect: Connect, listening: psycopg.Connection) -> None:
+        caller = connect()
+        caller.execute("savepoint s")
+        send(caller)
+        caller.execute("rollback to savepoint s")
+        send(caller)
+        caller.commit()
+        assert notifications(listening) == 1
+
+    def test_beside_one_that_is_open(self, connect: Connect, listening: psycopg.Connection) -> None:
+        first, second = connect(), connect()
+        send(first)
+        send(second)
+        second.commit()
+        assert notifications(listening) == 1
+        first.commit()
+        assert notifications(listening) == 1
+
 
 @pytest.mark.usefixtures("orders")
-def test_a_transaction_does_not_notify_beside_an_open_one_that_does(
-    psycopg_connection: psycopg.Connection, other_connection: psycopg.Connection, listening: psycopg.Connection
+def test_of_many_without_a_pause_only_the_first_notify(connect: Connect, listening: psycopg.Connection) -> None:
+    caller = connect()
+    for _ in range(40):
+        send(caller)
+        caller.commit()
+    assert notifications(listening) == 20
+
+
+@pytest.mark.usefixtures("orders")
+def test_other_schemas_and_databases_count_apart(
+    connect: Connect, listening: psycopg.Connection, jmsql_url: str, jmsql_schema: str
 ) -> None:
-    send(psycopg_connection)
-    send(other_connection)
-    other_connection.commit()
-    assert notifications(listening) == 0
-    psycopg_connection.commit()
-    send(other_connection)
-    other_connection.commit()
-    assert notifications(listening) == 2
+    caller = connect()
+    elsewhere = "another_shop"
+    jmsql.migrate(jmsql_url, elsewhere)
+    try:
+        for _ in range(40):
+            jmsql.enlist(caller, schema=elsewhere, timings=SLOW).create_producer().send(ORDERS, "an order")
+        caller.commit()
+        send(caller)
+        caller.commit()
+        assert notifications(listening) == 1
+    finally:
+        caller.execute(f"drop schema {elsewhere}, {elsewhere}_internal cascade")
+        caller.commit()

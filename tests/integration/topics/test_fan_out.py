@@ -13,6 +13,7 @@ from jmsql import Connection, Message, Session, Topic
 from jmsql.selectors import Selector
 from jmsql.store.sending.send import known_selectors
 from jmsql.testing import drain
+from jmsql.values.recently_used import RecentlyUsed
 from tests.integration.selectors.generation import SelectorGenerator, random_message
 from tests.integration.topics.remote_client import remote_client
 from tests.texts import receive_texts, send_texts, texts_of
@@ -175,6 +176,24 @@ def test_selectors_that_no_local_leaves_out_for_one_publisher_stay_known_for_the
         message = session.create_text_message("a")
         message.set_string_property("color", "red")
         session.create_producer(topic).send(message)
-        known = known_selectors[topic.name]
+        known = known_selectors.get(topic.name)
         assert known == ("color = 'blue'", "color = 'red'")
     assert {color: texts_of(drain(consumer)) for color, consumer in consumers.items()} == {"red": ["a"], "blue": []}
+
+
+def test_selectors_of_topics_that_were_not_used_for_long_are_forgotten_and_asked_for_again(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = RecentlyUsed[str, tuple[str, ...]](2)
+    monkeypatch.setattr("jmsql.store.sending.send.known_selectors", known)
+    session = connection.create_session()
+    topics = [Topic(f"topic {number}") for number in range(4)]
+    consumers = [session.create_consumer(topic, "color = 'red'") for topic in topics]
+    for _ in range(2):
+        for topic, consumer in zip(topics, consumers, strict=True):
+            for color in ("red", "blue"):
+                message = session.create_text_message(color)
+                message.set_string_property("color", color)
+                session.create_producer(topic).send(message)
+            assert receive_texts(consumer, 1) == ["red"]
+    assert len(known) == 2

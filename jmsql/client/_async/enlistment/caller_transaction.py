@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import finished
+from jmsql.concurrency.tasks import Notifications, finished
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.runners._async.runner import PsycopgRunner, Runner
 from jmsql.store.statement import Result
 
 if TYPE_CHECKING:
+    import sqlalchemy
     from sqlalchemy import orm
     from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -24,14 +26,10 @@ if TYPE_CHECKING:
 
 
 class CallerTransaction(ABC):
-    """A transaction that belongs to the caller, who alone commits it or rolls it back.
+    """A transaction that belongs to the caller, who alone commits it or rolls it back."""
 
-    Args:
-        owner: The connection or session that it is on.
-    """
-
-    def __init__(self, owner: Any) -> None:
-        self.owner: object = owner
+    connection: Hashable = None
+    """Tells the connection that was last joined from all others of the process."""
 
     @property
     @abstractmethod
@@ -41,6 +39,10 @@ class CallerTransaction(ABC):
     @abstractmethod
     async def runner(self, schema: str) -> Runner:
         """Return what runs statements in the transaction, which begins with them if it is not open."""
+
+    def news(self) -> Notifications:
+        """Make what wakes a receive that waits."""
+        return Notifications()
 
     @abstractmethod
     async def end(self) -> None:
@@ -55,8 +57,8 @@ class PsycopgTransaction(CallerTransaction):
     """
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        super().__init__(connection)
         self._connection = connection
+        self.connection = weakref.ref(connection)
 
     @property
     def is_open(self) -> bool:
@@ -76,7 +78,6 @@ class ConnectionTransaction(CallerTransaction):
     """A transaction on a SQLAlchemy connection."""
 
     def __init__(self, connection: AsyncConnection) -> None:
-        super().__init__(connection)
         self._connection = connection
 
     @property
@@ -94,22 +95,24 @@ class ConnectionTransaction(CallerTransaction):
         else:
             pooled = self._connection.connection
         driver_connection: Any = pooled.driver_connection
-        if isinstance(driver_connection, psycopg.AsyncConnection):
-            return PsycopgRunner(driver_connection, schema)
-        if ASYNC:
-            if self._connection.dialect.driver == "asyncpg":
-                from jmsql.store.runners.asyncpg_runner import AsyncpgRunner
-
-                runner = AsyncpgRunner(driver_connection, schema)
-                dbapi_connection: Any = pooled.dbapi_connection
-                if runner.is_idle and not dbapi_connection.autocommit:
-                    # SQLAlchemy begins the server's transaction with its own first statement.
-                    await finished(self._connection.exec_driver_sql("select 1"))
-                return runner
-            drivers = "psycopg 3 (postgresql+psycopg://…) or asyncpg (postgresql+asyncpg://…)"
-        else:
+        dialect = self._connection.dialect
+        runner = _runner(driver_connection, dialect, schema)
+        if runner is None:
             drivers = "psycopg 3 (postgresql+psycopg://…)"
-        raise TypeError(f"jmsql needs SQLAlchemy with {drivers}, not with {self._connection.dialect.driver}.")
+            if ASYNC:
+                drivers += " or asyncpg (postgresql+asyncpg://…)"
+            raise TypeError(f"jmsql needs SQLAlchemy with {drivers}, not with {dialect.driver}.")
+        self.connection = weakref.ref(driver_connection)
+        dbapi_connection: Any = pooled.dbapi_connection
+        if dialect.driver == "asyncpg" and runner.is_idle and not dbapi_connection.autocommit:
+            # SQLAlchemy begins the server's transaction with its own first statement.
+            await finished(self._connection.exec_driver_sql("select 1"))
+        return runner
+
+    if not ASYNC:
+
+        def news(self) -> Notifications:
+            return _news(self._connection.dialect)
 
     async def end(self) -> None:
         await self._connection.rollback()
@@ -119,7 +122,6 @@ class SessionTransaction(CallerTransaction):
     """A transaction of a SQLAlchemy ORM session."""
 
     def __init__(self, session: AsyncSession) -> None:
-        super().__init__(session)
         self._session = session
 
     @property
@@ -129,13 +131,48 @@ class SessionTransaction(CallerTransaction):
     async def runner(self, schema: str) -> Runner:
         if not self.is_open:
             await self._session.begin()
-        return await ConnectionTransaction(await self._session.connection()).runner(schema)
+        transaction = ConnectionTransaction(await self._session.connection())
+        runner = await transaction.runner(schema)
+        self.connection = transaction.connection
+        return runner
+
+    if not ASYNC:
+
+        def news(self) -> Notifications:
+            return _news(self._session.get_bind().dialect)
 
     async def end(self) -> None:
         if ASYNC:
             await self._session.run_sync(_close_transaction)
         else:
             _close_transaction(self._session)
+
+
+def _runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema: str) -> Runner | None:
+    """Return what runs statements on a connection of a driver's; None: jmsql does not know the driver."""
+    if isinstance(driver_connection, psycopg.AsyncConnection):
+        return PsycopgRunner(driver_connection, schema)
+    if ASYNC:
+        if dialect.driver == "asyncpg":
+            from jmsql.store.runners.asyncpg_runner import AsyncpgRunner
+
+            return AsyncpgRunner(driver_connection, schema)
+    if not ASYNC:
+        if dialect.is_async:
+            from jmsql.store.runners import greenlets
+
+            return greenlets.runner(driver_connection, dialect.driver, schema)
+    return None
+
+
+if not ASYNC:
+
+    def _news(dialect: sqlalchemy.Dialect) -> Notifications:
+        if not dialect.is_async:
+            return Notifications()
+        from jmsql.store.runners import greenlets
+
+        return greenlets.GreenletNotifications()
 
 
 def _close_transaction(session: orm.Session) -> None:

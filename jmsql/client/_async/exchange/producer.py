@@ -25,7 +25,6 @@ from jmsql.values.duration import LONGEST, seconds
 
 if TYPE_CHECKING:
     from jmsql.client.instrumentation import SessionFacts
-    from jmsql.store.control.server import ServerClock
 
 
 _DEFAULT_PRIORITY = 4
@@ -47,14 +46,15 @@ class SendOperations(Protocol):
 
     facts: SessionFacts
     """What the instrumentation is told of the session."""
-    clock: ServerClock
-    """By which messages expire."""
 
     def check_open(self) -> None:
         """Raise IllegalStateException if the session is closed."""
 
     async def will_send_to(self, destination: Destination) -> None:
         """Make the destination if need be, as messages are going to be sent to it."""
+
+    async def server_time(self) -> int:
+        """Return the server's time, by which messages expire, in milliseconds since the epoch."""
 
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         """Send a message, now or with the commit.
@@ -248,7 +248,7 @@ class MessageProducer:
         if completion_listener is not None:
             require_completion_listener(completion_listener)
         encoded = as_jms_message(message).encode()
-        now = self._session.clock.milliseconds()
+        now = await self._session.server_time()
         expiration = now + round(lifetime * 1000) if 0 < lifetime <= LONGEST else 0
         uuid = None if self._disable_message_id else next(self._uuids)
         timestamp = 0 if self._disable_message_timestamp else now

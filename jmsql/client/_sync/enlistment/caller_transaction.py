@@ -3,30 +3,29 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
+from jmsql.concurrency.threads import Notifications
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.statement import Result
 
 if TYPE_CHECKING:
+    import sqlalchemy
     from sqlalchemy import Connection, orm
 
 
 class CallerTransaction(ABC):
-    """A transaction that belongs to the caller, who alone commits it or rolls it back.
+    """A transaction that belongs to the caller, who alone commits it or rolls it back."""
 
-    Args:
-        owner: The connection or session that it is on.
-    """
-
-    def __init__(self, owner: Any) -> None:
-        self.owner: object = owner
+    connection: Hashable = None
+    """Tells the connection that was last joined from all others of the process."""
 
     @property
     @abstractmethod
@@ -36,6 +35,10 @@ class CallerTransaction(ABC):
     @abstractmethod
     def runner(self, schema: str) -> Runner:
         """Return what runs statements in the transaction, which begins with them if it is not open."""
+
+    def news(self) -> Notifications:
+        """Make what wakes a receive that waits."""
+        return Notifications()
 
     @abstractmethod
     def end(self) -> None:
@@ -50,8 +53,8 @@ class PsycopgTransaction(CallerTransaction):
     """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        super().__init__(connection)
         self._connection = connection
+        self.connection = weakref.ref(connection)
 
     @property
     def is_open(self) -> bool:
@@ -71,7 +74,6 @@ class ConnectionTransaction(CallerTransaction):
     """A transaction on a SQLAlchemy connection."""
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
         self._connection = connection
 
     @property
@@ -86,10 +88,20 @@ class ConnectionTransaction(CallerTransaction):
     def _driver_runner(self, schema: str) -> Runner:
         pooled = self._connection.connection
         driver_connection: Any = pooled.driver_connection
-        if isinstance(driver_connection, psycopg.Connection):
-            return PsycopgRunner(driver_connection, schema)
-        drivers = "psycopg 3 (postgresql+psycopg://…)"
-        raise TypeError(f"jmsql needs SQLAlchemy with {drivers}, not with {self._connection.dialect.driver}.")
+        dialect = self._connection.dialect
+        runner = _runner(driver_connection, dialect, schema)
+        if runner is None:
+            drivers = "psycopg 3 (postgresql+psycopg://…)"
+            raise TypeError(f"jmsql needs SQLAlchemy with {drivers}, not with {dialect.driver}.")
+        self.connection = weakref.ref(driver_connection)
+        dbapi_connection: Any = pooled.dbapi_connection
+        if dialect.driver == "asyncpg" and runner.is_idle and not dbapi_connection.autocommit:
+            # SQLAlchemy begins the server's transaction with its own first statement.
+            self._connection.exec_driver_sql("select 1")
+        return runner
+
+    def news(self) -> Notifications:
+        return _news(self._connection.dialect)
 
     def end(self) -> None:
         self._connection.rollback()
@@ -99,7 +111,6 @@ class SessionTransaction(CallerTransaction):
     """A transaction of a SQLAlchemy ORM session."""
 
     def __init__(self, session: orm.Session) -> None:
-        super().__init__(session)
         self._session = session
 
     @property
@@ -109,10 +120,35 @@ class SessionTransaction(CallerTransaction):
     def runner(self, schema: str) -> Runner:
         if not self.is_open:
             self._session.begin()
-        return ConnectionTransaction(self._session.connection()).runner(schema)
+        transaction = ConnectionTransaction(self._session.connection())
+        runner = transaction.runner(schema)
+        self.connection = transaction.connection
+        return runner
+
+    def news(self) -> Notifications:
+        return _news(self._session.get_bind().dialect)
 
     def end(self) -> None:
         _close_transaction(self._session)
+
+
+def _runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema: str) -> Runner | None:
+    """Return what runs statements on a connection of a driver's; None: jmsql does not know the driver."""
+    if isinstance(driver_connection, psycopg.Connection):
+        return PsycopgRunner(driver_connection, schema)
+    if dialect.is_async:
+        from jmsql.store.runners import greenlets
+
+        return greenlets.runner(driver_connection, dialect.driver, schema)
+    return None
+
+
+def _news(dialect: sqlalchemy.Dialect) -> Notifications:
+    if not dialect.is_async:
+        return Notifications()
+    from jmsql.store.runners import greenlets
+
+    return greenlets.GreenletNotifications()
 
 
 def _close_transaction(session: orm.Session) -> None:

@@ -5,24 +5,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from jmsql.client._sync.session.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.instrumentation import SessionFacts
 from jmsql.client.listeners import MessageCheck, MessageListener
-from jmsql.client.pacing import PollInterval
+from jmsql.client.pacing import PollInterval, enlisted_notifications
 from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.concurrency.threads import Notifications
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, TransactionInProgressException
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.control.counters import Counts, measure, meters
 from jmsql.store.control.listening import is_listening, listening_connection
-from jmsql.store.control.server import ServerClock, find_database
+from jmsql.store.control.server import CallersDatabase, ServerClock, callers_database
 from jmsql.store.destinations.lookup import find_queue, queue_id, require_access
 from jmsql.store.errors import jms_errors
 from jmsql.store.receiving.acknowledge import Recipient
@@ -53,47 +51,6 @@ _NOBODY = Publisher()
 """A publisher in the caller's transaction has no connection of jmsql's."""
 
 
-class _Notified(NamedTuple):
-    """When a destination was notified of, and in whose transaction."""
-
-    time: float
-    kind: type[CallerTransaction]
-    owner: weakref.ref[object] | None
-
-    @classmethod
-    def now(cls, transaction: CallerTransaction) -> _Notified:
-        owner: weakref.ref[object] | None = None
-        with contextlib.suppress(TypeError):  # a connection of asyncpg's pools has no weak references
-            owner = weakref.ref(transaction.owner)
-        return cls(time.monotonic(), type(transaction), owner)
-
-    def may_be_open_beside(self, transaction: CallerTransaction) -> bool:
-        """Whether its transaction may still be open, and is not the one given."""
-        if self.owner is None:
-            return True
-        owner = self.owner()
-        return owner is not None and owner is not transaction.owner and self.kind(owner).is_open
-
-
-_last_notified: dict[Destination, _Notified] = {}
-
-
-def _notification_due(destination: Destination, transaction: CallerTransaction, timings: Timings) -> bool:
-    """Tell whether to notify of a destination in a transaction, and note that it is done.
-
-    Notifying commits wait for each other. So the process has one for each destination at a time, unless that takes too
-    long: its transaction may also be open for something else.
-    """
-    last = _last_notified.get(destination)
-    if last is not None:
-        is_open = last.may_be_open_beside(transaction)
-        interval = timings.enlisted_notification_interval if is_open else timings.notification_interval
-        if time.monotonic() < last.time + interval:
-            return False
-    _last_notified[destination] = _Notified.now(transaction)
-    return True
-
-
 class EnlistedSession(AbstractSession):
     """A session in the caller's transaction: it never commits, rolls back, or starts a thread.
 
@@ -111,7 +68,7 @@ class EnlistedSession(AbstractSession):
         self._closed = False
         self._sending = self._receiving = self
         self.facts = self.followed = SessionFacts()
-        self.clock = ServerClock(timings)
+        self._database: CallersDatabase | None = None
 
     @property
     def transacted(self) -> bool:
@@ -191,6 +148,18 @@ class EnlistedSession(AbstractSession):
         self._is_restricted = yield from require_access(found, action)
         return found
 
+    def server_time(self) -> int:
+        database = self._database
+        if database is None or database.clock.is_due:
+            runner = self._join()
+            database = runner.run(self._find_database())
+        return database.clock.milliseconds()
+
+    def _find_database(self) -> Steps[CallersDatabase]:
+        """Learn where the joined connection leads, and the time there."""
+        self._database = yield from callers_database(self._transaction.connection, self._timings)
+        return self._database
+
     def will_send_to(self, destination: Destination) -> None:
         """Do nothing: a queue that is missing is made with the send, and a topic need not be there."""
 
@@ -239,7 +208,10 @@ class EnlistedSession(AbstractSession):
                     raise
                 yield from queue_id(destination.name)
                 yield from send([message])
-        is_due = _notification_due(destination, self._transaction, self._timings)
+        database = yield from self._find_database()
+        is_due = enlisted_notifications.is_due(
+            (database.identity, self._schema, destination), self._timings.enlisted_notification_interval
+        )
         due = [destination.name] if is_due else []
         queues, topics = ([], due) if isinstance(destination, Topic) else (due, [])
         yield from notify_sent(queues, topics, delayed=message.jms_delivery_time is not None)
@@ -256,7 +228,8 @@ class EnlistedSession(AbstractSession):
         return self._buffer(self.queue_id(queue, "receive"), queue, selector)
 
     def _buffer(self, queue_id: int, queue: Queue, selector: Selector | None) -> PrefetchBuffer:
-        return PrefetchBuffer(queue_id, selector, self._dequeue, queue, clock=self.clock, timings=self._timings)
+        clock = ServerClock(self._timings)  # not asked: nothing is fetched ahead, and could expire here
+        return PrefetchBuffer(queue_id, selector, self._dequeue, queue, clock=clock, timings=self._timings)
 
     def _dequeue(
         self,
@@ -276,7 +249,7 @@ class EnlistedSession(AbstractSession):
         self.check_open()
         deadline = None if timeout is None else time.monotonic() + timeout
         poll = PollInterval(self._timings)
-        news = Notifications()
+        news = self._transaction.news()
         is_first = True
         with contextlib.ExitStack() as exits:
             while not (self._closed or consumer.closed):
@@ -303,7 +276,10 @@ class EnlistedSession(AbstractSession):
         """
         if buffer.queue_id == _NO_QUEUE or not is_listening(self._schema):
             return False
-        connection = listening_connection(self._look(find_database), self._schema)
+        if self._database is None:
+            self._look(self._find_database())
+        assert self._database is not None
+        connection = listening_connection(self._database.identity, self._schema)
         if connection is None:
             return False
 

@@ -37,12 +37,14 @@ class Sending(SendOperations, ABC):
         self._state = state
         self._client = state.client
         self.facts = state.facts
-        self.clock = state.client.clock
         self._database = state.database
         self._sender: AsynchronousSender | None = None
 
     def check_open(self) -> None:
         self._state.check_open()
+
+    def server_time(self) -> int:
+        return self._client.clock.milliseconds()
 
     def will_send_to(self, destination: Destination) -> None:
         self._client.destinations.find(destination)

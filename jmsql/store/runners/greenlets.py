@@ -1,0 +1,72 @@
+"""Drivers of asyncio for code that does not await, inside SQLAlchemy's `run_sync`.
+
+SQLAlchemy runs such code in a greenlet, and awaits for it what it hands over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from sqlalchemy.util import await_only
+
+from jmsql.concurrency import tasks, threads
+from jmsql.store.runners._async.runner import PsycopgRunner
+from jmsql.store.runners._async.runner import Runner as AsyncRunner
+from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.statement import Result
+
+
+class GreenletRunner(Runner):
+    """Runs statements with a runner of asyncio.
+
+    Args:
+        runner: The runner.
+    """
+
+    __slots__ = ("_runner",)
+
+    def __init__(self, runner: AsyncRunner) -> None:
+        super().__init__(runner.schema)
+        self._runner = runner
+
+    @property
+    def is_idle(self) -> bool:
+        return self._runner.is_idle
+
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        return await_only(tasks.finished(self._runner.execute(statement, parameters)))
+
+    def copy(self, statement: bytes, data: bytes) -> Result:
+        return await_only(tasks.finished(self._runner.copy(statement, data)))
+
+    def sleep(self, seconds: float) -> None:
+        await_only(self._runner.sleep(seconds))
+
+
+def runner(driver_connection: Any, driver: str, schema: str) -> Runner | None:
+    """Return what runs statements on a connection of asyncio; None: jmsql does not know the driver."""
+    if isinstance(driver_connection, psycopg.AsyncConnection):
+        return GreenletRunner(PsycopgRunner(driver_connection, schema))
+    if driver == "asyncpg":
+        from jmsql.store.runners.asyncpg_runner import AsyncpgRunner
+
+        return GreenletRunner(AsyncpgRunner(driver_connection, schema))
+    return None
+
+
+class GreenletNotifications(threads.Notifications):
+    """Wakes a greenlet that waits, while the event loop runs other tasks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tasks = tasks.Notifications()
+
+    def notify(self) -> None:
+        self.count += 1
+        self._tasks.notify()
+
+    def wait(self, count: int, timeout: float | None) -> None:
+        if self.count == count:
+            await_only(self._tasks.wait(self._tasks.count, timeout))
