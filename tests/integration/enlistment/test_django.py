@@ -16,6 +16,7 @@ from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.utils import ConnectionHandler
 
 import jmsql
+from tests.clocks import DELIVERY_DELAY, TIME_TO_LIVE, WRONG, require_servers_time, set_clock
 from tests.integration.enlistment.callers import ORDERS
 
 Numbers = Callable[[], list[int]]
@@ -97,3 +98,16 @@ def test_receiving_is_part_of_the_transaction(
         assert received is not None
         transaction.set_rollback(True)
     assert orders_announced() == [1]
+
+
+@WRONG
+def test_messages_go_by_the_servers_clock(
+    django_connection: DatabaseWrapper, jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch, wrong_by: float
+) -> None:
+    set_clock(monkeypatch, wrong_by)
+    messages = [jmsql.TextMessage("now"), jmsql.TextMessage("later")]
+    with transaction.atomic():
+        for message, delay in zip(messages, (0.0, DELIVERY_DELAY), strict=True):
+            context = jmsql.enlist(django_connection)
+            context.create_producer(time_to_live=TIME_TO_LIVE, delivery_delay=delay).send(ORDERS, message)
+    require_servers_time(jmsql_clean_url, *messages)
