@@ -15,11 +15,12 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue
 from jmsql.testing import FAST_TIMINGS, drain, wait_for
+from tests.clocks import HOUR, require_servers_time
 from tests.faults.faulty_server import FaultyServer, faulty_server
 from tests.texts import receive, receive_texts, send_texts
 
+ROOT = Path(__file__).parents[2]
 QUEUE = Queue("orders")
-HOUR = 3600.0
 DAY = 24 * HOUR
 
 
@@ -179,3 +180,89 @@ def test_clients_whose_clock_jumps_lose_nothing(jmsql_factory: ConnectionFactory
         assert receive_texts(session.create_consumer(Queue("answers")), 3) == texts
         send_texts(session, QUEUE)
         assert drain(session.create_consumer(QUEUE)) == []
+
+
+ENLISTING = """
+import asyncio, os, time
+import asyncpg, psycopg, sqlalchemy
+import jmsql, jmsql.asyncio
+from sqlalchemy import orm
+
+url = os.environ["JMSQL_URL"]
+assert abs(time.time() - psycopg.connect(url).execute("select extract(epoch from now())::float8").fetchone()[0]) > 3000
+
+
+def send(transaction):
+    jmsql.enlist(transaction).create_producer(time_to_live=60).send(jmsql.Queue("orders"), "an order")
+
+
+async def send_by_a_task():
+    connection = await asyncpg.connect(url)
+    await jmsql.asyncio.enlist(connection).create_producer(time_to_live=60).send(jmsql.Queue("orders"), "an order")
+    await connection.close()
+
+
+with psycopg.connect(url) as connection:
+    send(connection)
+engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
+with orm.Session(engine) as session, session.begin():
+    send(session)
+asyncio.run(send_by_a_task())
+"""
+
+ANSWERING = """
+import jmsql
+from jmsql.worker import Application
+
+app = Application()
+
+
+@app.listener("orders")
+def answer(message, session):
+    producer = session.create_producer(message.jms_reply_to)
+    producer.send(session.create_text_message("an answer"), time_to_live=60)
+"""
+
+
+@pytest.fixture(params=[-HOUR, HOUR], ids=["slow", "fast"])
+def wrong(clock: Clock, request: pytest.FixtureRequest, jmsql_clean_url: str) -> dict[str, str]:
+    """The environment of processes whose clock is wrong."""
+    clock.set(request.param)
+    return os.environ | clock.environment | {"JMSQL_URL": jmsql_clean_url, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.timeout(120)
+def test_transactions_of_applications_with_a_wrong_clock_go_by_the_servers(
+    wrong: dict[str, str], jmsql_clean_url: str
+) -> None:
+    subprocess.run([sys.executable, "-c", ENLISTING], env=wrong, check=True, timeout=60)
+    require_servers_time(jmsql_clean_url, count=3)
+
+
+@pytest.mark.timeout(120)
+def test_the_command_goes_by_the_servers_clock(wrong: dict[str, str], jmsql_clean_url: str) -> None:
+    command = [sys.executable, "-m", "jmsql.cli", "send", "orders", "an order", "--time-to-live", "60"]
+    subprocess.run(command, env=wrong, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    require_servers_time(jmsql_clean_url, count=1)
+
+
+@pytest.mark.timeout(120)
+def test_what_handlers_send_goes_by_the_servers_clock(
+    wrong: dict[str, str], jmsql_factory: ConnectionFactory, jmsql_clean_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "messaging.py").write_text(ANSWERING)
+    answers = Queue("answers")
+    with jmsql_factory.create_context() as context:
+        context.create_producer(jms_reply_to=answers).send(QUEUE, "an order")
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "jmsql.cli", "worker", "messaging:app"],
+            cwd=tmp_path,
+            env=wrong,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_for(lambda: len(list(context.create_browser(answers))) == 1, timeout=60)
+        finally:
+            worker.terminate()
+            worker.wait(60)  # not its exit code: libfaketime refuses to sleep until a moment of the monotonic clock
+    require_servers_time(jmsql_clean_url, count=1)
