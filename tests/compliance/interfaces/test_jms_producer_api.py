@@ -242,8 +242,8 @@ class TestSettings:
         context.create_producer(**{what: 0.2}).send(QUEUE, message)  # type: ignore[arg-type]
         until = message.jms_expiration or message.jms_delivery_time
         assert until == message.jms_timestamp + 200
-        clock = context._own_session._sending.clock
-        wait_for(lambda: clock.milliseconds() > until)
+        server_time = context._own_session._sending.server_time
+        wait_for(lambda: server_time() > until)
         context.commit()
         received = context.create_consumer(QUEUE).receive(0 if what == "time_to_live" else PATIENCE)
         assert (received is None) is (what == "time_to_live")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import jmsql.asyncio as jms
 from jmsql import Queue, Topic
+from jmsql.concurrency.tasks import Opening
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-OPENERS: dict[str, Callable[[jms.Session], Coroutine[Any, Any, Any]]] = {
+OPENERS: dict[str, Callable[[jms.Session], Opening[Any]]] = {
     "create_producer": lambda session: session.create_producer(Queue("orders")),
     "create_consumer": lambda session: session.create_consumer(Queue("orders")),
     "create_browser": lambda session: session.create_browser(Queue("orders")),
@@ -24,7 +25,7 @@ OPENERS: dict[str, Callable[[jms.Session], Coroutine[Any, Any, Any]]] = {
 
 @pytest.mark.parametrize("opener", OPENERS.values(), ids=OPENERS)
 async def test_a_task_opens_what_the_session_makes(
-    aio_connection: jms.Connection, opener: Callable[[jms.Session], Coroutine[Any, Any, Any]]
+    aio_connection: jms.Connection, opener: Callable[[jms.Session], Opening[Any]]
 ) -> None:
     async with aio_connection.create_session() as session:
         async with asyncio.TaskGroup() as tasks:
