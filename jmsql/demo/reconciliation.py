@@ -68,10 +68,10 @@ def _reconcile(connection: Connection, subscription: Subscription, left: int) ->
         with chosen as ({_chosen(subscription)}),
              got as (
                  select flight_id, count(*) as times from {received} where subscription = :title group by flight_id)
-        select count(c.flight_id), coalesce(sum(g.times), 0)::bigint,
-               coalesce(array_agg(c.flight_id order by c.flight_id) filter (where g.flight_id is null), '{{}}'),
-               coalesce(array_agg(g.flight_id order by g.flight_id) filter (where c.flight_id is null), '{{}}'),
-               coalesce(array_agg(g.flight_id order by g.flight_id) filter (where g.times > 1), '{{}}')
+        select pg_catalog.count(c.flight_id), coalesce(sum(g.times), 0)::bigint,
+               array(select flight_id from chosen except select flight_id from got order by flight_id),
+               array(select flight_id from got except select flight_id from chosen order by flight_id),
+               array(select flight_id from got where times > 1 order by flight_id)
         from chosen c full join got g using (flight_id)"""
     )
     by_worker = sqlalchemy.text(

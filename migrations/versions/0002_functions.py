@@ -34,6 +34,7 @@ THEMES = (
     "dequeue",
     "administration",
     "waiting",
+    "search_path",
     "access",
 )
 
