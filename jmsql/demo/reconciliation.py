@@ -108,7 +108,7 @@ _NOT_HANDED_ON = {
 }
 
 _CARRIERS = f"""
-    select f.carrier, count(distinct f.flight_id) as flights, count(h.flight_id) as handled,
+    select f.carrier, pg_catalog.count(distinct f.flight_id) as flights, pg_catalog.count(h.flight_id) as handled,
            count(*) filter (where h.delivery_count > 1) as redelivered,
            count(*) filter (where h.worker = :desk) as at_the_delay_desk,
            avg(f.departure_delay)::float8 as mean_delay
@@ -125,7 +125,8 @@ _DURATION = f"""
 _WHEN_KILLED = f"select extract(epoch from :killed_at - (select min(stored_at) from {flight}))::float8"
 
 _PROGRESS = f"""
-    select floor(extract(epoch from at - (select min(stored_at) from {flight})) / :width)::integer as step,
+    select floor(extract(epoch from at - (select min(stored_at) from {flight}))::float8
+                 / cast(:width as float8))::integer as step,
            sum(stored), sum(handled)
     from (select stored_at as at, 1 as stored, 0 as handled from {flight}
           union all select handled_at, 0, 1 from {handled}) as event
