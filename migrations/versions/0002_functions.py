@@ -34,6 +34,7 @@ THEMES = (
     "dequeue",
     "administration",
     "waiting",
+    "redelivery",
     "search_path",
     "access",
 )

@@ -20,11 +20,12 @@ from jmsql import (
     JMSException,
     JMSSecurityException,
     Queue,
+    RedeliveryPolicy,
     Session,
     Topic,
     enlist,
 )
-from jmsql.admin import Administration, SubscriptionChange
+from jmsql.admin import Administration, DestinationSettings, SubscriptionChange
 from jmsql.domains import TopicRequestor
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
@@ -88,6 +89,19 @@ def granted(administration: Administration, roles: dict[str, str]) -> dict[str, 
         administration.grant(destination, roles["consumer"], receive=True)
         administration.grant(destination, roles["browser"], browse=True)
     return roles
+
+
+@pytest.fixture
+def members(administration: Administration, roles: dict[str, str], server: Server) -> Iterator[dict[str, str]]:
+    """The roles, each a member of the role that has access to all destinations."""
+    administration.create_roles()
+    for kind in ("producer", "consumer", "browser"):
+        server.rows(f"grant jmsql_{kind} to {roles[kind]}")
+    server.rows(f"grant jmsql_admin to {roles['clerk']}")
+    yield roles
+    for kind in ("producer", "consumer", "browser"):
+        server.rows(f"revoke jmsql_{kind} from {roles[kind]}")
+    server.rows(f"revoke jmsql_admin from {roles['clerk']}")
 
 
 class TestOnDestinations:
@@ -279,19 +293,6 @@ class TestOnDestinations:
 
 
 class TestEverywhere:
-    @pytest.fixture
-    def members(
-        self, administration: Administration, roles: dict[str, str], server: Server
-    ) -> Iterator[dict[str, str]]:
-        administration.create_roles()
-        for kind in ("producer", "consumer", "browser"):
-            server.rows(f"grant jmsql_{kind} to {roles[kind]}")
-        server.rows(f"grant jmsql_admin to {roles['clerk']}")
-        yield roles
-        for kind in ("producer", "consumer", "browser"):
-            server.rows(f"revoke jmsql_{kind} from {roles[kind]}")
-        server.rows(f"revoke jmsql_admin from {roles['clerk']}")
-
     def test_members_have_access_to_all_and_make_destinations(self, members: dict[str, str], connect: Connect) -> None:
         producing, consuming = connect("producer").create_session(), connect("consumer").create_session()
         send_texts(producing, ORDERS, "a")
@@ -389,6 +390,56 @@ def test_dead_letters_go_where_the_role_may_not_send(
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             plain.execute(mark_exhausted, (elsewhere.name,))
         assert plain.execute(mark_exhausted, (dead.name,)).rowcount == 1
+
+
+POLICIES: dict[str, tuple[DestinationSettings, RedeliveryPolicy | None]] = {
+    "of the queue, without a dead-letter queue": ({"maximum_deliveries": 2}, None),
+    "of the queue, with one": ({"maximum_deliveries": 2, "dead_letter_queue": "dead"}, None),
+    "of the queue, with a delay": ({"maximum_deliveries": 2, "redelivery_delay": 0.01}, None),
+    "of the consumer": ({}, RedeliveryPolicy(2)),
+    "of the consumer, with a delay": ({}, RedeliveryPolicy(2, 0.01)),
+}
+
+
+@pytest.mark.parametrize("is_member", [False, True], ids=["granted the queue", "member"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_who_may_only_receive_gets_rid_of_poison(
+    policy: str,
+    is_member: bool,
+    request: pytest.FixtureRequest,
+    administration: Administration,
+    connect: Connect,
+    session: Session,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    request.getfixturevalue("members" if is_member else "granted")
+    settings, own = POLICIES[policy]
+    for name in ("dead", "DLQ"):  # which a migration makes, too
+        administration.create_queue(name)
+    consuming = connect("consumer")
+    for mode in AcknowledgeMode:
+        queue = administration.create_queue("orders")
+        administration.alter(queue, **settings)
+        send_texts(session, queue, mode.name)
+        its_session = consuming.create_session(mode is AcknowledgeMode.TRANSACTED, mode)
+        consumer = its_session.create_consumer(queue)
+        consumer.redelivery_policy = own
+        if mode in {AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT}:
+            for _ in range(2):
+                assert consumer.receive(timeout=5.0) is not None
+                (its_session.rollback if mode is AcknowledgeMode.TRANSACTED else its_session.recover)()
+        else:
+            consumer.message_listener = _fail
+        dead = session.create_consumer(Queue("dead" if "dead_letter_queue" in settings else "DLQ"))
+        assert receive_texts(dead, 1) == [mode.name]
+        dead.close()
+        its_session.close()
+        assert administration.count(queue) == 0
+    assert "row-level security" not in caplog.text
+
+
+def _fail(_: object) -> None:
+    raise RuntimeError("poison")
 
 
 def test_a_transaction_of_the_callers(granted: dict[str, str], session: Session, url_of: Callable[[str], str]) -> None:
