@@ -41,14 +41,19 @@ def handle(message):
 
 @pytest.mark.usefixtures("row_security_is_off_again")
 def test_a_worker_whose_role_may_only_receive_gets_rid_of_poison(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, jmsql_clean_url: str, database: WorkerDatabase
+    start_worker: StartWorker,
+    jmsql_factory: ConnectionFactory,
+    jmsql_clean_url: str,
+    database: WorkerDatabase,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
     send(jmsql_factory, "orders", "in a transaction")
     send(jmsql_factory, "invoices", "acknowledged")
     with roles_of_each_kind(database.connection) as roles:
         database.rows("select jmsql.create_queue('DLQ')")
         database.rows(f"select jmsql.grant_access('invoices', '{roles['receiver']}', 'receive')")
-        url = sqlalchemy.make_url(jmsql_clean_url).set(username=roles["receiver"], password=PASSWORD)
+        url = sqlalchemy.make_url(jmsql_clean_url).set(username=roles["receiver"])
         worker = start_worker(
             """
 @app.listener("orders", redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=2))
