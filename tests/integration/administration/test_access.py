@@ -19,6 +19,7 @@ from jmsql import (
     ConnectionFactory,
     JMSException,
     JMSSecurityException,
+    Message,
     Queue,
     RedeliveryPolicy,
     Session,
@@ -79,6 +80,13 @@ def connect(url_of: Callable[[str], str]) -> Iterator[Callable[[str], Connection
 
 
 Connect = Callable[[str], Connection]
+
+
+@pytest.fixture
+def maintained(jmsql_factory: ConnectionFactory) -> Iterator[None]:
+    """A client of the owner's does the maintenance."""
+    with jmsql_factory.create_connection():
+        yield
 
 
 @pytest.fixture
@@ -280,6 +288,21 @@ class TestOnDestinations:
         with pytest.raises(JMSSecurityException):
             connect("producer")
 
+    def test_giving_and_taking_no_access_is_refused(
+        self, granted: dict[str, str], administration: Administration, server: Server
+    ) -> None:
+        role = granted["producer"]
+        for change in (administration.grant, administration.revoke):
+            with pytest.raises(ValueError, match="Expected one or several of send=True, receive=True and browse=True"):
+                change(ORDERS, role)
+        for call in ("grant_access('orders', '{}', variadic '{{}}')", "revoke_access('orders', '{}', variadic '{{}}')"):
+            with pytest.raises(psycopg.DatabaseError, match="one or several of send, receive and browse") as refusal:
+                server.rows(f"select jmsql.{call.format(role)}")
+            assert refusal.value.sqlstate == "JMS03"
+        with pytest.raises(psycopg.DatabaseError, match=r"got \{sned\}"):
+            server.rows(f"select jmsql.revoke_access('orders', '{role}', 'sned')")
+        assert [each.send for each in administration.grants(ORDERS) if each.role == role] == [True]
+
     def test_grants_are_shown(self, granted: dict[str, str], administration: Administration) -> None:
         shown = administration.grants("topic://prices")
         assert {(each.role, each.send, each.receive, each.browse) for each in shown} == {
@@ -440,6 +463,71 @@ def test_who_may_only_receive_gets_rid_of_poison(
 
 def _fail(_: object) -> None:
     raise RuntimeError("poison")
+
+
+@pytest.mark.usefixtures("maintained")
+@pytest.mark.parametrize("mode", list(AcknowledgeMode))
+def test_one_right_suffices_for_a_whole_life_of_messages(
+    mode: AcknowledgeMode,
+    granted: dict[str, str],
+    administration: Administration,
+    connect: Connect,
+) -> None:
+    """One role sends, one receives what is plain, late, in groups, in the history, expired or dead, one browses."""
+    for name in ("dead", "expired"):
+        administration.grant(administration.create_queue(name), granted["consumer"], receive=True)
+    administration.alter(ORDERS, history=True, expiry_queue="expired", maximum_deliveries=2, dead_letter_queue="dead")
+    is_transacted = mode is AcknowledgeMode.TRANSACTED
+    sending = connect("producer").create_session(is_transacted, mode)
+    receiving = connect("consumer").create_session(is_transacted, mode)
+    reply_to = sending.create_temporary_queue()
+    with sending.create_producer(ORDERS) as producer:
+        for text, delay, time_to_live in (("plain", 0.0, 0.0), ("late", 0.05, 0.0), ("expired", 0.0, 0.01)):
+            producer.delivery_delay = delay
+            for group in (None, "group"):
+                message = sending.create_text_message(text)
+                message.jms_reply_to = reply_to
+                if group is not None:
+                    message.set_string_property("JMSXGroupID", group)
+                producer.send(message, time_to_live=time_to_live)
+    if is_transacted:
+        sending.commit()
+    browser = connect("browser").create_session().create_browser(ORDERS)
+    assert {"plain"} <= set(texts_of(browser)) <= {"plain", "late"}
+
+    consumer = receiving.create_consumer(ORDERS)
+    received = [_kept(receiving, consumer.receive(timeout=10.0)) for _ in range(4)]
+    assert sorted(texts_of(received)) == ["late", "late", "plain", "plain"]
+    expired = receiving.create_consumer(Queue("expired"))
+    assert [_kept(receiving, expired.receive(timeout=10.0)).get_body(str) for _ in range(2)] == ["expired"] * 2
+    with receiving.create_producer(received[0].jms_reply_to) as replies:
+        replies.send(receiving.create_text_message("reply"))
+    if is_transacted:
+        receiving.commit()
+    assert receive_texts(sending.create_consumer(reply_to), 1) == ["reply"]
+    if mode in {AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT}:
+        send_texts(sending, ORDERS, "poison")
+        if is_transacted:
+            sending.commit()
+        for _ in range(2):
+            assert consumer.receive(timeout=5.0) is not None
+            (receiving.rollback if is_transacted else receiving.recover)()
+        assert receive_texts(receiving.create_consumer(Queue("dead")), 1) == ["poison"]
+    receiving.close()
+    wait_for(lambda: administration.history.count(ORDERS) >= 4)
+
+    with pytest.raises(JMSSecurityException):
+        sending.create_consumer(ORDERS)
+
+
+def _kept(session: Session, message: Message | None) -> Message:
+    """Settle a message that has been received, and return it."""
+    assert message is not None
+    if session.transacted:
+        session.commit()
+    elif session.acknowledge_mode is AcknowledgeMode.CLIENT:
+        message.acknowledge()
+    return message
 
 
 def test_a_transaction_of_the_callers(granted: dict[str, str], session: Session, url_of: Callable[[str], str]) -> None:
