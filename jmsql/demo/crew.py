@@ -194,9 +194,9 @@ class Crew:
 
 _STOPPED_WORKERS = sqlalchemy.text(
     """
-    select substr(application_name, length(:prefix) + 1), clock_timestamp()
-    from pg_stat_activity
-    where starts_with(application_name, :prefix) and pg_backend_pid() = any(pg_blocking_pids(pid))
+    select substr(application_name, length(cast(:prefix as text)) + 1), clock_timestamp()
+    from pg_catalog.pg_stat_activity
+    where starts_with(application_name, cast(:prefix as text)) and pg_backend_pid() = any(pg_blocking_pids(pid))
     """
 )
 

@@ -16,10 +16,14 @@ from jmsql.demo.routing import FLIGHTS, SUBSCRIPTIONS
 from jmsql.demo.worker import APPLICATION_NAME
 
 _MARK = "Made by `jmsql demo`, which drops it when it runs again."
-_LOCK = sqlalchemy.text("select pg_try_advisory_lock(hashtext('jmsql demo'))")
-_COMMENT = sqlalchemy.text("select obj_description(oid, 'pg_namespace') from pg_namespace where nspname = :name")
-_WORKERS = sqlalchemy.text("select count(*) from pg_stat_activity where starts_with(application_name, :prefix)")
-_QUEUES = sqlalchemy.text("select to_regclass(format('%I.queues', cast(:schema as text)))")
+_LOCK = sqlalchemy.text("select pg_try_advisory_lock(hashtext('jmsql demo')::bigint)")
+_COMMENT = sqlalchemy.text(
+    "select obj_description(oid, 'pg_namespace'::name) from pg_catalog.pg_namespace where nspname = :name"
+)
+_WORKERS = sqlalchemy.text(
+    "select count(*) from pg_catalog.pg_stat_activity where starts_with(application_name, cast(:prefix as text))"
+)
+_QUEUES = sqlalchemy.text("select to_regclass(quote_ident(cast(:schema as text)) || '.queues')")
 _PATIENCE = 10.0
 
 

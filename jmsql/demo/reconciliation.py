@@ -68,10 +68,10 @@ def _reconcile(connection: Connection, subscription: Subscription, left: int) ->
         with chosen as ({_chosen(subscription)}),
              got as (
                  select flight_id, count(*) as times from {received} where subscription = :title group by flight_id)
-        select count(c.flight_id), coalesce(sum(g.times), 0)::bigint,
-               coalesce(array_agg(c.flight_id order by c.flight_id) filter (where g.flight_id is null), '{{}}'),
-               coalesce(array_agg(g.flight_id order by g.flight_id) filter (where c.flight_id is null), '{{}}'),
-               coalesce(array_agg(g.flight_id order by g.flight_id) filter (where g.times > 1), '{{}}')
+        select pg_catalog.count(c.flight_id), coalesce(sum(g.times), 0)::bigint,
+               array(select flight_id from chosen except select flight_id from got order by flight_id),
+               array(select flight_id from got except select flight_id from chosen order by flight_id),
+               array(select flight_id from got where times > 1 order by flight_id)
         from chosen c full join got g using (flight_id)"""
     )
     by_worker = sqlalchemy.text(
@@ -108,7 +108,7 @@ _NOT_HANDED_ON = {
 }
 
 _CARRIERS = f"""
-    select f.carrier, count(distinct f.flight_id) as flights, count(h.flight_id) as handled,
+    select f.carrier, pg_catalog.count(distinct f.flight_id) as flights, pg_catalog.count(h.flight_id) as handled,
            count(*) filter (where h.delivery_count > 1) as redelivered,
            count(*) filter (where h.worker = :desk) as at_the_delay_desk,
            avg(f.departure_delay)::float8 as mean_delay
@@ -125,7 +125,8 @@ _DURATION = f"""
 _WHEN_KILLED = f"select extract(epoch from :killed_at - (select min(stored_at) from {flight}))::float8"
 
 _PROGRESS = f"""
-    select floor(extract(epoch from at - (select min(stored_at) from {flight})) / :width)::integer as step,
+    select floor(extract(epoch from at - (select min(stored_at) from {flight}))::float8
+                 / cast(:width as float8))::integer as step,
            sum(stored), sum(handled)
     from (select stored_at as at, 1 as stored, 0 as handled from {flight}
           union all select handled_at, 0, 1 from {handled}) as event

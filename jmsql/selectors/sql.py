@@ -155,7 +155,7 @@ class _Compiler:
         value = self._plain_value(expression.identifier)
         if _is_header(expression.identifier):
             return self._matches(value, expression)
-        text = f"({value} #>> '{{}}')"
+        text = f"({value} #>> '{{}}'::text[])"
         return f"(jsonb_typeof({value}) = 'string' and {self._matches(text, expression)})"
 
     def _matches(self, text: str, expression: Like) -> str:
@@ -189,7 +189,7 @@ class _Compiler:
             case int():
                 return f"({header} {operator} {self._parameter(str(constant), 'bigint')})"
             case float() if abs(constant) < _EXACT_IN_DOUBLE:
-                return f"({header} {operator} {self._parameter(str(constant), 'numeric')})"
+                return f"({header}::numeric {operator} {self._parameter(str(constant), 'numeric')})"
             case str() if identifier.name == "JMSDeliveryMode":
                 mode = next(number for number, name in DELIVERY_MODES.items() if name == constant)
                 return f"(m.jms_delivery_mode {operator} {mode})"
@@ -239,7 +239,7 @@ class _Compiler:
         if identifier.name in UNKNOWN_UNTIL_DELIVERY:
             return "null::jsonb"
         if _plain_name(identifier.name):
-            return f"(m.properties->'{identifier.name}')"
+            return f"(m.properties->'{identifier.name}'::text)"
         return f"(m.properties->{self._parameter(to_postgresql(identifier.name), 'text')})"
 
     def _value(self, expression: Expression) -> str:
@@ -249,7 +249,7 @@ class _Compiler:
                 return self._parameter(json_value(expression.value), "jsonb")
             case Identifier():
                 value = self._plain_value(expression)
-                return f"to_jsonb({value})" if _is_header(expression) else value
+                return f"pg_catalog.to_jsonb({value})" if _is_header(expression) else value
             case Arithmetic():
                 left, right = self._value(expression.left), self._value(expression.right)
                 return self._calculated(expression.operator, left, right)
@@ -258,7 +258,7 @@ class _Compiler:
             case Positive():
                 return self._calculated("*", self._value(expression.operand), "'1'")
             case _:
-                return f"to_jsonb({self.condition(expression)})"
+                return f"pg_catalog.to_jsonb({self.condition(expression)})"
 
     def _calculated(self, operator: str, left: str, right: str) -> str:
         return f"jmsql_internal.selector_arithmetic('{operator}', {left}, {right})"
@@ -304,7 +304,7 @@ def _regular_expression_part(part: str | Wildcard) -> str:
 
 
 _EQUALITY = re.compile(
-    r"\((?P<expression>\(m\.properties->'[^']+'\)|m\.jms_type|m\.jms_correlation_id)"
+    r"\((?P<expression>\(m\.properties->'[^']+'::text\)|m\.jms_type|m\.jms_correlation_id)"
     r" = (?:%\(selector_0\)s|'true'|'false')::(?:jsonb|text)\)"
 )
 
@@ -321,7 +321,7 @@ def indexable_expressions(condition: Expression) -> tuple[str, ...]:
             case Comparison(left=Identifier(), right=Constant()) | Comparison(left=Constant(), right=Identifier()):
                 equality = _EQUALITY.fullmatch(compile_condition(part).condition)
                 if equality is not None:
-                    found[equality["expression"].replace("m.", "")] = None
+                    found[equality["expression"].replace("m.", "").replace("::text", "")] = None
     return tuple(found)
 
 

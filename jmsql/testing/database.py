@@ -27,13 +27,13 @@ _GRACE = 2.0  # seconds for PostgreSQL to notice that a client is gone
 _LOCK_TIMEOUT = "10s"
 
 _TABLES = """
-    select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    select c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relkind in ('r', 'p') and not c.relispartition
     """
 _REFERENCES = """
-    select child.relname, parent.relname from pg_constraint f
-    join pg_namespace n on n.oid = f.connamespace
-    join pg_class child on child.oid = f.conrelid join pg_class parent on parent.oid = f.confrelid
+    select child.relname, parent.relname from pg_catalog.pg_constraint f
+    join pg_catalog.pg_namespace n on n.oid = f.connamespace
+    join pg_catalog.pg_class child on child.oid = f.conrelid join pg_catalog.pg_class parent on parent.oid = f.confrelid
     where n.nspname = %s and f.contype = 'f' and child.oid <> parent.oid
       and not child.relispartition and not parent.relispartition
     """
@@ -91,8 +91,9 @@ class SessionDatabase:
     def connections(self) -> dict[int, OpenConnection]:
         """The connections of others to the database, by process."""
         rows = self.execute(
-            "select pid, application_name, state, query from pg_stat_activity where datname = current_database() "
-            "and backend_type = 'client backend' and pid <> pg_backend_pid() and application_name <> %s",
+            "select pid, application_name, state, query from pg_catalog.pg_stat_activity "
+            "where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid() "
+            "and application_name <> %s",
             (_ANSWERING,),
         )
         return {row[0]: OpenConnection(*row) for row in rows}
@@ -103,7 +104,7 @@ class SessionDatabase:
         What Spark keeps of the test's reads is ended, too, and not returned.
         """
         self.execute(
-            "select pg_terminate_backend(pid, 10000) from pg_stat_activity "
+            "select pg_terminate_backend(pid, 10000::bigint) from pg_catalog.pg_stat_activity "
             "where datname = current_database() and application_name = %s and pid <> all(%s)",
             (_KEEPING, list(expected)),
         )

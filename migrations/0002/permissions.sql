@@ -104,3 +104,43 @@ begin
     return permitted;
 end
 $$;
+
+create function jmsql_internal.check_actions(actions text[]) returns void
+    language plpgsql immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if cardinality(actions) = 0 or not actions <@ array['send', 'receive', 'browse'] then
+        raise exception 'Expected one or several of send, receive and browse, got %.', actions using errcode = 'JMS03';
+    end if;
+end
+$$;
+comment on function jmsql_internal.check_actions(text[]) is
+    'Refuses what grant_access and revoke_access cannot give or take: no action at all, or one that is not there.';
+
+create or replace function jmsql.grant_access(destination text, role name, variadic actions text[]) returns void
+    language plpgsql volatile strict
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform jmsql_internal.check_actions(actions);
+    perform jmsql_internal.permit(role, actions, jmsql_internal.settings_row(destination));
+end
+$$;
+
+create or replace function jmsql.revoke_access(destination text, role name, variadic actions text[]) returns void
+    language plpgsql volatile strict security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform jmsql_internal.check_actions(actions);
+    if not exists (select from pg_roles r where r.rolname = role) then
+        raise exception 'There is no role "%".', role using errcode = 'JMS03';
+    end if;
+    lock table jmsql_internal.permission in share row exclusive mode;
+    delete from jmsql_internal.permission p
+    where p.grantee = quote_ident(role)::regrole and p.queue_id = jmsql_internal.settings_row(destination)
+      and p.action = any(actions);
+    perform jmsql_internal.set_privileges(role);
+end
+$$;

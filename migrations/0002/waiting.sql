@@ -4,6 +4,7 @@
 
 create function jmsql_internal.connect_announcing_client(client_host text, client_process_id integer) returns bigint
     language plpgsql volatile strict
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     key bigint;

@@ -34,6 +34,8 @@ THEMES = (
     "dequeue",
     "administration",
     "waiting",
+    "redelivery",
+    "search_path",
     "access",
 )
 

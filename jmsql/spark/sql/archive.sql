@@ -5,7 +5,7 @@
 set transaction isolation level read committed;
 
 -- name: lock
-select pg_try_advisory_xact_lock(hashtextextended(%(name)s, 0));
+select pg_try_advisory_xact_lock(hashtextextended(%(name)s, 0::bigint));
 
 -- name: check
 select;

@@ -7,7 +7,7 @@ select version_num from jmsql.schema_version;
 select jmsql_internal.may_administer(current_user), current_user, pg_is_in_recovery();
 
 -- name: unlimited_idleness
-select set_config(name, '0', true) from pg_settings
+select set_config(name, '0', true) from pg_catalog.pg_settings
 where name in ('idle_in_transaction_session_timeout', 'transaction_timeout');
 
 -- name: waiting_streams
@@ -23,7 +23,7 @@ from (
     group by b.source_id, q.queue_id, t.topic_id
     union all
     select source_id, destination, 0, used_at from jmsql_internal.spark_cursor where holds) streams
-where since < clock_timestamp() - make_interval(secs => %(seconds)s)
+where since < clock_timestamp() - %(seconds)s::float8 * interval '1 second'
 order by since;
 
 -- name: waiting_writes
@@ -31,5 +31,5 @@ select write_id, count(*), extract(epoch from clock_timestamp() - min(committed_
 from jmsql_internal.pending_transaction
 where not abandoned
 group by write_id
-having min(committed_at) < clock_timestamp() - make_interval(secs => %(seconds)s)
+having min(committed_at) < clock_timestamp() - %(seconds)s::float8 * interval '1 second'
 order by min(committed_at);

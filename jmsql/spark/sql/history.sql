@@ -31,7 +31,7 @@ select {is_known} or exists (select from jmsql_internal.message_history m where 
 select distinct on (part) transaction_id::text, sequence
 from (
     select m.transaction_id, m.sequence,
-           ntile(%(partitions)s) over (order by m.transaction_id, m.sequence) as part
+           pg_catalog.ntile(%(partitions)s) over (order by m.transaction_id, m.sequence) as part
     from jmsql_internal.message_history m tablesample system (%(share)s)
     where m.acknowledged_at >= %(since)s::timestamptz and m.acknowledged_at < %(until)s::timestamptz
       {of_origin}) as sampled

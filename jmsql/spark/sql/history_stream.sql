@@ -102,9 +102,9 @@ from ({found}) f;
 
 -- name: parts
 -- Parts of the same number of rows: how many each has, and where it begins.
-select count(*), (min(array[transaction_id::text::bigint, sequence]))[1],
-       (min(array[transaction_id::text::bigint, sequence]))[2]
-from (select f.*, ntile(%(partitions)s) over (order by transaction_id, sequence) as part
+select count(*), (pg_catalog.min(array[transaction_id::text::bigint, sequence]))[1],
+       (pg_catalog.min(array[transaction_id::text::bigint, sequence]))[2]
+from (select f.*, pg_catalog.ntile(%(partitions)s) over (order by transaction_id, sequence) as part
       from ({found}) f) f
 group by part order by part;
 

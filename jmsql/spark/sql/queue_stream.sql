@@ -47,7 +47,7 @@ where source_id = %(source_id)s and batch <= %(batch)s order by batch;
 and (d.inverse_priority, d.sequence) <= (%(last_priority)s::smallint, %(last_sequence)s::bigint);
 
 -- name: keep_history
-select jmsql_internal.keep_history(array_agg(m.address), array_agg(d.delivery_count), 'acknowledged',
+select jmsql_internal.keep_history(pg_catalog.array_agg(m.address), pg_catalog.array_agg(d.delivery_count), 'acknowledged',
                                   %(connection_id)s::bigint)
 from jmsql_internal.delivery d cross join {message_of_d}
 where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s and {of_part}
@@ -115,17 +115,17 @@ update jmsql_internal.spark_batch set frozen = true, claim_id = %(claim_id)s, me
 where source_id = %(source_id)s and batch = %(batch)s;
 
 -- name: parts
-select count(*), min(key), max(key)
+select count(*), pg_catalog.min(key), pg_catalog.max(key)
 from (
     select array[d.inverse_priority, d.sequence] as key,
-           ntile(%(partitions)s) over (order by d.inverse_priority, d.sequence) as part
+           pg_catalog.ntile(%(partitions)s) over (order by d.inverse_priority, d.sequence) as part
     from jmsql_internal.delivery d
     where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s) as claimed
 group by part order by part;
 
 -- name: backlog
-select count(*), coalesce(sum(pg_column_size(m.*)), 0)::bigint,
-       coalesce(greatest((jmsql_internal.current_milliseconds() - min(m.jms_timestamp)) / 1000.0, 0), 0)::float8
+select count(*), coalesce(sum(pg_catalog.pg_column_size(m.*)), 0)::bigint,
+       coalesce(greatest((jmsql_internal.current_milliseconds() - min(m.jms_timestamp))::numeric / 1000.0, 0), 0)::float8
 from jmsql_internal.message m
 left join {delivery_of_m} on true
 where m.queue_id = %(queue_id)s and d.claim_id is null and {is_sent};

@@ -19,7 +19,7 @@ select pg_advisory_unlock_shared(%(read)s::integer + 1, %(query)s::integer);
 -- name: asked
 -- The queries whose tasks ask or read, and those that have an answer.
 select l.classid::bigint, l.objid::bigint
-from pg_locks l join pg_database d on d.oid = l.database
+from pg_catalog.pg_locks l join pg_catalog.pg_database d on d.oid = l.database
 where d.datname = current_database() and l.locktype = 'advisory' and l.objsubid = 2 and l.granted;
 
 -- name: ask
@@ -27,7 +27,7 @@ select pg_try_advisory_xact_lock_shared(%(read)s::integer, %(query)s::integer);
 
 -- name: answered
 select l.virtualtransaction
-from pg_locks l join pg_database d on d.oid = l.database
+from pg_catalog.pg_locks l join pg_catalog.pg_database d on d.oid = l.database
 where d.datname = current_database() and l.locktype = 'advisory' and l.objsubid = 2 and l.granted
   and l.classid = (%(read)s::bigint + 1)::oid and l.objid = %(query)s::bigint::oid
 limit 1;

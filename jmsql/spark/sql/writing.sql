@@ -2,7 +2,7 @@
 
 -- name: begin_task
 -- COPY knows no row security.
-select not row_security_active('jmsql_internal.message'::regclass),
+select not row_security_active('jmsql_internal.message'::regclass::oid),
        nextval('jmsql_internal.message_sequence'::regclass);
 
 -- name: current_milliseconds
@@ -75,8 +75,8 @@ where (write_id = %(write_id)s or transaction_id = any(%(transactions)s::xid8[])
 
 -- name: message_of_t
 -- The messages of a transaction `t`.
-unnest(t.queue_ids) q (queue_id)
-cross join unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) p (inverse_priority)
+pg_catalog.unnest(t.queue_ids) q (queue_id)
+cross join pg_catalog.unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) p (inverse_priority)
 cross join lateral (
     select m.ctid as address, m.jms_delivery_time
     from jmsql_internal.message m

@@ -143,7 +143,7 @@ class _Scan:
         keys = "m.transaction_id, m.sequence"
         self.first = self._statement("first", _place, keys, f"{by_place}1")
         self.end_of_batch = self._statement(
-            "end_of_batch", rows, f"{keys}, pg_column_size(m.*) as size", f"{by_place}%(messages)s"
+            "end_of_batch", rows, f"{keys}, pg_catalog.pg_column_size(m.*) as size", f"{by_place}%(messages)s"
         )
         self.end_of_messages = self._statement(
             "end_of_messages", rows, keys, f"{by_place}%(messages)s", "limit %(messages)s + 1", only_keys=True
@@ -152,7 +152,7 @@ class _Scan:
         self.backlog = self._statement(
             "backlog",
             lambda result: Backlog._make(result.rows[0]),
-            "pg_column_size(m.*) as size, m.acknowledged_at",
+            "pg_catalog.pg_column_size(m.*) as size, m.acknowledged_at",
         )
         self.parts = self._statement("parts", rows, keys, only_keys=True)
 

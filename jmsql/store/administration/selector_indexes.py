@@ -151,10 +151,11 @@ def create_index(
     if present is not None:
         return present, False
     name = _PREFIX + hashlib.sha256("\0".join(sorted(expressions)).encode()).hexdigest()[:12]
+    written = [expression.replace("')", "'::text)") for expression in expressions]  # as in a selector's condition
     parts = {
         "name": quote_identifier(name),
-        "columns": ", ".join(["queue_id", "inverse_priority", *expressions, "sequence"]),
-        "condition": " and ".join(f"{expression} is not null" for expression in expressions),
+        "columns": ", ".join(["queue_id", "inverse_priority", *written, "sequence"]),
+        "condition": " and ".join(f"{expression} is not null" for expression in written),
         "comment": "'" + "\n".join(expressions).replace("'", "''") + "'",
     }
     runner.run(_drop(name, "making the index"))  # what is left from a making that broke off

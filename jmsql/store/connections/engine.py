@@ -111,7 +111,7 @@ class Endpoint:
         """The URL as it may be shown and logged."""
         self._timings = timings
         self._connecting = _Connecting(timings.connect_retry_delay)
-        self._templates: dict[type[Any], tuple[Hashable, Engine]] = {}
+        self._templates: dict[type[Any], tuple[tuple[Hashable, ...], Engine]] = {}
 
     def connect(self, role: str = "") -> tuple[psycopg.Connection[Any], bool]:
         """Connect without an engine, in autocommit mode; otherwise as the connections of an engine are.
@@ -151,21 +151,24 @@ class Endpoint:
         self._connecting.forget()
         return connection, is_pooled
 
-    def open_engine(self, facts: Hashable, connection_class: type[psycopg.Connection[Any]]) -> Engine:
+    def open_engine(self, facts: tuple[Hashable, ...], connection_class: type[psycopg.Connection[Any]]) -> Engine:
         """Make an engine for a client's sessions; nothing is connected yet. Its pool is its own.
 
         Making one, and what SQLAlchemy asks the server on an engine's first connection, takes longer than connecting.
         So the engines share their dialect, once the first of them has connected.
 
         Args:
-            facts: What the dialect depends on, as the server says now.
+            facts: What the dialect depends on, as the server says now; the last is the number of the type hstore, or
+                None: what psycopg asks for that type a function of another role could answer.
             connection_class: What its connections are.
         """
         from jmsql.store.connections.pools import DemandPool
 
         return self._engine(facts, _open_engine, connection_class, DemandPool)
 
-    def open_async_engine(self, facts: Hashable, connection_class: type[psycopg.AsyncConnection[Any]]) -> AsyncEngine:
+    def open_async_engine(
+        self, facts: tuple[Hashable, ...], connection_class: type[psycopg.AsyncConnection[Any]]
+    ) -> AsyncEngine:
         """Do what `open_engine` does, for asyncio."""
         from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -174,7 +177,11 @@ class Endpoint:
         return AsyncEngine(self._engine(facts, _open_async_engine, connection_class, AsyncDemandPool))
 
     def _engine(
-        self, facts: Hashable, make: Callable[..., Engine], connection_class: type[Any], pool_class: type[DemandPool]
+        self,
+        facts: tuple[Hashable, ...],
+        make: Callable[..., Engine],
+        connection_class: type[Any],
+        pool_class: type[DemandPool],
     ) -> Engine:
         engine = self._make(facts, make, connection_class, pool_class)
         assert isinstance(engine.pool, pool_class)
@@ -182,14 +189,19 @@ class Endpoint:
         return engine
 
     def _make(
-        self, facts: Hashable, make: Callable[..., Engine], connection_class: type[Any], pool_class: type[DemandPool]
+        self,
+        facts: tuple[Hashable, ...],
+        make: Callable[..., Engine],
+        connection_class: type[Any],
+        pool_class: type[DemandPool],
     ) -> Engine:
         template = self._templates.get(connection_class)
         if template is not None and template[0] == facts:
             return _like(template[1])
         import sqlalchemy
 
-        engine = make(self.url, self._connecting, self._timings, connection_class, poolclass=pool_class, **_POOL)
+        options = {**_POOL, "poolclass": pool_class, "use_native_hstore": facts[-1] is not None}
+        engine = make(self.url, self._connecting, self._timings, connection_class, **options)
 
         def keep(_: object, __: object) -> None:  # called after SQLAlchemy has asked what it wants to know
             known = self._templates.get(connection_class)

@@ -160,7 +160,7 @@ def following(selector: Selector | None, condition: str = "") -> SelectorSQL:
     return SelectorSQL(
         f"""exists (
                 select from found f
-                cross join unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as b (inverse_priority)
+                cross join pg_catalog.unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as b (inverse_priority)
                 cross join lateral (
                     select from jmsql_internal.message m
                     left join {by_key("delivery", "d", "m")} on true
@@ -298,7 +298,7 @@ def first_of_groups_statement(selector: Selector | None) -> Statement[list[tuple
     is_wanted, parameters = wanted(selector)
     text = f"""
         select first.inverse_priority, first.sequence
-        from unnest(%(groups)s::bigint[]) as g (group_hash)
+        from pg_catalog.unnest(%(groups)s::bigint[]) as g (group_hash)
         cross join lateral (
             select m.inverse_priority, m.sequence
             from jmsql_internal.message m

@@ -198,14 +198,15 @@ def _free(own_claims: str | None) -> str:
     state = """
         state as materialized (
             select s.*
-            from (select array_agg(inverse_priority) as priorities, array_agg(sequence) as sequences from found) k
+            from (select pg_catalog.array_agg(inverse_priority) as priorities,
+                         pg_catalog.array_agg(sequence) as sequences from found) k
             cross join lateral jmsql_internal.delivery_state(%(queue_id)s, k.priorities, k.sequences) s)"""
     is_first = ""
     if own_claims is not None:
         state += """,
         group_state as materialized (
             select s.* from jmsql_internal.group_state(%(queue_id)s,
-                (select array_agg(distinct group_hash) from found where group_hash is not null)) s)"""
+                (select pg_catalog.array_agg(distinct group_hash) from found where group_hash is not null)) s)"""
         is_first = f"""
               and (f.group_hash is null or not exists (
                 select from group_state g
@@ -298,7 +299,7 @@ def dequeue_statement(
             f"""with {found}, {free},
                 removed as (
                     insert into jmsql_internal.removal (messages, deliveries, connection_id, is_exact)
-                    select array_agg(f.address),
+                    select pg_catalog.array_agg(f.address),
                            array(select d.address from free f
                                  cross join {by_key("delivery", "d", "f")}
                                  where f.delivery_count is not null),
@@ -377,7 +378,7 @@ def claim_batch(selector: Selector | None, *, grouped: bool = False) -> Statemen
     own_claims = "array[%(claim_id)s::bigint]"
     found, parameters = _found(selector, grouped=grouped, own_claims=own_claims, condition=condition)
     # Grouped, not joined: PostgreSQL expects few of them, and would compare each with each.
-    size = " + ".join(f"coalesce(pg_column_size(f.{name}), 0)" for name in ("properties", *BODY_COLUMNS))
+    size = " + ".join(f"coalesce(pg_catalog.pg_column_size(f.{name}), 0)" for name in ("properties", *BODY_COLUMNS))
     return Statement(
         "claim_batch",
         f"""with {found}, {_free(own_claims if grouped else None)},
@@ -416,7 +417,7 @@ def browse_statement(selector: Selector | None) -> Statement[list[MessageRow]]:
         f"""select {_COLUMNS}, m.group_hash, m.delivery_count, null
             from (
                 select found.*
-                from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as p (inverse_priority)
+                from pg_catalog.unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as p (inverse_priority)
                 cross join lateral (
                     select m.*, d.delivery_count
                     from jmsql_internal.message m

@@ -45,10 +45,18 @@ _MADE_BY_ANOTHER = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSche
 """What a run fails with that has waited for another to make the same schema."""
 _one_run = threading.Lock()
 """Held while a thread migrates: Alembic keeps what it works on in its module."""
+# Views, policies and defaults keep what they find while they are made, which roles could bring about in another schema.
+_FIND_OWN_OBJECTS = "set local search_path = pg_catalog, pg_temp"
+_NOTE_SEARCH_PATH = (
+    "select pg_catalog.set_config('jmsql.former_search_path', pg_catalog.current_setting('search_path'), true)"
+)
+_RESTORE_SEARCH_PATH = (
+    "select pg_catalog.set_config('search_path', pg_catalog.current_setting('jmsql.former_search_path'), true)"
+)
 _RIGHTS = sqlalchemy.text(
     """
     select current_user::text, current_database()::text,
-           (select pg_get_userbyid(n.nspowner)::text from pg_namespace n where n.nspname = :schema)"""
+           (select pg_get_userbyid(n.nspowner)::text from pg_catalog.pg_namespace n where n.nspname = :schema)"""
 )
 
 
@@ -70,6 +78,8 @@ def apply_revision(version: str, scripts: Iterable[Path]) -> None:
     context = op.get_context()
     name = None if context.config is None else context.config.get_main_option("jmsql_schema")
     schema = name or DEFAULT_SCHEMA
+    op.execute(_NOTE_SEARCH_PATH)
+    op.execute(_FIND_OWN_OBJECTS)
     op.execute(create_schemas(schema))
     for script in scripts:
         op.execute(in_schema(script.read_text(encoding="utf-8"), schema))
@@ -80,6 +90,7 @@ def apply_revision(version: str, scripts: Iterable[Path]) -> None:
             f"create table if not exists {table} (version_num varchar(32) primary key); "
             f"delete from {table}; insert into {table} values ('{version}')"
         )
+    op.execute(_RESTORE_SEARCH_PATH)
 
 
 def refuse_downgrade() -> None:
@@ -116,7 +127,7 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
             release after the next one.
     """
     check_name(schema)
-    engine = open_engine(url)
+    engine = open_engine(url, use_native_hstore=False)  # nothing to look up in the search path
     try:
         with _one_run, jms_errors(f"migrating the schema {schema!r}"), _sufficient_rights(engine, schema):
             return _migrate_beside_others(engine, schema)
@@ -131,6 +142,7 @@ def _migrate_beside_others(engine: Engine, schema: str) -> str | None:
         try:
             with engine.begin() as connection:
                 connection.exec_driver_sql(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
+                connection.exec_driver_sql(_FIND_OWN_OBJECTS)
                 return _migrate(connection, schema)
         except sqlalchemy.exc.DBAPIError as error:
             if isinstance(error.orig, _IN_USE):

@@ -285,7 +285,7 @@ def publish_statement(
         ),
         bodies=", ".join(BODY_COLUMNS),
         message_bodies=", ".join(f"m.{name}" for name in BODY_COLUMNS),
-        size=" + ".join(f"coalesce(pg_column_size(m.{name}), 0)" for name in BODY_COLUMNS),
+        size=" + ".join(f"coalesce(pg_catalog.pg_column_size(m.{name}), 0)" for name in BODY_COLUMNS),
         shared_size=str(_SHARED_SIZE),
         chosen=f"array[{', '.join(conditions)}]::boolean[]",
     )

@@ -50,17 +50,17 @@ select name, object from jmsql_internal.binding order by name;
 select set_config('statement_timeout', %(milliseconds)s, false);
 
 -- name: selector_indexes
-select c.relname::text, coalesce(obj_description(c.oid, 'pg_class'), ''), i.indisvalid,
-       pg_relation_size(c.oid), coalesce(s.idx_scan, 0)
-from pg_index i
-join pg_class c on c.oid = i.indexrelid
-left join pg_stat_all_indexes s on s.indexrelid = c.oid
-where i.indrelid = 'jmsql_internal.message'::regclass
-    and starts_with(c.relname, %(prefix)s)
+select c.relname::text, coalesce(obj_description(c.oid, 'pg_class'::name), ''), i.indisvalid,
+       pg_relation_size(c.oid::regclass), coalesce(s.idx_scan, 0)
+from pg_catalog.pg_index i
+join pg_catalog.pg_class c on c.oid = i.indexrelid
+left join pg_catalog.pg_stat_all_indexes s on s.indexrelid = c.oid
+where i.indrelid = 'jmsql_internal.message'::regclass::oid
+    and starts_with(c.relname::text, %(prefix)s)
 order by c.relname;
 
 -- name: index_progress
-select phase, blocks_done, blocks_total from pg_stat_progress_create_index where pid = %(process_id)s;
+select phase, blocks_done, blocks_total from pg_catalog.pg_stat_progress_create_index where pid = %(process_id)s;
 
 -- name: create_index
 create index concurrently {name} on jmsql_internal.message ({columns}) where {condition};

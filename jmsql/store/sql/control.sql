@@ -1,27 +1,27 @@
 -- What a client's control connection asks: who lives, who listens, and what each client does.
 
 -- name: notify
-select pg_notify({channel}, payload) from unnest(%(payloads)s::text[]) as payload;
+select pg_notify({channel}, payload) from pg_catalog.unnest(%(payloads)s::text[]) as payload;
 
 -- name: announce_waits
 -- The buckets of channels for whose messages the client's consumers wait from now on. Where a sender asks just now, or a role
 -- holds the lock against all, there is none; senders then notify, for the role, or are asked again.
-select bucket from unnest(%(buckets)s::integer[]) as bucket
-where pg_try_advisory_lock_shared(hashtextextended({channel}, bucket));
+select bucket from pg_catalog.unnest(%(buckets)s::integer[]) as bucket
+where pg_try_advisory_lock_shared(hashtextextended({channel}, bucket::bigint));
 
 -- name: end_waits
-select pg_advisory_unlock_shared(hashtextextended({channel}, bucket)) from unnest(%(buckets)s::integer[]) as bucket;
+select pg_advisory_unlock_shared(hashtextextended({channel}, bucket::bigint)) from pg_catalog.unnest(%(buckets)s::integer[]) as bucket;
 
 -- name: waited_for
 -- After a commit: who begins to wait later looks after it has its lock, and finds what was committed.
-select array(select channel from unnest(%(channels)s::integer[]) as channel where {may_be_waited_for});
+select array(select channel from pg_catalog.unnest(%(channels)s::integer[]) as channel where {may_be_waited_for});
 
 -- name: notify_where_waited_for
-select pg_notify({channel}, channel::text) from unnest(%(channels)s::integer[]) as channel where {may_be_waited_for};
+select pg_notify({channel}, channel::text) from pg_catalog.unnest(%(channels)s::integer[]) as channel where {may_be_waited_for};
 
 -- name: may_be_waited_for
 -- Clients of the release before do not say what they wait for.
-not pg_try_advisory_xact_lock(hashtextextended({channel}, channel & {last_bucket}))
+not pg_try_advisory_xact_lock(hashtextextended({channel}, (channel & {last_bucket})::bigint))
     or exists (select from jmsql_internal.connection c where c.lock_key < 0);
 
 -- name: connect
@@ -60,19 +60,19 @@ select jmsql_internal.lead(%(connection_id)s, %(duration)s),
        (select extract(epoch from least(l.expires_at, clock_timestamp() + interval '1 day') - clock_timestamp())::float8
         from jmsql_internal.leadership l
         where l.connection_id <> %(connection_id)s and l.expires_at > clock_timestamp()),
-       has_table_privilege('jmsql_internal.leadership'::regclass, 'insert') and not exists (
+       has_table_privilege('jmsql_internal.leadership'::regclass::oid, 'insert') and not exists (
            select from jmsql_internal.connection c
            where c.connection_id < %(connection_id)s
              and c.connection_id is distinct from (select l.connection_id from jmsql_internal.leadership l)
              and c.user_name = (select own.user_name from jmsql_internal.connection own
                                 where own.connection_id = %(connection_id)s)),
-       (extract(epoch from clock_timestamp()) * 1000)::bigint,
+       (extract(epoch from clock_timestamp()) * 1000::numeric)::bigint,
        array(select q.queue_id from jmsql_internal.queue q where q.history);
 
 -- name: has_message
 -- Whether the queue `q` has a message that can be received, unless some transaction has locked it.
 not q.paused and q.deleted_at is null and exists (
-    select from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) as p (inverse_priority)
+    select from pg_catalog.unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) as p (inverse_priority)
     cross join lateral (
         select m.sequence from jmsql_internal.message m
         left join {delivery_of_m} on true

@@ -5,7 +5,7 @@ select current_setting('server_version'), current_database(), current_setting('s
        pg_is_in_recovery(), current_setting('fsync')::boolean,
        current_setting('full_page_writes')::boolean, current_setting('synchronous_commit'),
        current_setting('autovacuum')::boolean and current_setting('track_counts')::boolean,
-       current_setting('autovacuum_naptime'), pg_has_role('pg_read_all_stats', 'usage');
+       current_setting('autovacuum_naptime'), pg_has_role('pg_read_all_stats'::name, 'usage');
 
 -- name: maintenance
 select exists (select from jmsql_internal.leadership
@@ -18,28 +18,28 @@ select exists (select from jmsql_internal.leadership
 select 'session', pid, application_name, usename::text, state,
        extract(epoch from clock_timestamp() - coalesce(xact_start, backend_start))::float8,
        greatest(age(backend_xid), age(backend_xmin)), query
-from pg_stat_activity
+from pg_catalog.pg_stat_activity
 where (backend_xmin is not null or backend_xid is not null) and pid <> pg_backend_pid()
   and (datname = current_database() or backend_type = 'walsender')
   and backend_type <> 'autovacuum worker'
 union all
 select 'replication slot', active_pid, slot_name::text, null,
        case when active then 'active' else 'inactive' end, null::float8, age(xmin), null
-from pg_replication_slots where xmin is not null
+from pg_catalog.pg_replication_slots where xmin is not null
 union all
 select 'prepared transaction', null, gid, owner::text, 'prepared',
        extract(epoch from clock_timestamp() - prepared)::float8, age(transaction), null
-from pg_prepared_xacts where database = current_database()
+from pg_catalog.pg_prepared_xacts where database = current_database()
 order by 7 desc;
 
 -- name: tables
-select c.relname::text, s.n_live_tup, s.n_dead_tup, pg_total_relation_size(c.oid), s.last_autovacuum,
+select c.relname::text, s.n_live_tup, s.n_dead_tup, pg_total_relation_size(c.oid::regclass), s.last_autovacuum,
        not coalesce('autovacuum_enabled=false' = any(c.reloptions), false)
            and not coalesce('autovacuum_enabled=off' = any(c.reloptions), false),
        coalesce(c.reloptions, '{}')
-from pg_class c
-join pg_stat_all_tables s on s.relid = c.oid
-where c.relnamespace = 'jmsql_internal'::regnamespace and c.relname in ('message', 'delivery')
+from pg_catalog.pg_class c
+join pg_catalog.pg_stat_all_tables s on s.relid = c.oid
+where c.relnamespace = 'jmsql_internal'::regnamespace::oid and c.relname in ('message', 'delivery')
 order by c.relname desc;
 
 -- name: tables_without_pages
@@ -55,20 +55,20 @@ select extract(epoch from clock_timestamp())::float8;
 select a.pid, a.application_name, a.usename::text, a.state,
        extract(epoch from clock_timestamp() - a.xact_start)::float8,
        extract(epoch from clock_timestamp() - a.state_change)::float8, a.query
-from pg_stat_activity a
+from pg_catalog.pg_stat_activity a
 where a.xact_start is not null and a.pid <> pg_backend_pid() and exists (
-    select from pg_locks l
+    select from pg_catalog.pg_locks l
     where l.pid = a.pid and l.locktype = 'relation' and l.granted
       and l.mode in ('RowShareLock', 'RowExclusiveLock')
-      and l.database = (select d.oid from pg_database d where d.datname = current_database())
-      and l.relation in ('jmsql_internal.message'::regclass, 'jmsql_internal.delayed_message'::regclass))
+      and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+      and l.relation in ('jmsql_internal.message'::regclass::oid, 'jmsql_internal.delayed_message'::regclass::oid))
 order by a.xact_start;
 
 -- name: claims
 select c.connection_id, c.client_id, c.host, c.process_id, h.claimed,
        extract(epoch from clock_timestamp() - h.claimed_at)::float8, coalesce(q.name, o.name)
 from (select d.connection_id, count(*) as claimed, min(d.claimed_at) as claimed_at,
-             (array_agg(d.queue_id order by d.claimed_at))[1] as queue_id
+             (pg_catalog.array_agg(d.queue_id order by d.claimed_at))[1] as queue_id
       from jmsql_internal.delivery d where d.claim_id is not null group by d.connection_id) h
 join jmsql_internal.connection c using (connection_id)
 left join jmsql_internal.queue q using (queue_id)
@@ -79,10 +79,10 @@ order by h.claimed_at;
 
 -- name: prepared_transactions
 select x.gid, x.owner::text, extract(epoch from clock_timestamp() - x.prepared)::float8,
-       exists (select from pg_locks t join pg_locks l using (virtualtransaction)
+       exists (select from pg_catalog.pg_locks t join pg_catalog.pg_locks l using (virtualtransaction)
                where t.transactionid = x.transaction and t.pid is null and l.pid is null
-                 and l.relation = 'jmsql_internal.message'::regclass)
-from pg_prepared_xacts x where x.database = current_database()
+                 and l.relation = 'jmsql_internal.message'::regclass::oid)
+from pg_catalog.pg_prepared_xacts x where x.database = current_database()
 order by x.prepared;
 
 -- name: selective_consumers
@@ -102,7 +102,7 @@ from jmsql_internal.queue q
 cross join lateral (
     select count(*) as ready,
            case when min(f.jms_timestamp) is not null
-                then greatest(0, jmsql_internal.current_milliseconds() - min(f.jms_timestamp))::float8 / 1000
+                then greatest(0, jmsql_internal.current_milliseconds() - min(f.jms_timestamp))::float8 / 1000::float8
            end as seconds
     from (select m.jms_timestamp from jmsql_internal.message m
           where m.queue_id = q.queue_id and {is_sent}

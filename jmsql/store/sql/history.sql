@@ -9,7 +9,7 @@ select (jmsql_internal.history_clock() at time zone 'UTC')::date;
 -- name: missing_days
 select d.day from (
     select (jmsql_internal.history_clock() at time zone 'UTC')::date + n as day
-    from generate_series(0, %(days_ahead)s) as n) d
+    from generate_series(0, %(days_ahead)s::integer) as n) d
 where exists (select from jmsql_internal.queue where history) and to_regclass(jmsql_internal.history_partition(d.day)) is null
 order by d.day;
 
@@ -61,8 +61,8 @@ select c.oid::regclass::text, coalesce(i.inhdetachpending, false)
 from pg_catalog.pg_class c
 left join pg_catalog.pg_inherits i on i.inhrelid = c.oid
 where c.relnamespace = (
-    select h.relnamespace from pg_catalog.pg_class h where h.oid = 'jmsql_internal.message_history'::regclass)
-  and c.relkind = 'r' and c.relname ~ '^message_history_[0-9]{8}$'
+    select h.relnamespace from pg_catalog.pg_class h where h.oid = 'jmsql_internal.message_history'::regclass::oid)
+  and c.relkind = 'r' and c.relname::text ~ '^message_history_[0-9]{8}$'
   and (i.inhrelid is null or i.inhdetachpending);
 
 -- name: limit_patience
@@ -116,4 +116,4 @@ select jmsql_internal.replay_messages(
     %(target)s::integer, %(keep_ids)s);
 
 -- name: notify
-select pg_notify({channel}, %(queue)s);
+select pg_notify({channel}, %(queue)s::text);

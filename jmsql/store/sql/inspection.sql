@@ -91,8 +91,8 @@ with candidate as materialized (
     for update of m skip locked),
 state as materialized (
     select s.* from jmsql_internal.delivery_state(%(queue_id)s,
-        (select array_agg(inverse_priority) from candidate),
-        (select array_agg(sequence) from candidate)) s),
+        (select pg_catalog.array_agg(inverse_priority) from candidate),
+        (select pg_catalog.array_agg(sequence) from candidate)) s),
 free as materialized (
     select c.*, s.delivery_count from candidate c left join state s using (inverse_priority, sequence)
     where s.claim_id is null),
@@ -138,7 +138,7 @@ array(
     for update of m skip locked);
 
 -- name: is_dead_letter
-m.properties ? 'JMS_jmsql_DeadLetterReason';
+m.properties ? 'JMS_jmsql_DeadLetterReason'::text;
 
 -- name: dead_letters
 select d.queue, d.sequence, d.original_destination, d.original_subscription, d.reason, d.deliveries, d.error,
@@ -158,7 +158,7 @@ with chosen as materialized (
     order by m.queue_id, m.inverse_priority, m.sequence
     limit %(limit)s::bigint)
 select r.destination, r.subscription, r.returned
-from (select array_agg(inverse_priority) as inverse_priorities, array_agg(sequence) as sequences from chosen) k
+from (select pg_catalog.array_agg(inverse_priority) as inverse_priorities, pg_catalog.array_agg(sequence) as sequences from chosen) k
 cross join lateral jmsql_internal.return_dead_letters(%(queue_id)s, k.inverse_priorities, k.sequences) r
 union all
 select null, null, count(*) from chosen;

@@ -59,8 +59,8 @@ with expired as materialized (
     limit %(limit)s
     for update of m skip locked),
 state as materialized (
-    select d.* from (select queue_id, array_agg(inverse_priority) as inverse_priorities,
-                            array_agg(sequence) as sequences from expired group by queue_id) e
+    select d.* from (select queue_id, pg_catalog.array_agg(inverse_priority) as inverse_priorities,
+                            pg_catalog.array_agg(sequence) as sequences from expired group by queue_id) e
     cross join lateral jmsql_internal.delivery_state(e.queue_id, e.inverse_priorities, e.sequences) d),
 free as materialized (
     select e.*, s.delivery_count
@@ -176,7 +176,7 @@ jmsql_internal.dead_letter_properties(
     e.jms_expiration);
 
 -- name: request_tasks
-insert into jmsql_internal.maintenance_task (name) select unnest(%(names)s::text[]) on conflict do nothing;
+insert into jmsql_internal.maintenance_task (name) select pg_catalog.unnest(%(names)s::text[]) on conflict do nothing;
 
 -- name: milliseconds_to_next_due
 select d.due - jmsql_internal.current_milliseconds() from jmsql_internal.delayed_message d order by d.due, d.sequence limit 1;

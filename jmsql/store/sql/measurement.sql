@@ -48,7 +48,7 @@ select kind, destination, subscription, client_id,
        coalesce(sum(waiting), 0)::bigint, coalesce(sum(delayed), 0)::bigint,
        coalesce(sum(expired), 0)::bigint, coalesce(sum(redelivered), 0)::bigint,
        case when min(oldest) is not null
-            then greatest(0, jmsql_internal.current_milliseconds() - min(oldest))::float8 / 1000 end,
+            then greatest(0, jmsql_internal.current_milliseconds() - min(oldest))::float8 / 1000::float8 end,
        extract(epoch from clock_timestamp() - min(oldest_claim))::float8,
        coalesce(sum(consumers), 0)::integer,
        coalesce(sum(sent), 0)::bigint, coalesce(sum(acknowledged), 0)::bigint,
@@ -63,7 +63,7 @@ with held as (
     from pg_catalog.pg_locks l
     join pg_catalog.pg_stat_activity a using (pid)
     where l.locktype = 'relation' and l.granted and l.pid <> pg_backend_pid()
-      and l.relation in ('jmsql_internal.message'::regclass, 'jmsql_internal.delayed_message'::regclass)
+      and l.relation in ('jmsql_internal.message'::regclass::oid, 'jmsql_internal.delayed_message'::regclass::oid)
       and l.mode in ('RowShareLock', 'RowExclusiveLock')
       and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())),
 client as (
@@ -87,9 +87,9 @@ where q.name = 'DLQ' or q.queue_id in (select dead_letter_queue_id from jmsql_in
 order by q.name;
 
 -- name: tables
-select c.relname::text, s.n_live_tup, s.n_dead_tup, pg_total_relation_size(c.oid)
-from pg_class c
-join pg_stat_all_tables s on s.relid = c.oid
-where c.relnamespace = 'jmsql_internal'::regnamespace
+select c.relname::text, s.n_live_tup, s.n_dead_tup, pg_total_relation_size(c.oid::regclass)
+from pg_catalog.pg_class c
+join pg_catalog.pg_stat_all_tables s on s.relid = c.oid
+where c.relnamespace = 'jmsql_internal'::regnamespace::oid
   and c.relname in ('message', 'delivery', 'delayed_message')
 order by c.relname;

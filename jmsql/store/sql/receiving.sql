@@ -35,16 +35,16 @@ delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]) and {r
 -- What goes with a commit, which must not take effect if messages are missing: nobody sees the count before. No cast of
 -- a text that is no number succeeds.
 with {more} deleted as (delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]) {condition} returning 1)
-select case when count(*) <> cardinality(%(addresses)s::tid[])
-            then (cardinality(%(addresses)s::tid[]) - count(*) || ' of ' || cardinality(%(addresses)s::tid[])
-                  || ' messages were taken away')::integer end
+select case when count(*) <> pg_catalog.cardinality(%(addresses)s::tid[])
+            then ((pg_catalog.cardinality(%(addresses)s::tid[]) - count(*))::text || ' of '
+                  || pg_catalog.cardinality(%(addresses)s::tid[])::text || ' messages were taken away')::integer end
 from deleted;
 
 -- name: ask_to_delete_locked
 with removed as (
     insert into jmsql_internal.removal (messages, connection_id, is_exact)
     values (%(addresses)s::tid[], %(connection_id)s::bigint, true))
-select from unnest(%(addresses)s::tid[]);
+select from pg_catalog.unnest(%(addresses)s::tid[]);
 
 -- name: present
 select k.*
@@ -68,7 +68,7 @@ where queue_id = %(queue_id)s::integer and inverse_priority = %(inverse_priority
 
 -- name: ask_to_forget_deliveries
 insert into jmsql_internal.removal (deliveries)
-select array_agg(d.address)
+select pg_catalog.array_agg(d.address)
 from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
     as k (queue_id, inverse_priority, sequence)
 cross join {delivery_of_k}
@@ -116,6 +116,6 @@ with acknowledged as materialized (
 removed as (
     insert into jmsql_internal.removal (messages, deliveries, connection_id)
     select array(select m.address from acknowledged a cross join {message_of_a}),
-           array_agg(a.address), max(a.connection_id)
+           pg_catalog.array_agg(a.address), max(a.connection_id)
     from acknowledged a having count(*) > 0)
 select count(*) from acknowledged;

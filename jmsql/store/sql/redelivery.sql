@@ -8,7 +8,7 @@ coalesce(q.dead_letter_queue_id, (select d.queue_id from jmsql_internal.queue d 
 -- name: next_attempt
 -- What is on its way to a dead-letter queue waits for ever until it is there.
 case when {outcome}.dead_letter_queue_id is not null then 'infinity'
-     when {outcome}.delay > 0 then statement_timestamp() + {outcome}.delay * interval '1 second' end;
+     when {outcome}.delay > 0::float8 then statement_timestamp() + {outcome}.delay * interval '1 second' end;
 
 -- name: find_policy
 select {policy} from jmsql_internal.queue q where q.queue_id = %(queue_id)s;
@@ -82,7 +82,7 @@ delete from jmsql_internal.delivery where ctid = any(array(
 -- name: ask_to_forget_released
 -- For roles that may not delete.
 insert into jmsql_internal.removal (deliveries)
-select array_agg(r.address) from released r
+select pg_catalog.array_agg(r.address) from released r
 where r.attempts = 0 and r.delivery_count = 0 and r.dead_letter_queue_id is null
 having count(*) > 0;
 

@@ -16,7 +16,7 @@ where q.name = %(destination)s and set_config('synchronous_commit', 'off', true)
 -- that is no number succeeds.
 insert into jmsql_internal.message (queue_id, {columns})
 select q.queue_id, {values}
-from (select case when count(*) = 1 then max(e.queue_id) else (1 - count(*) || ' queues are missing')::integer end as queue_id
+from (select case when count(*) = 1 then max(e.queue_id) else ((1 - count(*))::text || ' queues are missing')::integer end as queue_id
       from jmsql_internal.queue e where e.name = %(destination)s) q;
 
 -- name: send
@@ -30,20 +30,20 @@ order by s.position;
 
 -- name: all_are_there
 not exists (
-    select from unnest(%(destination)s::text[]) as wanted (name)
+    select from pg_catalog.unnest(%(destination)s::text[]) as wanted (name)
     where not exists (select from jmsql_internal.queue e where e.name = wanted.name));
 
 -- name: fails_unless_all_are_there
-(select case when count(*) = 0 then true else (count(*) || ' queues are missing')::integer = 0 end
- from unnest(%(destination)s::text[]) as wanted (name)
+(select case when count(*) = 0 then true else (count(*)::text || ' queues are missing')::integer = 0 end
+ from pg_catalog.unnest(%(destination)s::text[]) as wanted (name)
  where not exists (select from jmsql_internal.queue e where e.name = wanted.name));
 
 -- name: queues_to_copy_to
 -- The queues that there are, if the role may copy messages into them: COPY knows no row security.
 select q.name, q.queue_id
-from {waiting}unnest(%(names)s::text[]) as wanted (name)
+from {waiting}pg_catalog.unnest(%(names)s::text[]) as wanted (name)
 join jmsql_internal.queue q using (name)
-where not row_security_active('{table}'::regclass);
+where not row_security_active('{table}'::regclass::oid);
 
 -- name: copy
 copy {table} ({columns}) from stdin (encoding 'UTF8');
@@ -55,7 +55,7 @@ with commit as materialized (select set_config('synchronous_commit', 'off', true
 -- name: publish
 with {commit}
 target as materialized (
-    select s.queue_id, s.selector, array_position(%(known)s::text[], s.selector) as number
+    select s.queue_id, s.selector, pg_catalog.array_position(%(known)s::text[], s.selector) as number
     from jmsql_internal.topic t
     join jmsql_internal.subscription s using (topic_id)
     where t.name = %(topic)s

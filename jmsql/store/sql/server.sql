@@ -3,9 +3,9 @@
 -- name: server
 -- The last five: which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection.
 select (select version_num from jmsql.schema_version),
-       current_setting('server_version'), (extract(epoch from clock_timestamp()) * 1000)::bigint,
+       current_setting('server_version'), (extract(epoch from clock_timestamp()) * 1000::numeric)::bigint,
        not jmsql_internal.may_administer(current_user),
-       coalesce(has_column_privilege(to_regclass('jmsql_internal'::regnamespace || '.dequeue'), 'queue_id', 'insert'), false),
+       coalesce(has_column_privilege(to_regclass('jmsql_internal'::regnamespace::text || '.dequeue')::oid, 'queue_id', 'insert'), false),
        pg_postmaster_start_time(), oid::bigint, current_schema()::text,
        current_setting('standard_conforming_strings'), to_regtype('hstore')::oid::bigint
 from pg_catalog.pg_database where datname = current_database();
@@ -15,7 +15,7 @@ select pg_catalog.pg_postmaster_start_time(), oid::bigint
 from pg_catalog.pg_database where datname = pg_catalog.current_database();
 
 -- name: clock
-select (extract(epoch from clock_timestamp()) * 1000)::bigint;
+select (extract(epoch from clock_timestamp()) * 1000::numeric)::bigint;
 
 -- name: clock_and_database
 select (extract(epoch from pg_catalog.clock_timestamp()) * 1000)::bigint, pg_catalog.pg_postmaster_start_time(), oid::bigint
@@ -31,4 +31,4 @@ select version_num from jmsql.schema_version;
 select current_setting('max_prepared_transactions')::integer;
 
 -- name: prepared
-select gid from pg_prepared_xacts where database = current_database() order by prepared;
+select gid from pg_catalog.pg_prepared_xacts where database = current_database() order by prepared;

@@ -19,12 +19,14 @@ from jmsql import (
     ConnectionFactory,
     JMSException,
     JMSSecurityException,
+    Message,
     Queue,
+    RedeliveryPolicy,
     Session,
     Topic,
     enlist,
 )
-from jmsql.admin import Administration, SubscriptionChange
+from jmsql.admin import Administration, DestinationSettings, SubscriptionChange
 from jmsql.domains import TopicRequestor
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
@@ -81,6 +83,13 @@ Connect = Callable[[str], Connection]
 
 
 @pytest.fixture
+def maintained(jmsql_factory: ConnectionFactory) -> Iterator[None]:
+    """A client of the owner's does the maintenance."""
+    with jmsql_factory.create_connection():
+        yield
+
+
+@pytest.fixture
 def granted(administration: Administration, roles: dict[str, str]) -> dict[str, str]:
     """The roles, after each was given access to the queue "orders" and the topic "prices", the stranger to nothing."""
     for destination in (administration.create_queue("orders"), administration.create_topic("prices")):
@@ -88,6 +97,19 @@ def granted(administration: Administration, roles: dict[str, str]) -> dict[str, 
         administration.grant(destination, roles["consumer"], receive=True)
         administration.grant(destination, roles["browser"], browse=True)
     return roles
+
+
+@pytest.fixture
+def members(administration: Administration, roles: dict[str, str], server: Server) -> Iterator[dict[str, str]]:
+    """The roles, each a member of the role that has access to all destinations."""
+    administration.create_roles()
+    for kind in ("producer", "consumer", "browser"):
+        server.rows(f"grant jmsql_{kind} to {roles[kind]}")
+    server.rows(f"grant jmsql_admin to {roles['clerk']}")
+    yield roles
+    for kind in ("producer", "consumer", "browser"):
+        server.rows(f"revoke jmsql_{kind} from {roles[kind]}")
+    server.rows(f"revoke jmsql_admin from {roles['clerk']}")
 
 
 class TestOnDestinations:
@@ -266,6 +288,21 @@ class TestOnDestinations:
         with pytest.raises(JMSSecurityException):
             connect("producer")
 
+    def test_giving_and_taking_no_access_is_refused(
+        self, granted: dict[str, str], administration: Administration, server: Server
+    ) -> None:
+        role = granted["producer"]
+        for change in (administration.grant, administration.revoke):
+            with pytest.raises(ValueError, match="Expected one or several of send=True, receive=True and browse=True"):
+                change(ORDERS, role)
+        for call in ("grant_access('orders', '{}', variadic '{{}}')", "revoke_access('orders', '{}', variadic '{{}}')"):
+            with pytest.raises(psycopg.DatabaseError, match="one or several of send, receive and browse") as refusal:
+                server.rows(f"select jmsql.{call.format(role)}")
+            assert refusal.value.sqlstate == "JMS03"
+        with pytest.raises(psycopg.DatabaseError, match=r"got \{sned\}"):
+            server.rows(f"select jmsql.revoke_access('orders', '{role}', 'sned')")
+        assert [each.send for each in administration.grants(ORDERS) if each.role == role] == [True]
+
     def test_grants_are_shown(self, granted: dict[str, str], administration: Administration) -> None:
         shown = administration.grants("topic://prices")
         assert {(each.role, each.send, each.receive, each.browse) for each in shown} == {
@@ -279,19 +316,6 @@ class TestOnDestinations:
 
 
 class TestEverywhere:
-    @pytest.fixture
-    def members(
-        self, administration: Administration, roles: dict[str, str], server: Server
-    ) -> Iterator[dict[str, str]]:
-        administration.create_roles()
-        for kind in ("producer", "consumer", "browser"):
-            server.rows(f"grant jmsql_{kind} to {roles[kind]}")
-        server.rows(f"grant jmsql_admin to {roles['clerk']}")
-        yield roles
-        for kind in ("producer", "consumer", "browser"):
-            server.rows(f"revoke jmsql_{kind} from {roles[kind]}")
-        server.rows(f"revoke jmsql_admin from {roles['clerk']}")
-
     def test_members_have_access_to_all_and_make_destinations(self, members: dict[str, str], connect: Connect) -> None:
         producing, consuming = connect("producer").create_session(), connect("consumer").create_session()
         send_texts(producing, ORDERS, "a")
@@ -389,6 +413,121 @@ def test_dead_letters_go_where_the_role_may_not_send(
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             plain.execute(mark_exhausted, (elsewhere.name,))
         assert plain.execute(mark_exhausted, (dead.name,)).rowcount == 1
+
+
+POLICIES: dict[str, tuple[DestinationSettings, RedeliveryPolicy | None]] = {
+    "of the queue, without a dead-letter queue": ({"maximum_deliveries": 2}, None),
+    "of the queue, with one": ({"maximum_deliveries": 2, "dead_letter_queue": "dead"}, None),
+    "of the queue, with a delay": ({"maximum_deliveries": 2, "redelivery_delay": 0.01}, None),
+    "of the consumer": ({}, RedeliveryPolicy(2)),
+    "of the consumer, with a delay": ({}, RedeliveryPolicy(2, 0.01)),
+}
+
+
+@pytest.mark.parametrize("is_member", [False, True], ids=["granted the queue", "member"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_who_may_only_receive_gets_rid_of_poison(
+    policy: str,
+    is_member: bool,
+    request: pytest.FixtureRequest,
+    administration: Administration,
+    connect: Connect,
+    session: Session,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    request.getfixturevalue("members" if is_member else "granted")
+    settings, own = POLICIES[policy]
+    for name in ("dead", "DLQ"):  # which a migration makes, too
+        administration.create_queue(name)
+    consuming = connect("consumer")
+    for mode in AcknowledgeMode:
+        queue = administration.create_queue("orders")
+        administration.alter(queue, **settings)
+        send_texts(session, queue, mode.name)
+        its_session = consuming.create_session(mode is AcknowledgeMode.TRANSACTED, mode)
+        consumer = its_session.create_consumer(queue)
+        consumer.redelivery_policy = own
+        if mode in {AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT}:
+            for _ in range(2):
+                assert consumer.receive(timeout=5.0) is not None
+                (its_session.rollback if mode is AcknowledgeMode.TRANSACTED else its_session.recover)()
+        else:
+            consumer.message_listener = _fail
+        dead = session.create_consumer(Queue("dead" if "dead_letter_queue" in settings else "DLQ"))
+        assert receive_texts(dead, 1) == [mode.name]
+        dead.close()
+        its_session.close()
+        assert administration.count(queue) == 0
+    assert "row-level security" not in caplog.text
+
+
+def _fail(_: object) -> None:
+    raise RuntimeError("poison")
+
+
+@pytest.mark.usefixtures("maintained")
+@pytest.mark.parametrize("mode", list(AcknowledgeMode))
+def test_one_right_suffices_for_a_whole_life_of_messages(
+    mode: AcknowledgeMode,
+    granted: dict[str, str],
+    administration: Administration,
+    connect: Connect,
+) -> None:
+    """One role sends, one receives what is plain, late, in groups, in the history, expired or dead, one browses."""
+    for name in ("dead", "expired"):
+        administration.grant(administration.create_queue(name), granted["consumer"], receive=True)
+    administration.alter(ORDERS, history=True, expiry_queue="expired", maximum_deliveries=2, dead_letter_queue="dead")
+    is_transacted = mode is AcknowledgeMode.TRANSACTED
+    sending = connect("producer").create_session(is_transacted, mode)
+    receiving = connect("consumer").create_session(is_transacted, mode)
+    reply_to = sending.create_temporary_queue()
+    with sending.create_producer(ORDERS) as producer:
+        for text, delay, time_to_live in (("plain", 0.0, 0.0), ("late", 0.05, 0.0), ("expired", 0.0, 0.01)):
+            producer.delivery_delay = delay
+            for group in (None, "group"):
+                message = sending.create_text_message(text)
+                message.jms_reply_to = reply_to
+                if group is not None:
+                    message.set_string_property("JMSXGroupID", group)
+                producer.send(message, time_to_live=time_to_live)
+    if is_transacted:
+        sending.commit()
+    browser = connect("browser").create_session().create_browser(ORDERS)
+    assert {"plain"} <= set(texts_of(browser)) <= {"plain", "late"}
+
+    consumer = receiving.create_consumer(ORDERS)
+    received = [_kept(receiving, consumer.receive(timeout=10.0)) for _ in range(4)]
+    assert sorted(texts_of(received)) == ["late", "late", "plain", "plain"]
+    expired = receiving.create_consumer(Queue("expired"))
+    assert [_kept(receiving, expired.receive(timeout=10.0)).get_body(str) for _ in range(2)] == ["expired"] * 2
+    with receiving.create_producer(received[0].jms_reply_to) as replies:
+        replies.send(receiving.create_text_message("reply"))
+    if is_transacted:
+        receiving.commit()
+    assert receive_texts(sending.create_consumer(reply_to), 1) == ["reply"]
+    if mode in {AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT}:
+        send_texts(sending, ORDERS, "poison")
+        if is_transacted:
+            sending.commit()
+        for _ in range(2):
+            assert consumer.receive(timeout=5.0) is not None
+            (receiving.rollback if is_transacted else receiving.recover)()
+        assert receive_texts(receiving.create_consumer(Queue("dead")), 1) == ["poison"]
+    receiving.close()
+    wait_for(lambda: administration.history.count(ORDERS) >= 4)
+
+    with pytest.raises(JMSSecurityException):
+        sending.create_consumer(ORDERS)
+
+
+def _kept(session: Session, message: Message | None) -> Message:
+    """Settle a message that has been received, and return it."""
+    assert message is not None
+    if session.transacted:
+        session.commit()
+    elif session.acknowledge_mode is AcknowledgeMode.CLIENT:
+        message.acknowledge()
+    return message
 
 
 def test_a_transaction_of_the_callers(granted: dict[str, str], session: Session, url_of: Callable[[str], str]) -> None:

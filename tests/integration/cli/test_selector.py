@@ -26,7 +26,7 @@ def test_a_selector_is_explained_and_its_index_made_listed_and_dropped(jmsql: Co
     jmsql("send", "orders", "x", "-p", "color=red", "--count", "500")
     jmsql("send", "orders", "x", "-p", "color=blue")
     before = jmsql("selector", "explain", "orders", BLUE, "--json").document
-    assert before["condition"] == "((m.properties->'color') = %(selector_0)s::jsonb)"
+    assert before["condition"] == "((m.properties->'color'::text) = %(selector_0)s::jsonb)"
     assert before["parameters"] == {"selector_0": '"blue"'}
     assert (before["uses"], before["rows"], before["found"]) == ("message_pkey", 501, 1)
     assert before["served_by"] is None

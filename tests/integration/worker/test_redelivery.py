@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy
 
 from jmsql import ConnectionFactory
 from jmsql.testing import wait_for
+from tests.integration.access.role_kinds import PASSWORD, roles_of_each_kind
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
 
@@ -35,6 +37,39 @@ def handle(message):
     wait_for(lambda: database.queued() == 1, PATIENCE)
     assert [text for text, _ in worker.began()].count("poison") == 2
     assert worker.stop() == 0
+
+
+@pytest.mark.usefixtures("row_security_is_off_again")
+def test_a_worker_whose_role_may_only_receive_gets_rid_of_poison(
+    start_worker: StartWorker,
+    jmsql_factory: ConnectionFactory,
+    jmsql_clean_url: str,
+    database: WorkerDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    send(jmsql_factory, "orders", "in a transaction")
+    send(jmsql_factory, "invoices", "acknowledged")
+    with roles_of_each_kind(database.connection) as roles:
+        database.rows("select jmsql.create_queue('DLQ')")
+        database.rows(f"select jmsql.grant_access('invoices', '{roles['receiver']}', 'receive')")
+        url = sqlalchemy.make_url(jmsql_clean_url).set(username=roles["receiver"])
+        worker = start_worker(
+            """
+@app.listener("orders", redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=2))
+@app.listener("invoices", transacted=False, redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=2))
+def handle(message):
+    raise RuntimeError("poison")
+""",
+            "--url",
+            url.render_as_string(hide_password=False),
+        )
+        wait_for(lambda: len(database.rows(DEAD)) == 2, PATIENCE)
+        assert sorted(database.rows(DEAD)) == [
+            ("queue://invoices", "maximum deliveries", 2, "acknowledged"),
+            ("queue://orders", "maximum deliveries", 2, "in a transaction"),
+        ]
+        assert worker.stop() == 0
 
 
 def test_a_message_that_fails_waits_while_a_single_thread_goes_on_and_keeps_its_error(

@@ -19,7 +19,7 @@ def sql(text: str) -> SelectorSQL:
 
 def test_an_equality_is_a_plain_comparison_of_jsonb() -> None:
     assert sql("color = 'red'") == (
-        "((m.properties->'color') = %(selector_0)s::jsonb)",
+        "((m.properties->'color'::text) = %(selector_0)s::jsonb)",
         {"selector_0": '"red"'},
     )
 

@@ -33,7 +33,7 @@ class ConnectionPool:
         facts: What SQLAlchemy's dialect depends on, as the server says now.
     """
 
-    def __init__(self, endpoint: Endpoint, facts: Hashable) -> None:
+    def __init__(self, endpoint: Endpoint, facts: tuple[Hashable, ...]) -> None:
         self.url = endpoint.url
         if ASYNC:
             self.limit: ConnectionLimit[AsyncConnection] = ConnectionLimit()

@@ -430,6 +430,7 @@ class Administration:
         who were given access do anything with destinations.
 
         Raises:
+            ValueError: None of the three is true.
             InvalidDestinationException: There is no such destination.
             JMSSecurityException: The role that has connected does not administer the schema.
             JMSException: There is no such role.
@@ -520,4 +521,7 @@ def _queue_name(queue: Queue | str) -> str:
 
 def _actions(send: bool, receive: bool, browse: bool) -> list[Action]:
     wanted: dict[Action, bool] = {"send": send, "receive": receive, "browse": browse}
-    return [action for action, is_wanted in wanted.items() if is_wanted]
+    actions = [action for action, is_wanted in wanted.items() if is_wanted]
+    if not actions:
+        raise ValueError("Expected one or several of send=True, receive=True and browse=True, got none of them.")
+    return actions

@@ -29,7 +29,7 @@ class ConnectionPool:
         facts: What SQLAlchemy's dialect depends on, as the server says now.
     """
 
-    def __init__(self, endpoint: Endpoint, facts: Hashable) -> None:
+    def __init__(self, endpoint: Endpoint, facts: tuple[Hashable, ...]) -> None:
         self.url = endpoint.url
         self._endpoint = endpoint
         self._facts = facts
