@@ -15,7 +15,6 @@ from jmsql.messages.types.typed_json import parse_json
 from jmsql.messages.types.values import type_name
 from jmsql.store.history.past_messages import PastMessage
 
-
 T = TypeVar("T")
 
 _DEEPEST = 100
@@ -42,7 +41,11 @@ def _read_parts(message: Message, unreadable: dict[str, Unreadable]) -> tuple[st
     reply_to = read("reply_to", lambda: message.jms_reply_to, None)
     properties: dict[str, Any] = read("properties", lambda: dict(message.properties), {})
     properties.pop(DELIVERY_COUNT, None)
-    return None if reply_to is None else reply_to.uri, properties, read("body", lambda: _json_value(_body(message)), None)
+    return (
+        None if reply_to is None else reply_to.uri,
+        properties,
+        read("body", lambda: _json_value(_body(message)), None),
+    )
 
 
 def message_document(message: Message) -> dict[str, Any]:

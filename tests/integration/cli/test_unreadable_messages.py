@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import psycopg
 import pytest
 
 from tests.integration.cli.conftest import Command
 from tests.unreadable_messages import READABLE, UNREADABLE, store_unreadable
 
+
 @pytest.fixture
-def stored(jmsql: Command, jmsql_clean_url: str) -> Iterator[dict[str, str]]:
+def stored(jmsql: Command, jmsql_clean_url: str) -> dict[str, str]:
     """The identifiers of messages that cannot be read, each between two that can."""
     assert jmsql("send", "orders", "first").exit_code == 0
     with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
         ids = store_unreadable(connection, "orders")
     assert jmsql("send", "orders", "last").exit_code == 0
-    yield ids
+    return ids
 
 
 def unreadable(lines: list[dict[str, object]]) -> set[object]:

@@ -82,11 +82,12 @@ def limited(message):
 def test_messages_that_cannot_be_read_end_in_the_dead_letter_queue_with_the_reason(
     start_worker: StartWorker,
     jmsql_factory: ConnectionFactory,
+    jmsql_url: str,
     database: WorkerDatabase,
     transacted: bool,
     prefix: str,
 ) -> None:
-    with psycopg.connect(jmsql_factory.url, autocommit=True) as connection:
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
         connection.execute("select jmsql.create_queue('orders', '{\"maximum_deliveries\": 2}')")
         store_unreadable(connection, "orders")
     send(jmsql_factory, "orders", "good")
