@@ -230,19 +230,24 @@ begin
               when p.key !~ '^[[:alpha:]_$][[:alnum:]_$]*$'
                    or upper(p.key) in ('NULL', 'TRUE', 'FALSE', 'NOT', 'AND', 'OR', 'BETWEEN', 'LIKE', 'IN', 'IS', 'ESCAPE')
                   then 'a name is a letter, _ or $, then letters and digits, and no word of selectors'
-              when p.key ~ '^JMS' and p.key !~ '^(JMS_(?!jmsql)|JMSXGroupID$|JMSXGroupSeq$)'
+              when jsonb_typeof(p.value) not in ('string', 'number', 'boolean')
+                  then 'expected a string, a number or a boolean'
+              when p.key = 'JMSXGroupID' then case
+                  when jsonb_typeof(p.value) <> 'string' then 'expected a string' end
+              when p.key = 'JMSXGroupSeq' then case
+                  when p.value::text !~ '^[1-9][0-9]{0,9}$' or p.value::bigint > 2147483647
+                      then 'expected an integer from 1' end
+              when starts_with(p.key, 'JMS') and (not starts_with(p.key, 'JMS_') or starts_with(p.key, 'JMS_jmsql'))
                   then 'names that begin with JMS are the provider''s'
-              when p.kind not in ('string', 'number', 'boolean') then 'expected a string, a number or a boolean'
-              when p.key = 'JMSXGroupID' and p.kind <> 'string' then 'expected a string'
-              when p.key = 'JMSXGroupSeq' and (p.value !~ '^[1-9][0-9]{0,9}$' or p.kind <> 'number'
-                                               or p.value::bigint > 2147483647) then 'expected an integer from 1'
-              when p.kind = 'number' and p.value !~ '\.' and p.value::numeric not between -9223372036854775808
-                                                                                 and 9223372036854775807
-                  then 'the integer does not fit 64 bits'
-              when p.kind = 'number' and abs(p.value::numeric) > 1.7976931348623157e308
-                  then 'the number does not fit a double' end as reason
-          from (select t.key, jsonb_typeof(t.value) as kind, t.value #>> '{}' as value
-                from jsonb_each(properties) t offset 0) p) e
+              when jsonb_typeof(p.value) = 'number' then case
+                  when p.value::numeric between -2147483648 and 2147483647 then null
+                  when strpos(p.value::text, '.') = 0
+                       and p.value::numeric not between -9223372036854775808 and 9223372036854775807
+                      then 'the integer does not fit 64 bits'
+                  when abs(p.value::numeric) > 1.7976931348623157e308
+                      then 'the number does not fit a double' end
+              end as reason
+          from jsonb_each(properties) p) e
     where e.reason is not null
     order by e.name
     limit 1;
@@ -334,7 +339,10 @@ begin
             select s.queue_id from jmsql_internal.subscription s join jmsql_internal.topic t using (topic_id)
             where t.name = named.name);
     else
-        targets := array[jmsql_internal.queue_number(destination)];
+        select array[q.queue_id] into targets from jmsql_internal.queue q where q.name = named.name;
+        if targets is null then
+            targets := array[jmsql_internal.queue_number(destination)];  -- which says that there is none
+        end if;
     end if;
     if row_security_active('jmsql_internal.message'::regclass)
        and not targets <@ jmsql_internal.accessible_queues('send', current_user)
