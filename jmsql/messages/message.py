@@ -248,6 +248,15 @@ class Message(PropertyAccess):
         self._received_properties = tuple.__new__(ReceivedProperties, (properties, property_types, delivery_count))
         self._restore_body((text, json, types, content))
 
+    def stored_parts(self) -> dict[str, str | bytes | None]:
+        """Return the parts of a received message that are decoded when they are read, as they are stored."""
+        text, json, _, content = self._encode_body()
+        return {
+            "reply_to": self._reply_to if isinstance(self._reply_to, str) else None,
+            "properties": None if self._received_properties is None else self._received_properties.values,
+            "body": next((part for part in (text, json, content) if part is not None), None),
+        }
+
     # Within
 
     def _body(self) -> object:

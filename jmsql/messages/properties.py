@@ -142,6 +142,11 @@ class PropertyAccess:
         return MessageProperties(self._properties_to_read, self._properties_to_write, self.set_object_property)
 
     @property
+    def delivery_count(self) -> int | None:
+        """JMSXDeliveryCount of a message as it was received, also if its properties cannot be read; else None."""
+        return None if self._received_properties is None else self._received_properties.delivery_count
+
+    @property
     def property_names(self) -> tuple[str, ...]:
         """The names of all properties, in no fixed order; headers are not among them."""
         return tuple(self._properties_to_read())

@@ -71,10 +71,12 @@ class WaitingWrite(NamedTuple):
     write_id: str
     tasks: int
     seconds: float
+    messages: int
 
 
 waiting_streams = _sql.statement("waiting_streams", "examining the server", records(WaitingStream._make))
 """The streaming reads that have not gone on for so many seconds and keep something."""
 
 waiting_writes = _sql.statement("waiting_writes", "examining the server", records(WaitingWrite._make))
-"""The writes whose first task has committed so many seconds ago, and that are not sent."""
+"""The writes whose first task has committed so many seconds ago, and that are not sent; and those with so many messages
+whose first has committed `hidden_seconds` ago."""

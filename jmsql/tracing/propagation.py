@@ -10,6 +10,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter, Setter
 
+from jmsql.exceptions import MessageFormatException
 from jmsql.messages import Message
 from jmsql.store.rows.message_rows import OutgoingMessage
 from jmsql.values.postgresql_text import to_postgresql
@@ -77,5 +78,8 @@ def with_context(message: OutgoingMessage) -> OutgoingMessage:
 
 
 def creation_context(message: Message) -> Context:
-    """Return the context in which a received message was sent; an empty one if it does not say."""
-    return propagate.extract(message, Context(), _GETTER)
+    """Return the context in which a received message was sent; an empty one if it does not say, or cannot be read."""
+    try:
+        return propagate.extract(message, Context(), _GETTER)
+    except MessageFormatException:
+        return Context()

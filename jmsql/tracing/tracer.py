@@ -183,7 +183,7 @@ def _of_message(message: Message) -> dict[str, Any]:
     known = {
         "messaging.message.id": message.jms_message_id,
         "messaging.message.conversation_id": message.jms_correlation_id,
-        "messaging.jmsql.message.delivery_count": message.properties.get("JMSXDeliveryCount"),
+        "messaging.jmsql.message.delivery_count": message.delivery_count,
     }
     return {name: value for name, value in known.items() if value is not None}
 

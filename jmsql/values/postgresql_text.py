@@ -40,7 +40,9 @@ def _unescape(match: re.Match[str]) -> str:
         return "\0"
     if stand_in == ESCAPE:
         return ESCAPE
-    return chr(ord(stand_in) - _SURROGATE_OFFSET)
+    if "\U0010f800" <= stand_in <= "\U0010ffff":
+        return chr(ord(stand_in) - _SURROGATE_OFFSET)
+    return match.group()  # somebody else has written it
 
 
 def to_postgresql(text: str) -> str:

@@ -33,6 +33,7 @@ THEMES = (
     "delivery",
     "dequeue",
     "administration",
+    "functions",
     "waiting",
     "redelivery",
     "search_path",

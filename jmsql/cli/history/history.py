@@ -7,7 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from jmsql.cli.messages.documents import body_preview, message_document, past_document, past_message_as_text
+from jmsql.cli.messages.documents import (
+    body_preview,
+    past_document,
+    past_message_as_text,
+    properties_preview,
+)
 from jmsql.cli.options import (
     Json,
     Schema,
@@ -254,7 +259,6 @@ def _optional_destination(name: str | None) -> Destination | None:
 def _cells(past: PastMessage) -> tuple[str, ...]:
     entry, message = past.entry, past.message
     seconds = entry.time_in_queue
-    document = message_document(message)
     name = entry.destination if entry.destination_type == "queue" else f"topic://{entry.destination}"
     return (
         f"{entry.acknowledged_at.astimezone():%Y-%m-%d %H:%M:%S}",
@@ -262,6 +266,6 @@ def _cells(past: PastMessage) -> tuple[str, ...]:
         entry.outcome,
         str(entry.delivery_count),
         "" if seconds is None else f"{seconds.total_seconds():,.1f} s",
-        " ".join(f"{key}={value}" for key, value in document["properties"].items()),
+        properties_preview(message),
         body_preview(message),
     )

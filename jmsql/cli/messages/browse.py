@@ -13,6 +13,7 @@ from jmsql.cli.messages.documents import (
     message_document,
     past_document,
     past_message_as_text,
+    properties_preview,
 )
 from jmsql.cli.messages.sources import ClientId, Source, SubscriptionName
 from jmsql.cli.options import DestinationName, Json, Schema, Selector, Url, check_selector, open_database
@@ -58,8 +59,8 @@ def browse(
     with open_database(url, schema).administration() as administration:
         for message, delivery in source.browse(administration, selector, limit):
             shown += 1
-            document = message_document(message)
             if as_json:
+                document = message_document(message)
                 del document["redelivered"]
                 write(json_text(document | delivery._asdict()).encode() + b"\n")
                 continue
@@ -70,7 +71,7 @@ def browse(
                 str(message.jms_priority),
                 age(sent),
                 str(delivery.delivery_count),
-                " ".join(f"{name}={message.get_string_property(name)}" for name in document["properties"]),
+                properties_preview(message),
                 body_preview(message),
             )
             listing.add_row(*cells)

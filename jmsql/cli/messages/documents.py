@@ -3,23 +3,59 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from jmsql.cli.output import json_text
-from jmsql.exceptions import MessageEOFException
+from jmsql.exceptions import InvalidDestinationException, MessageEOFException, MessageFormatException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.messages.properties import DELIVERY_COUNT
+from jmsql.messages.types.typed_json import parse_json
 from jmsql.messages.types.values import type_name
 from jmsql.store.history.past_messages import PastMessage
 
+T = TypeVar("T")
+
+_DEEPEST = 100
+"""How deep a body is nested that is shown as JSON; others are shown as they are stored."""
+
+
+class Unreadable(NamedTuple):
+    """Why a part of a message cannot be read, and how it is stored."""
+
+    reason: str
+    stored: str | bytes | None
+
+
+def _read_parts(message: Message, unreadable: dict[str, Unreadable]) -> tuple[str | None, dict[str, Any], Any]:
+    """Return where to answer, the properties, and the body in JSON's terms, and note those that cannot be read."""
+
+    def read(name: str, part: Callable[[], T], otherwise: T) -> T:
+        try:
+            return part()
+        except (MessageFormatException, InvalidDestinationException) as error:
+            unreadable[name] = Unreadable(str(error), message.stored_parts()[name])
+            return otherwise
+
+    reply_to = read("reply_to", lambda: message.jms_reply_to, None)
+    properties: dict[str, Any] = read("properties", lambda: dict(message.properties), {})
+    properties.pop(DELIVERY_COUNT, None)
+    return (
+        None if reply_to is None else reply_to.uri,
+        properties,
+        read("body", lambda: _json_value(_body(message)), None),
+    )
+
 
 def message_document(message: Message) -> dict[str, Any]:
-    """Describe a message in JSON's terms; bytes stand in base64, and NaN and infinities as strings."""
-    properties = {name: value for name, value in message.properties.items() if name != DELIVERY_COUNT}
-    return {
+    """Describe a message in JSON's terms; bytes stand in base64, and NaN and infinities as strings.
+
+    What somebody else has stored and cannot be read is null, and stands under ``unreadable`` as it is stored.
+    """
+    unreadable: dict[str, Unreadable] = {}
+    reply_to, properties, body = _read_parts(message, unreadable)
+    document = {
         "message_id": message.jms_message_id,
         "type": type(message).__name__,
         "priority": message.jms_priority,
@@ -28,14 +64,19 @@ def message_document(message: Message) -> dict[str, Any]:
         "delivery_time": message.jms_delivery_time or None,
         "expiration": message.jms_expiration or None,
         "correlation_id": message.jms_correlation_id,
-        "reply_to": None if message.jms_reply_to is None else message.jms_reply_to.uri,
+        "reply_to": reply_to,
         "jms_type": message.jms_type,
         "redelivered": message.jms_redelivered,
-        "delivery_count": message.get_int_property(DELIVERY_COUNT),
+        "delivery_count": message.delivery_count,
         "properties": {name: _json_value(value) for name, value in sorted(properties.items())},
         "property_types": {name: _type_name(value) for name, value in sorted(properties.items())},
-        "body": _json_value(_body(message)),
+        "body": body,
     }
+    if unreadable:
+        document["unreadable"] = {
+            name: {"reason": part.reason, "stored": _json_value(part.stored)} for name, part in unreadable.items()
+        }
+    return document
 
 
 def past_document(past: PastMessage) -> dict[str, Any]:
@@ -54,21 +95,43 @@ def past_message_as_text(past: PastMessage) -> bytes:
 
 
 def body_as_output(message: Message) -> bytes:
-    """Return the body as it is written for other programs: bytes raw, text and JSON with an end of line."""
+    """Return the body as it is written for other programs: bytes raw, text and JSON with an end of line.
+
+    Raises:
+        MessageFormatException: It cannot be read.
+    """
     body = _body(message)
-    if isinstance(body, bytes):
-        return body
-    text = body if isinstance(body, str) else "" if body is None else json_text(_json_value(body))
-    return text.encode(errors="surrogatepass") + b"\n"
+    return _as_output(body if isinstance(body, str | bytes | None) else json_text(_json_value(body)))
+
+
+def stored_body_as_output(message: Message) -> bytes:
+    """Return a body that cannot be read as it is stored."""
+    return _as_output(message.stored_parts()["body"])
+
+
+def _as_output(body: str | bytes | None) -> bytes:
+    return body if isinstance(body, bytes) else (body or "").encode(errors="surrogatepass") + b"\n"
 
 
 def body_preview(message: Message) -> str:
     """Return the body's beginning on one line."""
-    body = _body(message)
-    if isinstance(body, bytes):
-        return f"{len(body):,} bytes: {body[:24].hex(' ')}"
-    text = body[:200] if isinstance(body, str) else "" if body is None else json_text(_json_value(body))[:200]
+    try:
+        body = _body(message)
+        if isinstance(body, bytes):
+            return f"{len(body):,} bytes: {body[:24].hex(' ')}"
+        text = body[:200] if isinstance(body, str) else "" if body is None else json_text(_json_value(body))[:200]
+    except MessageFormatException as error:
+        text = f"(unreadable) {error}"
     return " ".join(text.split())
+
+
+def properties_preview(message: Message) -> str:
+    """Return the properties on one line."""
+    try:
+        names = sorted(name for name in message.property_names if name != DELIVERY_COUNT)
+        return " ".join(f"{name}={message.get_string_property(name)}" for name in names)
+    except MessageFormatException as error:
+        return f"(unreadable) {error}"
 
 
 def message_as_text(message: Message, facts: Mapping[str, object] | None = None) -> bytes:
@@ -80,10 +143,16 @@ def message_as_text(message: Message, facts: Mapping[str, object] | None = None)
     """
     document = {**(facts or {}), **message_document(message), **(facts or {})}
     _, properties, types = (document.pop(name) for name in ("body", "properties", "property_types"))
+    unreadable: dict[str, dict[str, object]] = document.pop("unreadable", {})
     lines = [f"{name}: {value}" for name, value in document.items() if value is not None]
+    lines += [
+        f"unreadable {name}: {part['reason']}" + ("" if name == "body" else f" {part['stored']}")
+        for name, part in unreadable.items()
+    ]
     lines += [f"property {name} ({types[name]}): {value}" for name, value in properties.items()]
     head = "\n".join(lines).encode(errors="surrogatepass")
-    return head + b"\n\n" + body_as_output(message).removesuffix(b"\n") + b"\n\n"
+    body = stored_body_as_output(message) if "body" in unreadable else body_as_output(message)
+    return head + b"\n\n" + body.removesuffix(b"\n") + b"\n\n"
 
 
 def _type_name(value: object) -> str:
@@ -102,8 +171,8 @@ def _body(message: Message) -> Any:
         case StreamMessage():
             return _fields(message)
         case ObjectMessage():
-            text = message.encode().json_body
-            return None if text is None else json.loads(text)
+            text = message.stored_parts()["body"]
+            return parse_json(text) if isinstance(text, str) else None
         case _:
             return None
 
@@ -118,13 +187,15 @@ def _fields(message: StreamMessage) -> list[object]:
             return fields
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: Any, depth: int = 0) -> Any:
+    if depth > _DEEPEST:
+        raise MessageFormatException(f"The body is nested deeper than {_DEEPEST} levels.")
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {name: _json_value(member) for name, member in value.items()}
+        return {name: _json_value(member, depth + 1) for name, member in value.items()}
     if isinstance(value, list):
-        return [_json_value(member) for member in value]
+        return [_json_value(member, depth + 1) for member in value]
     return value

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jmsql.cli.messages.documents import body_as_output, message_as_text, message_document
+from jmsql.cli.messages.documents import body_as_output, message_as_text, message_document, stored_body_as_output
 from jmsql.cli.messages.sources import ClientId, Shared, Source, SubscriptionName
 from jmsql.cli.options import (
     DestinationName,
@@ -22,6 +22,7 @@ from jmsql.cli.options import (
 )
 from jmsql.cli.output import json_text, write
 from jmsql.client._sync.exchange.consumer import MessageConsumer
+from jmsql.exceptions import MessageFormatException
 from jmsql.messages import Message
 
 NOTHING_FOUND = 1
@@ -36,8 +37,16 @@ class Format(StrEnum):
     full = "full"
 
 
+def _body(message: Message) -> bytes:
+    try:
+        return body_as_output(message)
+    except MessageFormatException as error:
+        typer.echo(f"The body of {message.jms_message_id} cannot be read. This is what is stored: {error}", err=True)
+        return stored_body_as_output(message)
+
+
 _FORMATS: dict[Format, Callable[[Message], bytes]] = {
-    Format.text: body_as_output,
+    Format.text: _body,
     Format.json: lambda message: json_text(message_document(message)).encode() + b"\n",
     Format.full: message_as_text,
 }

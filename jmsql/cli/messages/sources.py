@@ -75,7 +75,7 @@ class Source(NamedTuple):
             InvalidDestinationException: There is no such queue, or no such subscription to the topic.
         """
         if self.subscription is None:
-            return administration.browse(self.destination.name, selector, limit=limit)
+            return administration.browse(self.destination.uri, selector, limit=limit)
         existing = administration.subscription(self.subscription, self.client_id)
         if existing is not None and existing.topic != self.destination.name:
             raise InvalidDestinationException(f"The subscription {self.subscription!r} is to topic://{existing.topic}.")

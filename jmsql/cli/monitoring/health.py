@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from jmsql.cli.output import counted
+from jmsql.exceptions import JMSException
 from jmsql.selectors import Selector
 from jmsql.spark.database import waiting_streams, waiting_writes
 from jmsql.store.administration import diagnosis, inspection
-from jmsql.store.administration.diagnosis import MessageTable, PreparedTransaction, ServerFacts, SnapshotHolder
+from jmsql.store.administration.diagnosis import Blocker, MessageTable, PreparedTransaction, ServerFacts, SnapshotHolder
 from jmsql.store.administration.selector_indexes import selector_indexes, serving
+from jmsql.store.errors import is_connection_lost
 from jmsql.store.runners._sync.runner import AutocommitRunner, Runner
 from jmsql.store.schema.version import current_version, newest_version
 
@@ -28,6 +31,9 @@ _STREAM_COMES_BACK = 26 * 3600.0
 """Within so many seconds, also if its query runs once a day."""
 _WRITE_ENDS = 3600.0
 """Within so many seconds after its first task, if it is not a very long one."""
+_HIDDEN = 10_000
+_HIDDEN_SECONDS = 300.0
+"""So many messages of a write that has not ended after so many seconds are in the way of consumers."""
 _QUERY_LENGTH = 100
 
 
@@ -75,29 +81,66 @@ def examine(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Findin
         runner: Asks for the facts.
         thresholds: How long things may take.
     """
-    server = runner.run(diagnosis.server)
-    yield _server(server)
-    yield _durability(server)
-    yield _clock(runner)
-    schema = _schema(runner)
-    yield schema
-    if schema.health is not Health.problem:
-        yield _clients(runner)
-        yield _maintenance(runner)
-        yield from _messages(runner, thresholds)
+    yield from _server(diagnosis.ask(runner, diagnosis.server))
+    yield from _examined(runner, "clock", lambda: [_clock(runner)])
+    schema = _examined(runner, "schema", lambda: [_schema(runner)])
+    yield from schema
+    if all(each.health is not Health.problem for each in schema):
+        yield from _contents(runner, thresholds)
     yield _pooler(runner.is_pooled)
-    yield _notifications(runner)
-    yield _autovacuum(server)
-    in_doubt = runner.run(diagnosis.prepared_transactions) if schema.health is not Health.problem else []
-    finishing = {each.identifier: _finishing_advice(each) for each in in_doubt}
-    yield from _vacuum(runner, server, thresholds.oldest_snapshot, finishing)
-    if schema.health is not Health.problem:
-        for table in runner.run(diagnosis.tables):
-            yield _table(table)
-        yield _plans(runner.run(diagnosis.tables_without_pages))
+    yield from _examined(runner, "notifications", lambda: [_notifications(runner)])
+    yield from _examined(runner, "vacuum", lambda: _vacuum(runner, thresholds.oldest_snapshot))
+    if all(each.health is not Health.problem for each in schema):
+        yield from _examined(runner, "tables", lambda: map(_table, diagnosis.ask(runner, diagnosis.tables)))
+        yield from _examined(runner, "plans", lambda: [_plans(diagnosis.ask(runner, diagnosis.tables_without_pages))])
 
 
-def _server(server: ServerFacts) -> Finding:
+def _examined(runner: AutocommitRunner, check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Return what a check finds, or a note of what keeps it from looking."""
+    try:
+        return list(look())
+    except JMSException as error:
+        if is_connection_lost(error):
+            raise
+        return [_unexamined(runner, check, error)]
+
+
+def _unexamined(runner: AutocommitRunner, check: str, error: JMSException) -> Finding:
+    match error.error_code:
+        case diagnosis.NO_LOCK:
+            blockers = diagnosis.ask(runner, diagnosis.blockers)
+            who = " and ".join(map(_blocker, blockers[:_SHOWN])) or "a session that has gone meanwhile"
+            ends = ", ".join(f"select pg_terminate_backend({each.process_id})" for each in blockers[:_SHOWN])
+            return _note(
+                check,
+                f"not examined: a table is locked by {who}",
+                f"Clients wait for it, too. Commit or roll back there, or end it: {ends}." if ends else "Do it again.",
+            )
+        case diagnosis.TOO_LONG:
+            return _note(
+                check,
+                f"not examined: it took longer than {diagnosis.LONGEST_LOOK:g} s",
+                "See what keeps the server busy.",
+            )
+        case _:
+            advice = "Connect as the owner of the schema, or as a member of jmsql_admin, to examine it."
+            return _note(check, f"not examined: {error}", advice)
+
+
+def _blocker(blocker: Blocker) -> str:
+    since = "" if blocker.query_start is None else f" of {blocker.query_start.astimezone():%Y-%m-%d %H:%M:%S}"
+    return (
+        f"process {blocker.process_id}, user {blocker.user_name!r}, application {blocker.application_name!r}, which is "
+        f"{blocker.state} after the statement{since}: {_shortened(blocker.query)}"
+    )
+
+
+def _server(server: ServerFacts) -> Iterator[Finding]:
+    yield _version(server)
+    yield _durability(server)
+
+
+def _version(server: ServerFacts) -> Finding:
     name = f"PostgreSQL {server.version}, database {server.database!r}"
     if server.in_recovery:
         return _problem("server", f"{name}: a standby, which is read-only", "Connect to the primary.")
@@ -127,7 +170,7 @@ def _durability(server: ServerFacts) -> Finding:
 
 
 def _schema(runner: AutocommitRunner) -> Finding:
-    found, wanted = runner.run(current_version(runner.schema)), newest_version()
+    found, wanted = diagnosis.ask(runner, current_version(runner.schema)), newest_version()
     if found == wanted:
         return _ok("schema", f"version {found}")
     if found is None:
@@ -142,7 +185,7 @@ def _schema(runner: AutocommitRunner) -> Finding:
 
 
 def _clients(runner: AutocommitRunner) -> Finding:
-    clients = runner.run(inspection.clients)
+    clients = diagnosis.ask(runner, inspection.clients)
     gone = [client for client in clients if not client.connected]
     alive = f"{len(clients) - len(gone)} connected"
     if not gone:
@@ -158,7 +201,7 @@ def _clients(runner: AutocommitRunner) -> Finding:
 
 
 def _maintenance(runner: AutocommitRunner) -> Finding:
-    maintenance = runner.run(diagnosis.maintenance)
+    maintenance = diagnosis.ask(runner, diagnosis.maintenance)
     if maintenance.expired:
         return Finding(
             "maintenance",
@@ -183,7 +226,7 @@ def _pooler(is_pooled: bool) -> Finding:
 
 
 def _notifications(runner: AutocommitRunner) -> Finding:
-    usage = runner.run(diagnosis.notification_queue_usage)
+    usage = diagnosis.ask(runner, diagnosis.notification_queue_usage)
     if usage > _FULL_NOTIFICATIONS:
         return _problem(
             "notifications",
@@ -215,16 +258,18 @@ def _autovacuum(server: ServerFacts) -> Finding:
     return _ok("autovacuum", f"on, looking around every {server.autovacuum_naptime}")
 
 
-def _vacuum(
-    runner: AutocommitRunner, server: ServerFacts, oldest_snapshot: float, finishing: dict[str, str]
-) -> Iterator[Finding]:
+def _vacuum(runner: AutocommitRunner, oldest_snapshot: float) -> Iterator[Finding]:
+    server = diagnosis.ask(runner, diagnosis.server)
+    in_doubt = diagnosis.ask(runner, diagnosis.prepared_transactions)
+    finishing = {each.identifier: _finishing_advice(each) for each in in_doubt}
+    yield _autovacuum(server)
     if not server.sees_all_sessions:
         yield _note(
             "vacuum",
             "this role does not see the sessions of others, which may hold vacuum back",
             "Grant it the role pg_read_all_stats.",
         )
-    holders = runner.run(diagnosis.snapshot_holders)
+    holders = diagnosis.ask(runner, diagnosis.snapshot_holders)
     late = [holder for holder in holders if holder.seconds is None or holder.seconds > oldest_snapshot]
     for holder in late:
         yield _problem("vacuum", _held_back_by(holder), _release_advice(holder, finishing))
@@ -297,7 +342,7 @@ def _plans(tables: list[str]) -> Finding:
 
 def _clock(runner: Runner) -> Finding:
     """Compare the clocks. Clients reckon with the server's where theirs is wrong."""
-    skew = runner.run(diagnosis.clock_skew())
+    skew = diagnosis.ask(runner, diagnosis.clock_skew())
     if abs(skew.seconds) <= _NOTED_SKEW + skew.uncertainty:
         return _ok("clock", f"this machine's and the server's agree within {_NOTED_SKEW:g} s")
     ahead, behind = ("the server's", "this machine's") if skew.seconds > 0 else ("this machine's", "the server's")
@@ -309,26 +354,62 @@ def _clock(runner: Runner) -> Finding:
     )
 
 
-def _messages(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
-    """Examine who holds messages, and what waits for somebody.
+def _contents(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Finding]:
+    """Examine what is stored, who holds messages, and what waits for somebody.
 
     Args:
         runner: Asks for the facts.
         thresholds: How long things may take.
     """
-    yield from _transactions(runner, thresholds)
-    yield from _claims(runner, thresholds)
-    yield from _prepared(runner, thresholds)
-    yield from _streams(runner)
-    yield from _writes(runner)
-    yield from _selectors(runner)
-    yield from _unattended(runner)
-    yield from _failing(runner)
-    yield from _dead_letters(runner)
+    checks: dict[str, Callable[[], Iterable[Finding]]] = {
+        "rights": lambda: _rights(runner),
+        "clients": lambda: [_clients(runner)],
+        "maintenance": lambda: [_maintenance(runner)],
+        "transactions": lambda: _transactions(runner, thresholds),
+        "claims": lambda: _claims(runner, thresholds),
+        "two-phase": lambda: _prepared(runner, thresholds),
+        "streams": lambda: _streams(runner),
+        "writes": lambda: _writes(runner),
+        "selectors": lambda: _selectors(runner),
+        "paused": lambda: _paused(runner),
+        "consumers": lambda: _unattended(runner),
+        "redelivery": lambda: _failing(runner),
+        "dead letters": lambda: _dead_letters(runner),
+    }
+    for check, look in checks.items():
+        yield from _examined(runner, check, look)
+
+
+def _rights(runner: Runner) -> Iterator[Finding]:
+    if not diagnosis.ask(runner, diagnosis.sees_all_messages):
+        yield _note(
+            "rights",
+            "this role does not see the messages of all destinations: what follows is of those that it may browse",
+            "Grant it the role jmsql_browser.",
+        )
+
+
+def _paused(runner: Runner) -> Iterator[Finding]:
+    paused = diagnosis.ask(runner, diagnosis.paused)
+    if not paused:
+        yield _ok("paused", "every destination delivers")
+        return
+    waiting = (
+        repr(each.destination) + (f" ({_number(each.depth)})" if each.kind == "queue" else "")
+        for each in paused[:_SHOWN]
+    )
+    more = f" and {len(paused) - _SHOWN} more" if len(paused) > _SHOWN else ""
+    commands = "; ".join(f"`jmsql resume {shlex.quote(each.destination)}`" for each in paused[:_SHOWN])
+    yield _note(
+        "paused",
+        f"{', '.join(waiting)}{more} {'is' if len(paused) == 1 else 'are'} paused: messages collect there, and "
+        "nobody gets any",
+        f"To go on: {commands}.",
+    )
 
 
 def _transactions(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
-    transactions = runner.run(diagnosis.transactions)
+    transactions = diagnosis.ask(runner, diagnosis.transactions)
     late = [each for each in transactions if each.transaction_seconds > thresholds.longest_transaction]
     for each in late[:_SHOWN]:
         is_idle = each.state is not None and each.state.startswith("idle in transaction")
@@ -351,7 +432,7 @@ def _transactions(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _claims(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
-    claims = runner.run(diagnosis.claims)
+    claims = diagnosis.ask(runner, diagnosis.claims)
     late = [each for each in claims if each.seconds > thresholds.longest_claim]
     for each in late[:_SHOWN]:
         client = "" if each.client_id is None else f", client {each.client_id!r}"
@@ -368,7 +449,7 @@ def _claims(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _prepared(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
-    prepared = runner.run(diagnosis.prepared_transactions)
+    prepared = diagnosis.ask(runner, diagnosis.prepared_transactions)
     late = [each for each in prepared if each.seconds > thresholds.longest_transaction]
     for each in late[:_SHOWN]:
         yield _problem(
@@ -394,7 +475,7 @@ def _finishing_advice(transaction: PreparedTransaction) -> str:
 
 
 def _streams(runner: Runner) -> Iterator[Finding]:
-    streams = runner.run(waiting_streams.bind(seconds=_STREAM_COMES_BACK))
+    streams = diagnosis.ask(runner, waiting_streams.bind(seconds=_STREAM_COMES_BACK))
     for each in streams[:_SHOWN]:
         place = "all destinations" if each.destination is None else repr(each.destination)
         kept = f"{counted(each.claimed, 'message')} of" if each.claimed else "the history of"
@@ -409,15 +490,19 @@ def _streams(runner: Runner) -> Iterator[Finding]:
 
 
 def _writes(runner: Runner) -> Iterator[Finding]:
-    writes = runner.run(waiting_writes.bind(seconds=_WRITE_ENDS))
+    writes = diagnosis.ask(
+        runner, waiting_writes.bind(seconds=_WRITE_ENDS, messages=_HIDDEN, hidden_seconds=_HIDDEN_SECONDS)
+    )
     for each in writes[:_SHOWN]:
         name = each.write_id.replace("'", "''")
         yield _note(
             "writes",
-            f"the write {each.write_id!r} of Spark has messages of {counted(each.tasks, 'task')} that nobody sees, the "
-            f"first for {each.seconds / 3600:,.0f} hours",
-            "Leave it if its driver runs. If that is gone, they are deleted after a day, or with the next batch of its "
-            "query; within a minute after: update jmsql_internal.pending_transaction set abandoned = true where "
+            f"the write {each.write_id!r} of Spark has {counted(each.messages, 'message')} of "
+            f"{counted(each.tasks, 'task')} that nobody sees, the first for {_duration(each.seconds)}; consumers pass "
+            "over them",
+            "Leave it if its driver runs. If its query dies again and again, see why in its log. If that is gone, they "
+            "are deleted after a day, or with the next batch of its query; within a minute after: "
+            "update jmsql_internal.pending_transaction set abandoned = true where "
             f"write_id = '{name}'.",
         )
     if not writes:
@@ -425,7 +510,7 @@ def _writes(runner: Runner) -> Iterator[Finding]:
 
 
 def _selectors(runner: Runner) -> Iterator[Finding]:
-    indexes = runner.run(selector_indexes())
+    indexes = diagnosis.ask(runner, selector_indexes())
     for index in indexes:
         if not index.valid:
             yield _problem(
@@ -433,7 +518,7 @@ def _selectors(runner: Runner) -> Iterator[Finding]:
                 f"the index {index.name} is not valid: its making broke off, and it costs each send something",
                 f"Make it again with `jmsql destination index`, or drop it: drop index concurrently {index.name}.",
             )
-    consumers = runner.run(diagnosis.selective_consumers(_DEEP))
+    consumers = diagnosis.ask(runner, diagnosis.selective_consumers(_DEEP))
     slow = []
     for each in consumers:
         selector = Selector.parse(each.selector)
@@ -457,7 +542,7 @@ def _selectors(runner: Runner) -> Iterator[Finding]:
 
 
 def _unattended(runner: Runner) -> Iterator[Finding]:
-    queues = runner.run(diagnosis.unattended_queues)
+    queues = diagnosis.ask(runner, diagnosis.unattended_queues)
     if not queues:
         yield _ok("consumers", "every queue with messages has one, or is for letters")
         return
@@ -472,7 +557,7 @@ def _unattended(runner: Runner) -> Iterator[Finding]:
 
 
 def _failing(runner: Runner) -> Iterator[Finding]:
-    destinations = runner.run(diagnosis.failing)
+    destinations = diagnosis.ask(runner, diagnosis.failing)
     if not destinations:
         yield _ok("redelivery", "no message has failed and waits to be delivered again")
         return
@@ -491,7 +576,7 @@ def _failing(runner: Runner) -> Iterator[Finding]:
 
 
 def _dead_letters(runner: Runner) -> Iterator[Finding]:
-    queues = runner.run(diagnosis.dead_letters)
+    queues = diagnosis.ask(runner, diagnosis.dead_letters)
     if not queues:
         yield _ok("dead letters", "there are none")
         return
@@ -506,9 +591,16 @@ def _dead_letters(runner: Runner) -> Iterator[Finding]:
     )
 
 
+def _number(messages: int) -> str:
+    return "1,000 messages or more" if messages >= _DEEP else counted(messages, "message")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:,.0f} hours" if seconds >= 2 * 3600 else f"{seconds / 60:,.0f} minutes"
+
+
 def _waiting(queue: str, ready: int, seconds: float | None) -> str:
-    number = "1,000 messages or more" if ready >= _DEEP else counted(ready, "message")
-    return f"{queue!r} ({number}" + (")" if seconds is None else f", the oldest for {seconds:,.0f} s)")
+    return f"{queue!r} ({_number(ready)}" + (")" if seconds is None else f", the oldest for {seconds:,.0f} s)")
 
 
 def _shortened(query: str | None) -> str:

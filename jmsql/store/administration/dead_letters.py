@@ -1,8 +1,10 @@
 """Dead letters: a look at them, and the way back to where they come from."""
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from jmsql.exceptions import MessageFormatException
+from jmsql.messages.types.typed_json import parse_json
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import existing_queue
@@ -12,7 +14,10 @@ from jmsql.store.statement import SqlFile, Statement, Steps, column, fill, recor
 
 @set_module("jmsql.admin")
 class DeadLetter(NamedTuple):
-    """A row of the view ``dead_letters``."""
+    """A row of the view ``dead_letters``.
+
+    Properties that cannot be read are replaced by one of the name ``(unreadable)``, which says why.
+    """
 
     queue: str
     sequence: int
@@ -46,6 +51,15 @@ class Retry(NamedTuple):
     """How many stay, since a session holds them, or the destination or subscription that they come from is gone."""
 
 
+def _to_letter(row: tuple[Any, ...]) -> DeadLetter:
+    letter = DeadLetter._make(row)
+    try:
+        properties: dict[str, Any] = parse_json(cast("str", letter.properties))
+    except MessageFormatException as error:
+        properties = {"(unreadable)": str(error)}
+    return letter._replace(properties=properties)
+
+
 _sql = SqlFile("inspection")
 _parts = {"is_dead_letter": _sql["is_dead_letter"]}
 dead_letter_queues = _sql.statement("dead_letter_queues", "looking for dead letters", column, _parts).bind()
@@ -69,7 +83,7 @@ def first_dead_letters(queue: str | None, selector: Selector | None, limit: int)
         of_queue = "and m.queue_id = %(queue_id)s"
         parameters = parameters | {"queue_id": (yield from existing_queue(queue))}
     text = fill(_sql["dead_letters"], of_queue=of_queue, chosen=chosen, **_parts)
-    statement = Statement("dead_letters", text, "looking at dead letters", records(DeadLetter._make), parameters)
+    statement = Statement("dead_letters", text, "looking at dead letters", records(_to_letter), parameters)
     return (yield from statement.bind(limit=limit))
 
 

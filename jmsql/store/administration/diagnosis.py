@@ -13,8 +13,21 @@ from typing import NamedTuple, TypeVar
 
 import psycopg
 
-from jmsql.store.runners._sync.runner import AutocommitRunner
-from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, column, nothing, record, records, value
+from jmsql.store.runners._sync.runner import AutocommitRunner, Runner
+from jmsql.store.statement import (
+    Query,
+    Result,
+    SqlFile,
+    Statement,
+    Steps,
+    column,
+    in_transaction,
+    nothing,
+    record,
+    records,
+    value,
+)
+from jmsql.values.duration import as_setting
 
 T = TypeVar("T")
 
@@ -142,6 +155,25 @@ class FailingDestination(NamedTuple):
     seconds: float | None
 
 
+class PausedDestination(NamedTuple):
+    """A queue or topic that delivers nothing; of a queue, with how many messages it has, counted up to 1000."""
+
+    kind: str
+    destination: str
+    depth: int
+
+
+class Blocker(NamedTuple):
+    """A session whose lock on a table of the store, or wait for one, keeps others from reading it."""
+
+    process_id: int
+    user_name: str | None
+    application_name: str | None
+    state: str | None
+    query_start: datetime | None
+    query: str | None
+
+
 class ClockSkew(NamedTuple):
     """How many seconds the server's clock is ahead of this machine's, and by how much that may be wrong."""
 
@@ -178,6 +210,12 @@ prepared_transactions = _question("prepared_transactions", records(PreparedTrans
 """The transactions of this database that wait for their second phase, the oldest first."""
 unattended_queues = _question("unattended_queues", records(WaitingQueue._make))
 """The queues with messages and without consumers, but for those that letters are put into."""
+paused = _question("paused", records(PausedDestination._make))
+"""The queues and topics that are paused."""
+sees_all_messages = _question("sees_all_messages", value(bool))
+"""Whether policies hide no message from this role."""
+blockers = _question("blockers", records(Blocker._make))
+"""The sessions that keep others from reading tables of the store, first those that hold a lock."""
 failing = _question("failing", records(FailingDestination._make))
 """The destinations with messages whose deliveries have failed with errors, the most of them first."""
 dead_letters = _question("dead_letters", records(WaitingQueue._make))
@@ -186,8 +224,26 @@ dead_letters = _question("dead_letters", records(WaitingQueue._make))
 _clock = _question("clock", value(float))
 _selective_consumers = _sql.statement("selective_consumers", "examining the server", records(SelectiveConsumer._make))
 
+_limit_look = _sql.statement("limit_look", "examining the server", nothing)
+
+NO_LOCK = "55P03"
+"""The SQLSTATE of a look that has waited for a lock for too long."""
+TOO_LONG = "57014"
+"""The SQLSTATE of a look that has taken longer than `LONGEST_LOOK`."""
+LONGEST_LOOK = 10.0
+
 _COUNTED = 100_000
 """A queue is not counted further, unless more is asked for."""
+
+
+def ask(runner: Runner, question: Query[T] | Steps[T]) -> T:
+    """Ask a question, and neither wait for a lock nor count for long. The limits end with it, also behind a pooler."""
+    return runner.run(in_transaction(_limited(question)))
+
+
+def _limited(question: Query[T] | Steps[T]) -> Steps[T]:
+    yield from _limit_look.bind(timeout=as_setting(LONGEST_LOOK))
+    return (yield from question)
 
 
 def clock_skew() -> Steps[ClockSkew]:

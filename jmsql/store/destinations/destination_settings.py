@@ -124,7 +124,7 @@ def _json(settings: DestinationSettings) -> str:
 
 def _json_value(value: object) -> object:
     if isinstance(value, Destination):
-        return value.name
+        return value.uri
     if isinstance(value, timedelta):
         return value.total_seconds()
     raise TypeError(f"{value!r} is no value of a setting.")

@@ -61,7 +61,9 @@ where a.xact_start is not null and a.pid <> pg_backend_pid() and exists (
     where l.pid = a.pid and l.locktype = 'relation' and l.granted
       and l.mode in ('RowShareLock', 'RowExclusiveLock')
       and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
-      and l.relation in ('jmsql_internal.message'::regclass::oid, 'jmsql_internal.delayed_message'::regclass::oid))
+      and l.relation in (select c.oid from pg_catalog.pg_class c
+                         where c.relnamespace = to_regnamespace('jmsql_internal')::oid
+                           and c.relname in ('message', 'delayed_message')))
 order by a.xact_start;
 
 -- name: claims
@@ -81,7 +83,9 @@ order by h.claimed_at;
 select x.gid, x.owner::text, extract(epoch from clock_timestamp() - x.prepared)::float8,
        exists (select from pg_catalog.pg_locks t join pg_catalog.pg_locks l using (virtualtransaction)
                where t.transactionid = x.transaction and t.pid is null and l.pid is null
-                 and l.relation = 'jmsql_internal.message'::regclass::oid)
+                 and l.relation = (select c.oid from pg_catalog.pg_class c
+                                   where c.relnamespace = to_regnamespace('jmsql_internal')::oid
+                                     and c.relname = 'message'))
 from pg_catalog.pg_prepared_xacts x where x.database = current_database()
 order by x.prepared;
 
@@ -107,13 +111,45 @@ cross join lateral (
     from (select m.jms_timestamp from jmsql_internal.message m
           where m.queue_id = q.queue_id and {is_sent}
           order by m.queue_id, m.inverse_priority, m.sequence limit 1000) f) m
-where q.name is not null and q.connection_id is null and q.name <> 'DLQ' and m.ready > 0
+where q.name is not null and q.connection_id is null and q.name <> 'DLQ' and m.ready > 0 and not q.paused
   and not exists (select from jmsql_internal.consumer c where c.queue_id = q.queue_id)
   and q.queue_id not in (select o.dead_letter_queue_id from jmsql_internal.queue o
                          where o.dead_letter_queue_id is not null
                          union select o.expiry_queue_id from jmsql_internal.queue o
                          where o.expiry_queue_id is not null)
 order by q.name;
+
+-- name: paused
+select case when q.topic_id is null then 'queue' else 'topic' end,
+       coalesce(q.name, 'topic://' || (select t.name from jmsql_internal.topic t where t.topic_id = q.topic_id)),
+       (select count(*) from (select from jmsql_internal.message m where m.queue_id = q.queue_id and {is_sent} limit 1000) f)
+from jmsql_internal.queue q
+where q.paused and (q.name is not null or q.topic_id is not null)
+order by 1, 2;
+
+-- name: sees_all_messages
+select not row_security_active('jmsql_internal.message'::regclass)
+    or jmsql_internal.has_access_to_all('browse', current_user);
+
+-- name: blockers
+-- Who reads waits for exclusive locks alone: for those that are held, and behind those that others wait for.
+with exclusive as materialized (
+    select l.pid, l.granted from pg_locks l join pg_class c on c.oid = l.relation
+    where l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and l.pid <> pg_backend_pid()
+      and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      and c.relnamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)),
+blocker as (
+    select pid, 1 as rank from exclusive where granted
+    union all
+    select unnest(pg_blocking_pids(e.pid)), 2 from exclusive e where not e.granted
+    union all
+    select pid, 3 from exclusive where not granted)
+select a.pid, a.usename::text, a.application_name, a.state, a.query_start, a.query
+from (select pid, min(rank) as rank from blocker group by pid) b join pg_stat_activity a using (pid)
+order by b.rank, a.xact_start;
+
+-- name: limit_look
+select set_config('lock_timeout', '500ms', true), set_config('statement_timeout', %(timeout)s, true);
 
 -- name: failing
 select coalesce(q.name, o.name), count(*), max(d.error_count),

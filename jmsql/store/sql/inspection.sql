@@ -143,7 +143,7 @@ m.properties ? 'JMS_jmsql_DeadLetterReason'::text;
 -- name: dead_letters
 select d.queue, d.sequence, d.original_destination, d.original_subscription, d.reason, d.deliveries, d.error,
        d.first_failed_at, d.died_at, d.message_id, d.type, d.priority, d.sent_at, d.expires_at, d.correlation_id,
-       d.jms_type, d.properties, d.body, d.original_client_id, d.last_error
+       d.jms_type, d.properties::text, d.body, d.original_client_id, d.last_error
 from jmsql.dead_letters d
 join jmsql_internal.queue q on q.name = d.queue
 join jmsql_internal.message m on m.queue_id = q.queue_id and m.sequence = d.sequence

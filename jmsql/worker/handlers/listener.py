@@ -311,6 +311,7 @@ class Handling(NamedTuple):
     message_id: str | None
     started: float
     """When, on the monotonic clock."""
+    delivery_count: int | None
 
 
 def way_out(error: ChangeRefusedException, listener: Listener) -> str:

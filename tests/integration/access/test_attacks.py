@@ -157,8 +157,9 @@ class TestTemporaryDestinations:
 
     def test_nothing_else_has_such_a_name(self, plain: Plain, session: Session, owner: psycopg.Connection[Any]) -> None:
         for name in ("queue", "topic"):
-            with pytest.raises(psycopg.errors.CheckViolation):
+            with pytest.raises(psycopg.Error, match="reserved") as refusal:
                 owner.execute(f"select jmsql.create_{name}(%s)".encode(), [TEMPORARY])
+            assert refusal.value.sqlstate == "JMS01"
             with pytest.raises(REFUSED):
                 plain("sender to all").execute(
                     f"insert into jmsql_internal.{name} (name) values (%s)".encode(), [TEMPORARY]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -56,6 +57,7 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
         "streams",
         "writes",
         "selectors",
+        "paused",
         "consumers",
         "redelivery",
         "dead letters",
@@ -261,10 +263,124 @@ def test_writes_whose_driver_does_not_come(jmsql: Command, database: psycopg.Con
         "from generate_series(1, 3) as n"
     )
     [found] = findings(jmsql("doctor", "--json"), "writes")
-    assert "of 2 tasks that nobody sees, the first for 5 hours" in found["says"]
+    assert "has 0 messages of 2 tasks that nobody sees, the first for 5 hours" in found["says"]
     [advised] = re.findall(r"update .*(?=\.$)", found["advice"])
     database.execute(advised.encode())
     assert findings(jmsql("doctor", "--json"), "writes") == []
+
+
+def test_a_write_that_dies_again_and_again_before_a_queue(jmsql: Command, database: psycopg.Connection) -> None:
+    database.execute("select jmsql.create_queue('orders')")
+    for ago in ("20 minutes", "10 minutes"):
+        database.execute(
+            "with hidden as (insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, "
+            "message_type) select queue_id, 5, 2, 'Message' from jmsql_internal.queue, generate_series(1, 5000) "
+            "where name = 'orders' returning queue_id, sequence) "
+            "insert into jmsql_internal.pending_transaction (write_id, queue_ids, first_sequence, last_sequence, "
+            "committed_at) select 'query', array_agg(distinct queue_id), min(sequence), max(sequence), "
+            f"now() - interval '{ago}' from hidden".encode()
+        )
+    [found] = findings(jmsql("doctor", "--json"), "writes")
+    assert "the write 'query' of Spark has 10,000 messages of 2 tasks that nobody sees" in found["says"]
+    assert "for 20 minutes" in found["says"]
+    assert "write_id = 'query'" in found["advice"]
+
+
+def test_destinations_that_are_paused(jmsql: Command) -> None:
+    jmsql("send", "orders", "x", "--count", "3")
+    jmsql("destination", "create", "topic://prices")
+    assert findings(jmsql("doctor", "--json"), "paused") == []
+    jmsql("destination", "pause", "orders")
+    [found] = findings(jmsql("doctor", "--json"), "paused")
+    assert found["says"].startswith("'orders' (3 messages) is paused")
+    assert "`jmsql resume orders`" in found["advice"]
+    assert findings(jmsql("doctor", "--json"), "consumers") == []
+    jmsql("destination", "pause", "topic://prices")
+    [found] = findings(jmsql("doctor", "--json"), "paused")
+    assert found["says"].startswith("'orders' (3 messages), 'topic://prices' are paused")
+    assert "`jmsql resume topic://prices`" in found["advice"]
+
+
+@pytest.mark.usefixtures("row_security_is_off_again")
+@pytest.mark.parametrize(
+    ("given", "denied"),
+    [
+        ("pg_monitor", {"schema", "clients", "streams", "writes", "dead letters", "plans"}),
+        ("jmsql_browser", {"streams", "writes"}),
+        (None, {"schema", "clients", "streams", "writes", "dead letters", "plans"}),
+    ],
+)
+def test_a_role_with_few_rights_is_told_what_it_may_not_see(
+    jmsql: Command, database: psycopg.Connection, jmsql_clean_url: str, given: str | None, denied: set[str]
+) -> None:
+    database.execute("select jmsql.create_roles()")
+    database.execute("create role jmsql_watching nologin")
+    if given is not None:
+        database.execute(f"grant {given} to jmsql_watching".encode())
+    url = sqlalchemy.make_url(jmsql_clean_url).update_query_dict({"options": "-c role=jmsql_watching"})
+    try:
+        outcome = jmsql("doctor", "--json", url=url.render_as_string(hide_password=False))
+    finally:
+        database.execute("drop role jmsql_watching")
+    assert outcome.exit_code == 0
+    unexamined = {each["check"] for each in outcome.document["findings"] if each["says"].startswith("not examined: ")}
+    assert denied <= unexamined
+    examined = {each["check"] for each in outcome.document["findings"]} - unexamined
+    assert {"server", "durability", "clock", "notifications", "autovacuum", "vacuum", "two-phase"} <= examined
+    if given == "jmsql_browser":
+        assert unexamined == denied
+    if given == "pg_monitor":
+        assert {"transactions", "table message"} <= examined
+        assert [each["health"] for each in outcome.document["findings"] if each["check"] == "vacuum"] == ["ok"]
+
+
+@pytest.mark.usefixtures("row_security_is_off_again")
+def test_a_role_that_browses_some_destinations_is_told_so(
+    jmsql: Command, database: psycopg.Connection, jmsql_clean_url: str
+) -> None:
+    database.execute("create role jmsql_watching nologin")
+    database.execute("select jmsql.create_queue('orders'), jmsql.grant_access('orders', 'jmsql_watching', 'browse')")
+    url = sqlalchemy.make_url(jmsql_clean_url).update_query_dict({"options": "-c role=jmsql_watching"})
+    try:
+        outcome = jmsql("doctor", "--json", url=url.render_as_string(hide_password=False))
+    finally:
+        database.execute("select jmsql.revoke_access('orders', 'jmsql_watching', 'browse')")
+        database.execute("drop owned by jmsql_watching")
+        database.execute("drop role jmsql_watching")
+    assert outcome.exit_code == 0
+    assert "jmsql_browser" in finding(outcome, "rights")["advice"]
+
+
+def test_a_lock_is_not_waited_for_and_its_holder_is_named(
+    jmsql: Command, holder: psycopg.Connection, jmsql_clean_url: str
+) -> None:
+    holder.execute("lock table jmsql_internal.queue in access exclusive mode")
+    started = time.monotonic()
+    outcome = jmsql("doctor", "--json")
+    assert time.monotonic() - started < 60
+    assert outcome.exit_code == 0
+    [found] = findings(outcome, "paused")
+    for fact in (f"process {holder.info.backend_pid}", "'nightly report'", "idle in transaction", "lock table"):
+        assert fact in found["says"]
+    assert f"pg_terminate_backend({holder.info.backend_pid})" in found["advice"]
+    holder.rollback()
+
+    # Behind who waits for the lock, everybody waits; the one to end is who keeps that one waiting.
+    holder.execute("select from jmsql_internal.queue")
+    with psycopg.connect(jmsql_clean_url) as waiting, psycopg.connect(jmsql_clean_url, autocommit=True) as watcher:
+        waiter = threading.Thread(target=lock_queues, args=[waiting])
+        waiter.start()
+        blocked = "select true from pg_locks where pid = %s and not granted"
+        wait_for(lambda: watcher.execute(blocked, [waiting.info.backend_pid]).fetchone() is not None, 30.0)
+        [found] = findings(jmsql("doctor", "--json"), "paused")
+        holder.rollback()
+        waiter.join()
+        assert found["says"].index("'nightly report'") < found["says"].index(f"process {waiting.info.backend_pid}")
+
+
+def lock_queues(connection: psycopg.Connection) -> None:
+    connection.execute("lock table jmsql_internal.queue in access exclusive mode")
+    connection.rollback()
 
 
 def test_a_transaction_in_doubt(

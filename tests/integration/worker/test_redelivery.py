@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 import sqlalchemy
 
@@ -10,6 +11,7 @@ from jmsql.testing import wait_for
 from tests.integration.access.role_kinds import PASSWORD, roles_of_each_kind
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
+from tests.unreadable_messages import READABLE, UNREADABLE, store_unreadable
 
 DEAD = "select original_destination, reason, deliveries, body from jmsql.dead_letters"
 
@@ -108,4 +110,37 @@ def limited(message):
     assert database.rows("select queue, deliveries, error from jmsql.dead_letters") == [
         ("hopeless", 2, "messaging.OutOfStock: none")
     ]
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(("transacted", "prefix"), [(True, ""), (False, ""), (True, "async ")])
+def test_messages_that_cannot_be_read_end_in_the_dead_letter_queue_with_the_reason(
+    start_worker: StartWorker,
+    jmsql_factory: ConnectionFactory,
+    jmsql_url: str,
+    database: WorkerDatabase,
+    transacted: bool,
+    prefix: str,
+) -> None:
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        connection.execute("select jmsql.create_queue('orders', '{\"maximum_deliveries\": 2}')")
+        store_unreadable(connection, "orders")
+    send(jmsql_factory, "orders", "good")
+    worker = start_worker(
+        f"""
+@app.listener("orders", transacted={transacted})
+{prefix}def handle(message):
+    message.jms_reply_to, dict(message.properties)
+    if isinstance(message, jmsql.StreamMessage):
+        message.read_object()
+    else:
+        message.get_body(object)
+    Path(f"began {{message.get_body(str)[:4]}} {{os.getpid()}}").touch()
+"""
+    )
+    died = len(UNREADABLE) - len(READABLE)
+    wait_for(lambda: len(database.rows(DEAD)) == died and "good" in dict(worker.began()), 2 * PATIENCE)
+    reasons = database.rows("select distinct reason, deliveries, error like '%Exception: %' from jmsql.dead_letters")
+    assert reasons == [("maximum deliveries", 2, True)]
+    assert len({process for _, process in worker.began()}) == 1
     assert worker.stop() == 0

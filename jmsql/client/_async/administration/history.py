@@ -12,7 +12,7 @@ from jmsql.store.history import past_messages
 from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, days, held_message, today
 from jmsql.store.history.past_messages import HistoryRange, PastMessage
 from jmsql.store.runners._async.runner import Runner
-from jmsql.values.destinations import Destination, Queue, named_destination
+from jmsql.values.destinations import Destination, Queue, named_destination, require_queue
 
 logger = logging.getLogger("jmsql")
 
@@ -129,7 +129,7 @@ class History:
             ValueError: An outcome is none.
         """
         which = _range(source, since, until, selector, outcomes, subscription)
-        name = target.name if isinstance(target, Queue) else target
+        name = require_queue(named_destination(target)).name
         return await self._runner.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))
 
     async def days(self) -> list[HistoryDay]:

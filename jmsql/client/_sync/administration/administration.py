@@ -32,7 +32,7 @@ from jmsql.store.runners._sync.runner import AutocommitRunner
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, in_transaction
 from jmsql.timings import Timings
-from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_topic
+from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_queue, require_topic
 
 # Not loaded for what a command lists: connections take five times as long to load as all else here.
 if TYPE_CHECKING:
@@ -516,7 +516,7 @@ def _shown(database: str | Engine | None) -> str:
 
 
 def _queue_name(queue: Queue | str) -> str:
-    return queue.name if isinstance(queue, Queue) else queue
+    return require_queue(named_destination(queue)).name
 
 
 def _actions(send: bool, receive: bool, browse: bool) -> list[Action]:

@@ -13,7 +13,7 @@ from jmsql.store.history import past_messages
 from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, days, held_message, today
 from jmsql.store.history.past_messages import HistoryRange, PastMessage
 from jmsql.store.runners._sync.runner import Runner
-from jmsql.values.destinations import Destination, Queue, named_destination
+from jmsql.values.destinations import Destination, Queue, named_destination, require_queue
 
 logger = logging.getLogger("jmsql")
 
@@ -130,7 +130,7 @@ class History:
             ValueError: An outcome is none.
         """
         which = _range(source, since, until, selector, outcomes, subscription)
-        name = target.name if isinstance(target, Queue) else target
+        name = require_queue(named_destination(target)).name
         return self._runner.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))
 
     def days(self) -> list[HistoryDay]:

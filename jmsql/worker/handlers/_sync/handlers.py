@@ -194,7 +194,7 @@ class HandlerThread:
     def _handle(self, message: Message) -> None:
         self._has_handled = True
         try:
-            self.handling = Handling(message.jms_message_id, time.monotonic())
+            self.handling = Handling(message.jms_message_id, time.monotonic(), message.delivery_count)
             with self._session.processing(message):
                 with self._session.extend_claims():
                     self._call(message)
@@ -234,24 +234,25 @@ class HandlerThread:
 
     def _facts(self, message: Message, seconds: float) -> dict[str, object]:
         """Return what the log tells of a call beside its text."""
+        assert self.handling is not None
         return {
             "listener": self.listener.name,
             "destination": str(self.listener.destination),
             "message_id": message.jms_message_id,
-            "delivery_count": message.get_int_property("JMSXDeliveryCount"),
+            "delivery_count": self.handling.delivery_count,
             "seconds": round(seconds, 6),
         }
 
     def _fail(self, message: Message, error: BaseException) -> None:
+        assert self.handling is not None
         seconds = self._end(succeeded=False)
-        count = message.get_int_property("JMSXDeliveryCount")
         logger.error(
-            "%s failed with %s: %s. The message %s was delivered %d times by now.",
+            "%s failed with %s: %s. The message %s was delivered %s times by now.",
             self.listener,
             type(error).__name__,
             str(error).partition("\n")[0],
             message.jms_message_id,
-            count,
+            self.handling.delivery_count,
             exc_info=error,
             extra=self._facts(message, seconds),
         )
