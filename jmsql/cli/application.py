@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from jmsql.cli.commands import COMMANDS, load_command
+from jmsql.cli.help import explain_plainly
 from jmsql.cli.options import GlobalSchema, GlobalUrl, advice_for
 from jmsql.cli.parameters import convert_only_what_needs_it
 from jmsql.exceptions import InvalidSelectorException, JMSException
@@ -30,6 +31,7 @@ class Commands(typer.core.TyperGroup):
         for name, listed in COMMANDS.items():
             self.add_command(typer.core.TyperCommand(name, help=listed.summary))
         convert_only_what_needs_it(self)
+        explain_plainly(self)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(self.commands)
@@ -72,7 +74,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

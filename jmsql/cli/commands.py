@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import typer
 
+from jmsql.cli.help import explain_plainly
 from jmsql.cli.parameters import convert_only_what_needs_it
 
 
@@ -121,11 +122,12 @@ def load_command(name: str) -> Any:
     """
     module, _, attribute = COMMANDS[name].place.partition(":")
     found = getattr(importlib.import_module(f"jmsql.cli.{module}"), attribute)
-    parent = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
+    parent = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     if isinstance(found, typer.Typer):
         parent.add_typer(found, name=name)
     else:
         parent.command(name)(found)
     command = typer.main.get_group(parent).commands[name]
     convert_only_what_needs_it(command)
+    explain_plainly(command)
     return command

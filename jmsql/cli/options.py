@@ -166,7 +166,7 @@ def command_group(description: str) -> typer.Typer:
     return typer.Typer(
         help=description,
         no_args_is_help=True,
-        rich_markup_mode="markdown",
+        rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
