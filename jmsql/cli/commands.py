@@ -64,6 +64,11 @@ COMMANDS = {
         "destinations.queues:clients", "List the connections of clients, and how many messages each has claimed."
     ),
     "move": Listed("messages.removal:move", "Move the messages of a queue to another queue."),
+    "pause": Listed(
+        "destinations.destination:pause",
+        "Stop the delivery of messages from a queue, or from all subscriptions of a topic. They still collect.",
+    ),
+    "resume": Listed("destinations.destination:resume", "Go on with a delivery of messages that is paused."),
     "purge": Listed("messages.removal:purge", "Delete the messages of a queue for good."),
     "dead-letters": Listed(
         "messages.dead_letters:dead_letters",

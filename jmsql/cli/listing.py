@@ -51,8 +51,8 @@ class Listing:
         self._natural: list[int] = []
 
     def add_row(self, *cells: str | Text | None) -> None:
-        """Add a row; a cell is a text as it is, without markup."""
-        texts = [_printable(cell or "") if cell is None or isinstance(cell, str) else cell for cell in cells]
+        """Add a row; a cell is a text as it is, without markup, on one line. A `Text` of rich keeps its lines."""
+        texts = [printable(cell or "") if cell is None or isinstance(cell, str) else cell for cell in cells]
         self._rows.append(texts + [""] * (len(self._columns) - len(texts)))
 
     def plain(self) -> str:
@@ -172,11 +172,11 @@ class Listing:
                     yield Text.assemble((name.ljust(width + _GAP), "bold"), text)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return a text without what would move the terminal's cursor or change its colors."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() or each == "\n" else " " if each.isspace() else "�" for each in text)
+    return "".join(each if each.isprintable() else " " if each.isspace() else "�" for each in text)
 
 
 def _width(text: str) -> int:

@@ -174,27 +174,36 @@ def list_destinations(url: Url = None, schema: Schema = "jmsql", as_json: Json =
 
 
 @application.command()
-def pause(name: Name, url: Url = None, schema: Schema = "jmsql") -> None:
+def pause(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """Stop the delivery of messages from a queue, or from all subscriptions of a topic. They still collect.
 
-    Example: `jmsql destination pause orders`
+    Nobody gets a message any more, until `jmsql resume` goes on with it. What was delivered can be acknowledged or
+    committed. `jmsql queues` and `jmsql top` show what is paused.
+
+    Exits with 3 if there is no such destination.
+
+    Example: `jmsql pause orders`
     """
     destination = read_destination(name)
     with open_database(url, schema).administration() as administration:
         administration.pause(destination)
-    console().print(f"Paused {destination}.", markup=False)
+    answer({"destination": destination.uri, "paused": True}, f"Paused {destination}.", as_json=as_json)
 
 
 @application.command()
-def resume(name: Name, url: Url = None, schema: Schema = "jmsql") -> None:
-    """Go on with the delivery of messages that `jmsql destination pause` has stopped.
+def resume(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
+    """Go on with a delivery of messages that is paused.
 
-    Example: `jmsql destination resume orders`
+    Consumers that wait get what has collected. A destination that is not paused is left as it is.
+
+    Exits with 3 if there is no such destination.
+
+    Example: `jmsql resume orders`
     """
     destination = read_destination(name)
     with open_database(url, schema).administration() as administration:
         administration.resume(destination)
-    console().print(f"Resumed {destination}.", markup=False)
+    answer({"destination": destination.uri, "paused": False}, f"Resumed {destination}.", as_json=as_json)
 
 
 Send = Annotated[bool, typer.Option("--send", help="To send to it.")]

@@ -20,9 +20,10 @@ from jmsql.cli.options import (
     read_destination,
     read_timestamp,
 )
-from jmsql.cli.output import answer, counted, json_text, print_rows, print_table, progress, table, working, write
+from jmsql.cli.output import answer, json_text, print_rows, print_table, progress, table, working, write
 from jmsql.client._sync.administration.history import OUTCOMES
 from jmsql.store.history.past_messages import PastMessage
+from jmsql.values.counting import counted
 from jmsql.values.destinations import Destination
 
 NOTHING_FOUND = 1

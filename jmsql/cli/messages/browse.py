@@ -13,6 +13,7 @@ from jmsql.cli.messages.documents import (
     message_document,
     past_document,
     past_message_as_text,
+    property_preview,
 )
 from jmsql.cli.messages.sources import ClientId, Source, SubscriptionName
 from jmsql.cli.options import DestinationName, Json, Schema, Selector, Url, check_selector, open_database
@@ -70,7 +71,7 @@ def browse(
                 str(message.jms_priority),
                 age(sent),
                 str(delivery.delivery_count),
-                " ".join(f"{name}={message.get_string_property(name)}" for name in document["properties"]),
+                " ".join(property_preview(message, name) for name in document["properties"]),
                 body_preview(message),
             )
             listing.add_row(*cells)

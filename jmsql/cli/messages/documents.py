@@ -71,6 +71,16 @@ def body_preview(message: Message) -> str:
     return " ".join(text.split())
 
 
+_PREVIEW = 80
+"""How many characters of a property a table shows."""
+
+
+def property_preview(message: Message, name: str) -> str:
+    """Return a property with the beginning of its value on one line."""
+    value = " ".join((message.get_string_property(name) or "").split())
+    return f"{name}={value[:_PREVIEW]}{'…' if len(value) > _PREVIEW else ''}"
+
+
 def message_as_text(message: Message, facts: Mapping[str, object] | None = None) -> bytes:
     """Return a message with its headers and properties, for people.
 

@@ -12,9 +12,10 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from jmsql.cli.options import DestinationName, Json, Schema, Url, check_duration, open_database, read_destination
-from jmsql.cli.output import answer, counted, progress
+from jmsql.cli.output import answer, progress
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import BytesMessage, DeliveryMode, MapMessage, Message, ObjectMessage, TextMessage
+from jmsql.values.counting import counted
 
 
 class BodyType(StrEnum):

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from jmsql.cli.output import counted
 from jmsql.selectors import Selector
 from jmsql.spark.database import waiting_streams, waiting_writes
 from jmsql.store.administration import diagnosis, inspection
@@ -15,6 +14,7 @@ from jmsql.store.administration.diagnosis import MessageTable, PreparedTransacti
 from jmsql.store.administration.selector_indexes import selector_indexes, serving
 from jmsql.store.runners._sync.runner import AutocommitRunner, Runner
 from jmsql.store.schema.version import current_version, newest_version
+from jmsql.values.counting import counted
 
 _SLOW_NOTIFICATION = 1.0
 _LOST_NOTIFICATION = 3.0

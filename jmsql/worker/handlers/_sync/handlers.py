@@ -246,12 +246,12 @@ class HandlerThread:
         seconds = self._end(succeeded=False)
         count = message.get_int_property("JMSXDeliveryCount")
         logger.error(
-            "%s failed with %s: %s. The message %s was delivered %d times by now.",
+            "%s failed in delivery %d of the message %s with %s: %s",
             self.listener,
+            count,
+            message.jms_message_id,
             type(error).__name__,
             str(error).partition("\n")[0],
-            message.jms_message_id,
-            count,
             exc_info=error,
             extra=self._facts(message, seconds),
         )
