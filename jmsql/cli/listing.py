@@ -19,10 +19,12 @@ T = TypeVar("T")
 _GAP = 2
 _LEAST_OF_CUT = 10
 """How many columns of the terminal a text keeps that may be cut."""
+_LONGEST_WORD = 40
+"""Words that are longer are broken: one very long name would else leave no room for all the others."""
 
 
 class Listing:
-    """A table that breaks no word.
+    """A table that breaks no word, unless it is very long.
 
     In a terminal that is too narrow for it, texts wrap between words; else columns are left out; else each row becomes
     lines of names and values. Where there is no terminal it is as wide as it is, and no line ends in spaces.
@@ -101,7 +103,8 @@ class Listing:
     def _least(self, column: int) -> int:
         if column in self._cut:
             return min(self._natural[column], _LEAST_OF_CUT)
-        return max((cell_len(word) for text in self._texts(column) for word in text.split()), default=0)
+        longest = max((cell_len(word) for text in self._texts(column) for word in text.split()), default=0)
+        return min(longest, _LONGEST_WORD)
 
     def _widths(self, columns: list[int], available: int) -> dict[int, int] | None:
         """Return how wide each column is, None if they do not fit."""

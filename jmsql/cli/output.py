@@ -146,6 +146,12 @@ def _without(row: AnySummary, numbers: Sequence[str]) -> AnySummary:
     return type(row)._make(None if name in numbers else value for name, value in row._asdict().items())
 
 
+def remark_unseen(*, sees_all: bool) -> None:
+    """Say on standard error, if it is so, that the role does not see all messages."""
+    if not sees_all:
+        typer.echo("Messages that the role may not browse are not shown.", err=True)
+
+
 def shown_number(value: int | None) -> str:
     """Return a number for people; a question mark for one that the role may not know."""
     return "?" if value is None else f"{value:,}"

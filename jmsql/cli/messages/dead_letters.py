@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database
-from jmsql.cli.output import age, console, in_lines, print_json, print_rows, working
+from jmsql.cli.output import age, console, in_lines, print_json, print_rows, remark_unseen, working
 from jmsql.store.administration.dead_letters import DeadLetter
 from jmsql.values.counting import counted
 
@@ -37,6 +37,7 @@ def dead_letters(
     """
     with open_database(url, schema).administration() as administration, working("Looking ..."):
         found = administration.dead_letters(queue, selector, limit=limit)
+        sees_all = administration.sees_all_messages()
 
     def cells(each: DeadLetter) -> tuple[str | Text | None, ...]:
         origin = each.original_destination or ""
@@ -53,6 +54,7 @@ def dead_letters(
         nothing="There is no dead letter.",
         as_json=as_json,
     )
+    remark_unseen(sees_all=sees_all)
 
 
 def retry(

@@ -212,8 +212,10 @@ def unsubscribe(name: str, client_id: str | None) -> Steps[None]:
     definition = SubscriptionDefinition("", name=name, client_id=client_id, durable=True)
     existing = yield from _find_existing(definition)
     if existing is None:
-        client = "no client identifier" if client_id is None else f"the client identifier {client_id!r}"
-        raise InvalidDestinationException(f"There is no durable subscription {name!r} for {client}.")
+        client = "without a client identifier" if client_id is None else f"with the client identifier {client_id!r}"
+        raise InvalidDestinationException(
+            f"There is no durable subscription {name!r} {client}. `jmsql subscriptions` lists those there are."
+        )
     if existing.is_active:
         raise IllegalStateException(f"{definition} has an active consumer; close that one first.")
     yield from _end(definition, existing.queue_id)

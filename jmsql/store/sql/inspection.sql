@@ -15,6 +15,9 @@ join jmsql_internal.topic t on t.name = v.topic
 left join jmsql_internal.queue q on q.topic_id = t.topic_id
 order by v.topic, v.subscription, v.client_id;
 
+-- name: sees_all_messages
+select {sees_all};
+
 -- name: sees_all
 -- Whether no policy hides messages from the role.
 (select not pg_catalog.row_security_active('jmsql_internal.message'::regclass)

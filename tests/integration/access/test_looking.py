@@ -105,3 +105,17 @@ def test_metrics_leave_out_what_the_role_may_not_look_into(look: Look, url_of: C
         assert found == {"orders"}
     finally:
         collector.close()
+
+
+@pytest.mark.parametrize("words", [("dead-letters",), ("history", "list", "orders"), ("show", "ID:1")], ids=" ".join)
+def test_what_is_not_shown_is_said_not_to_be(look: Look, words: tuple[str, ...]) -> None:
+    note = "Messages that the role may not browse are not shown."
+    assert note in look("sender", *words).stderr
+    assert note not in look("browser of all", *words).stderr
+
+
+def test_settings_are_shown_to_roles_that_do_not_see_who_has_access(look: Look) -> None:
+    seen = look("sender", "destination", "show", "orders")
+    assert (seen.exit_code, seen.stderr) == (0, "Only an administrator sees who has access.\n")
+    assert json.loads(look("sender", "destination", "show", "orders", "--json").stdout)["grants"] is None
+    assert look("administrator", "destination", "show", "orders").stderr == ""

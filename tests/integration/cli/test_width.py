@@ -110,3 +110,19 @@ def test_what_is_piped_is_a_line_a_row_without_spaces_at_its_end(jmsql: Command)
         assert [line for line in lines if line != line.rstrip()] == [], name
     [row] = [line for line in jmsql("subscriptions").text.splitlines() if SUBSCRIPTION in line]
     assert SELECTOR in row
+
+
+def test_one_very_long_name_leaves_room_for_the_rest(jmsql: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "q" * 200
+    for name in ("orders", long):
+        jmsql("destination", "create", name)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    header, *rows, _ = plain(jmsql("queues").text)
+    assert header.split()[:2] == ["queue", "ready"]
+    assert "".join(row.split()[0] for row in rows if row.startswith("q")) == long
+    assert [row.split()[:2] for row in rows if row.startswith("orders")] == [["orders", "0"]]
+    assert max(map(cell_len, (header, *rows))) <= 80
+    monkeypatch.delenv("FORCE_COLOR")
+    assert long in jmsql("queues").text

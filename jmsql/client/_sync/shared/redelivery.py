@@ -195,7 +195,7 @@ def _tell(failed: FailedDelivery, release: Release) -> None:
         )
     elif release.error is not None and release.delay:
         next_attempt = datetime.now(UTC) + timedelta(seconds=release.delay)
-        # Not a warning: whoever called the listener or handler has logged the failure.
+        # Not a warning: the dispatcher or the worker has logged the failure.
         logger.debug(
             "The next attempt for the message of %s with the sequence %d is at %s.",
             *(*place, f"{next_attempt:%Y-%m-%d %H:%M:%S} UTC"),
