@@ -27,12 +27,16 @@ def migrate(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) ->
         before = migration.migrate(database.url, schema)
     after = newest_version()
     if before == after:
-        text = f"The schema {schema!r} is at version {after} already."
+        text = f"The schema {schema!r} in {database} is at version {after} already."
     elif before is not None and int(before) > int(after):
-        text = f"The schema {schema!r} is at version {before}, of the next release, with which this one works as well."
+        text = (
+            f"The schema {schema!r} in {database} is at version {before}, of the next release, with which this one "
+            "works as well."
+        )
     else:
-        text = f"Migrated the schema {schema!r} from version {before or '(none)'} to {after}."
-    answer({"schema": schema, "from": before, "to": max(before or after, after, key=int)}, text, as_json=as_json)
+        text = f"Migrated the schema {schema!r} in {database} from version {before or '(none)'} to {after}."
+    versions = {"from": before, "to": max(before or after, after, key=int)}
+    answer(database.place._asdict() | {"schema": schema} | versions, text, as_json=as_json)
 
 
 roles = command_group(

@@ -13,7 +13,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from jmsql.cli.commands import COMMANDS, load_command
-from jmsql.cli.options import advice_for
+from jmsql.cli.help import explain_plainly
+from jmsql.cli.options import GlobalSchema, GlobalUrl, advice_for
 from jmsql.cli.parameters import convert_only_what_needs_it
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
@@ -30,6 +31,7 @@ class Commands(typer.core.TyperGroup):
         for name, listed in COMMANDS.items():
             self.add_command(typer.core.TyperCommand(name, help=listed.summary))
         convert_only_what_needs_it(self)
+        explain_plainly(self)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(self.commands)
@@ -72,7 +74,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -83,10 +85,13 @@ def jmsql(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log, and the causes of errors.")] = False,
+    url: GlobalUrl = None,  # noqa: ARG001 - its callback has noted it
+    schema: GlobalSchema = None,  # noqa: ARG001 - so has this one's
 ) -> None:
     """Look at and look after the messages of jmsql, a JMS provider inside PostgreSQL.
 
-    The database is the one that --url or the environment variable JMSQL_URL names, else the embedded server. A password
+    The database is the one that --url or the environment variable JMSQL_URL names, else the embedded server, unless
+    JMSQL_EMBEDDED is off. --url and --schema may stand before the subcommand or after it. A password
     comes from JMSQL_URL, PGPASSWORD or ~/.pgpass, and does not belong on a command line, which all users can read.
 
     Environment variables: JMSQL_URL and JMSQL_SCHEMA stand for --url and --schema; JMSQL_CONTROL_URL leads past a

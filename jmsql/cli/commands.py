@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import typer
 
+from jmsql.cli.help import explain_plainly
 from jmsql.cli.parameters import convert_only_what_needs_it
 
 
@@ -63,6 +64,11 @@ COMMANDS = {
         "destinations.queues:clients", "List the connections of clients, and how many messages each has claimed."
     ),
     "move": Listed("messages.removal:move", "Move the messages of a queue to another queue."),
+    "pause": Listed(
+        "destinations.destination:pause",
+        "Stop the delivery of messages from a queue, or from all subscriptions of a topic. They still collect.",
+    ),
+    "resume": Listed("destinations.destination:resume", "Go on with a delivery of messages that is paused."),
     "purge": Listed("messages.removal:purge", "Delete the messages of a queue for good."),
     "dead-letters": Listed(
         "messages.dead_letters:dead_letters",
@@ -121,11 +127,12 @@ def load_command(name: str) -> Any:
     """
     module, _, attribute = COMMANDS[name].place.partition(":")
     found = getattr(importlib.import_module(f"jmsql.cli.{module}"), attribute)
-    parent = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
+    parent = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     if isinstance(found, typer.Typer):
         parent.add_typer(found, name=name)
     else:
         parent.command(name)(found)
     command = typer.main.get_group(parent).commands[name]
     convert_only_what_needs_it(command)
+    explain_plainly(command)
     return command

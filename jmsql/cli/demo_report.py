@@ -9,12 +9,13 @@ import plotext
 from rich.text import Text
 
 from jmsql.cli.listing import Listing
-from jmsql.cli.output import console, counted, table
+from jmsql.cli.output import console, table
 from jmsql.demo.crew import Casualty
 from jmsql.demo.delays import Delay
 from jmsql.demo.flights import airlines
 from jmsql.demo.pipeline import Piped
 from jmsql.demo.reconciliation import Discrepancy, Outcome, Reception
+from jmsql.values.counting import counted
 
 _FLIGHTS_SHOWN = 10
 _WIDTH = 100

@@ -13,7 +13,7 @@ from rich.progress import TaskID
 from sqlalchemy import Engine
 
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import console, counted, print_json, progress
+from jmsql.cli.output import console, print_json, progress
 from jmsql.demo.crew import Casualty
 from jmsql.demo.database import DemoDatabase
 from jmsql.demo.flights import ALL_FLIGHTS, missing_packages, require_packages
@@ -24,6 +24,7 @@ from jmsql.demo.routing import DELAY_DESK, SUBSCRIPTIONS, Subscription
 from jmsql.demo.run import Progress, run
 from jmsql.exceptions import ResourceAllocationException
 from jmsql.store.errors import jms_errors
+from jmsql.values.counting import counted
 
 NOT_RECONCILED = 1
 

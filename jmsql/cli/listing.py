@@ -19,10 +19,12 @@ T = TypeVar("T")
 _GAP = 2
 _LEAST_OF_CUT = 10
 """How many columns of the terminal a text keeps that may be cut."""
+_LONGEST_WORD = 40
+"""Words that are longer are broken: one very long name would else leave no room for all the others."""
 
 
 class Listing:
-    """A table that breaks no word.
+    """A table that breaks no word, unless it is very long.
 
     In a terminal that is too narrow for it, texts wrap between words; else columns are left out; else each row becomes
     lines of names and values. Where there is no terminal it is as wide as it is, and no line ends in spaces.
@@ -51,8 +53,8 @@ class Listing:
         self._natural: list[int] = []
 
     def add_row(self, *cells: str | Text | None) -> None:
-        """Add a row; a cell is a text as it is, without markup."""
-        texts = [_printable(cell or "") if cell is None or isinstance(cell, str) else cell for cell in cells]
+        """Add a row; a cell is a text as it is, without markup, on one line. A `Text` of rich keeps its lines."""
+        texts = [printable(cell or "") if cell is None or isinstance(cell, str) else cell for cell in cells]
         self._rows.append(texts + [""] * (len(self._columns) - len(texts)))
 
     def plain(self) -> str:
@@ -101,7 +103,8 @@ class Listing:
     def _least(self, column: int) -> int:
         if column in self._cut:
             return min(self._natural[column], _LEAST_OF_CUT)
-        return max((cell_len(word) for text in self._texts(column) for word in text.split()), default=0)
+        longest = max((cell_len(word) for text in self._texts(column) for word in text.split()), default=0)
+        return min(longest, _LONGEST_WORD)
 
     def _widths(self, columns: list[int], available: int) -> dict[int, int] | None:
         """Return how wide each column is, None if they do not fit."""
@@ -172,11 +175,11 @@ class Listing:
                     yield Text.assemble((name.ljust(width + _GAP), "bold"), text)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return a text without what would move the terminal's cursor or change its colors."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() or each == "\n" else " " if each.isspace() else "�" for each in text)
+    return "".join(each if each.isprintable() else " " if each.isspace() else "�" for each in text)
 
 
 def _width(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from jmsql.cli.output import working
-from jmsql.exceptions import InvalidDestinationException
+from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.values.destinations import Destination, Queue, parse_destination
 from jmsql.values.duration import seconds
 
@@ -19,8 +20,10 @@ from jmsql.values.duration import seconds
 if TYPE_CHECKING:
     from jmsql.client._sync.administration.administration import Administration
     from jmsql.client._sync.connection.factory import ConnectionFactory
+    from jmsql.store.connections.database_url import Place
 
 
+_URL = "jmsql.url"
 _SCHEMA = "jmsql.schema"
 _COMMAND = re.compile(r"`(jmsql [^`]*)`")
 
@@ -41,13 +44,26 @@ def advice_for(context: typer.Context, text: str) -> str:
     return _COMMAND.sub(lambda found: found[0] if option in found[1] else f"`{found[1]} {option}`", text)
 
 
-def _without_password(context: typer.Context, parameter: typer.CallbackParam, url: str | None) -> str | None:
+def _is_given(context: typer.Context, parameter: typer.CallbackParam) -> bool:
+    """Tell whether an option stands on the command line."""
     source = context.get_parameter_source(parameter.name or "")
-    if url is None or source is None or source.name != "COMMANDLINE":
-        return url
-    from jmsql.store.connections.database_url import parse_url
+    return source is not None and source.name == "COMMANDLINE"
 
-    if parse_url(url).password is not None:
+
+def _note_url(context: typer.Context, url: str | None) -> str | None:
+    if url is not None:
+        context.meta[_URL] = url
+    return url
+
+
+def _database_url(context: typer.Context, parameter: typer.CallbackParam, url: str | None) -> str | None:
+    from jmsql.store.connections.database_url import parse_url, url_in_environment
+
+    if not _is_given(context, parameter):
+        if _URL not in context.meta:
+            return url_in_environment(_URL_VARIABLE)
+        url = context.meta[_URL]
+    if url is not None and parse_url(url).password is not None:
         raise typer.BadParameter(
             "All users of this machine can read a password on the command line. Put it in PGPASSWORD or ~/.pgpass, "
             "or the whole URL in JMSQL_URL."
@@ -55,26 +71,59 @@ def _without_password(context: typer.Context, parameter: typer.CallbackParam, ur
     return url
 
 
+_URL_VARIABLE = "JMSQL_URL"
+
+GlobalUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url", callback=_note_url, metavar="postgresql://USER@HOST/DATABASE", help="The same as after COMMAND."
+    ),
+]
 Url = Annotated[
     str | None,
     typer.Option(
-        envvar="JMSQL_URL",
+        envvar=_URL_VARIABLE,
         show_envvar=True,
-        callback=_without_password,
+        callback=_database_url,
         metavar="postgresql://USER@HOST/DATABASE",
         help="The database; without it, the embedded server.",
     ),
 ]
 
 
-def _note_schema(context: typer.Context, schema: str) -> str:
-    context.meta[_SCHEMA] = schema
+def _note_schema(context: typer.Context, schema: str | None) -> str | None:
+    if schema is not None:
+        context.meta[_SCHEMA] = schema
     return schema
 
 
+def _schema(context: typer.Context, parameter: typer.CallbackParam, schema: str | None) -> str | None:
+    if not _is_given(context, parameter):
+        if os.environ.get(_SCHEMA_VARIABLE) == "":
+            raise JMSException(
+                f"The environment variable {_SCHEMA_VARIABLE} is empty. Set it to a schema, or unset it."
+            )
+        schema = context.meta.get(_SCHEMA, schema)
+    return _note_schema(context, schema)
+
+
+_SCHEMA_VARIABLE = "JMSQL_SCHEMA"
+GlobalSchema = Annotated[
+    str | None, typer.Option("--schema", callback=_note_schema, metavar="NAME", help="The same as after COMMAND.")
+]
 Schema = Annotated[
     str,
-    typer.Option(envvar="JMSQL_SCHEMA", show_envvar=True, callback=_note_schema, help="The schema of jmsql's tables."),
+    typer.Option(envvar=_SCHEMA_VARIABLE, show_envvar=True, callback=_schema, help="The schema of jmsql's tables."),
+]
+OptionalSchema = Annotated[
+    str | None,
+    typer.Option(
+        envvar=_SCHEMA_VARIABLE,
+        show_envvar=True,
+        callback=_schema,
+        help="The schema of jmsql's tables.",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -117,7 +166,7 @@ def command_group(description: str) -> typer.Typer:
     return typer.Typer(
         help=description,
         no_args_is_help=True,
-        rich_markup_mode="markdown",
+        rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
@@ -141,6 +190,16 @@ class DatabaseAddress(NamedTuple):
     url: str
     schema: str
     is_embedded: bool
+
+    def __str__(self) -> str:
+        return "the embedded server" if self.is_embedded else str(self.place)
+
+    @property
+    def place(self) -> Place:
+        """Where the database is."""
+        from jmsql.store.connections.database_url import parse_url
+
+        return parse_url(self.url).place
 
     def factory(self) -> ConnectionFactory:
         """Return what makes JMS connections to it."""

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import typer
+
 # Rich is loaded where something is shown to people: JSON needs none of it, nor has a pipe anything that moves.
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from jmsql.cli.listing import Listing
+    from jmsql.store.administration.inspection import QueueSummary, SubscriptionSummary
 
 
 _WIDTH_WITHOUT_TERMINAL = 65536
@@ -115,6 +118,15 @@ def _json_value(value: object) -> str:
     raise TypeError(f"{value!r} has no form in JSON.")
 
 
+def in_lines(text: str) -> Text:
+    """Return a cell for a table that keeps its lines."""
+    from rich.text import Text
+
+    from jmsql.cli.listing import printable
+
+    return Text("\n".join(map(printable, text.splitlines())))
+
+
 def table(*columns: str, numbers: Sequence[str] = (), cut: Sequence[str] = (), spare: Sequence[str] = ()) -> Listing:
     """Make a table: `numbers` are set flush right, `cut` may be cut off, `spare` are left out first in little room."""
     from jmsql.cli.listing import Listing
@@ -122,9 +134,38 @@ def table(*columns: str, numbers: Sequence[str] = (), cut: Sequence[str] = (), s
     return Listing(columns, numbers=numbers, cut=cut, spare=spare)
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number and what it counts: ``1 message``, ``2,000 messages``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+AnySummary = TypeVar("AnySummary", "QueueSummary", "SubscriptionSummary")
+
+
+def without_guesses(rows: Sequence[AnySummary], numbers: Sequence[str]) -> list[AnySummary]:
+    """Return rows with None for each number that the role may not know, which PostgreSQL tells as 0."""
+    return [row if row.browsable else _without(row, numbers) for row in rows]
+
+
+def _without(row: AnySummary, numbers: Sequence[str]) -> AnySummary:
+    return type(row)._make(None if name in numbers else value for name, value in row._asdict().items())
+
+
+def remark_unseen(*, sees_all: bool) -> None:
+    """Say on standard error, if it is so, that the role does not see all messages."""
+    if not sees_all:
+        typer.echo("Messages that the role may not browse are not shown.", err=True)
+
+
+def shown_number(value: int | None) -> str:
+    """Return a number for people; a question mark for one that the role may not know."""
+    return "?" if value is None else f"{value:,}"
+
+
+def remark(rows: Sequence[QueueSummary | SubscriptionSummary]) -> None:
+    """Say on standard error what a table does not: that delivery is paused, and that the role may not look."""
+    if any(row.paused for row in rows):
+        typer.echo("What is paused delivers nothing: `jmsql resume` goes on with it.", err=True)
+    if not all(row.browsable for row in rows):
+        typer.echo(
+            "The role may not look where ? stands: `jmsql destination grant NAME ROLE --browse` gives it access.",
+            err=True,
+        )
 
 
 def age(timestamp: datetime | None) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from jmsql.cli.options import Url, check_duration
+from jmsql.cli.options import OptionalSchema, Url, check_duration
 from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker.loading import RefusalError
 from jmsql.worker.logs import LogFormat, LogLevel, start_log
@@ -72,10 +72,7 @@ def worker(
         typer.Option(metavar="NAME=SECONDS", help="One of the fields of jmsql.worker.WorkerTimings; may be repeated."),
     ] = None,
     url: Url = None,
-    schema: Annotated[
-        str | None,
-        typer.Option(envvar="JMSQL_SCHEMA", show_envvar=True, help="The schema of jmsql's tables.", show_default=False),
-    ] = None,
+    schema: OptionalSchema = None,
 ) -> None:
     r"""Handle messages with the listeners of an application.
 

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import MultipleLocator
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -61,6 +58,9 @@ _LINES = ("-", "--", ":")
 
 def plot_delays(delays: Sequence[Delay], output: Path) -> tuple[Path, ...]:
     """Plot the delays to ``delays.png`` and ``delays.svg`` in a directory, and return the files."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MultipleLocator
+
     figure = Figure(figsize=(9, 4.6), layout="constrained")
     axes = figure.subplots()
     origins = sorted({delay.origin for delay in delays})

@@ -5,15 +5,17 @@ from __future__ import annotations
 import atexit
 import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
+from jmsql.embedded.account import user_name
 from jmsql.embedded.cluster import PORT, SUPERUSER, Cluster
 from jmsql.embedded.lease import Lease, exclusively
-from jmsql.exceptions import ResourceAllocationException
+from jmsql.exceptions import JMSException, ResourceAllocationException
 from jmsql.public_names import set_module
 
 
@@ -74,6 +76,8 @@ def start_server(
     that was killed is started again; `stop`, or the end of the last process that uses it, stops it. If that process
     is killed, the server runs on until its next user stops it.
 
+    ``off`` in the environment variable ``JMSQL_EMBEDDED`` forbids it: a deployment has its database elsewhere.
+
     Args:
         data_directory: Holds the data, the socket and the log; made if it does not exist. The default is where the
             platform keeps data, such as ``~/.local/share/jmsql``; for root ``/var/lib/jmsql``, because the server
@@ -85,8 +89,10 @@ def start_server(
 
     Raises:
         ResourceAllocationException: There is no suitable PostgreSQL, or it does not start; the message says what to
-            do, and shows the end of the server's log.
+            do, and shows the end of the server's log. Or ``JMSQL_EMBEDDED`` forbids it.
+        JMSException: ``JMSQL_EMBEDDED`` is neither ``on`` nor ``off``.
     """
+    _check_permission()
     default = _default_directory()
     directory = (default if data_directory is None else data_directory).resolve()
     cluster = Cluster(directory, programs, default / "programs", durable)
@@ -138,14 +144,29 @@ class _Use:
             self._lease = None
 
 
-def _default_directory() -> Path:
-    try:
-        import platformdirs
-    except ImportError as error:
+_PERMISSION = "JMSQL_EMBEDDED"
+
+
+def _check_permission() -> None:
+    permission = os.environ.get(_PERMISSION, "on")
+    if permission == "off":
         raise ResourceAllocationException(
-            "The embedded PostgreSQL server is not installed. Install jmsql[embedded], or give the URL of a server."
-        ) from error
-    return platformdirs.site_state_path("jmsql") if os.geteuid() == 0 else platformdirs.user_data_path("jmsql")
+            f"No database is named, and the environment variable {_PERMISSION} is off, so no embedded server is "
+            "started. Name the database in JMSQL_URL, or give its URL."
+        )
+    if permission != "on":
+        raise JMSException(f"Expected on or off in the environment variable {_PERMISSION}, got {permission!r}.")
+
+
+def _default_directory() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/jmsql")
+    user_name()  # without a name there is no home either
+    if sys.platform == "darwin":
+        return Path("~/Library/Application Support/jmsql").expanduser()
+    # XDG's specification has relative paths ignored.
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    return (data if data.is_absolute() else Path("~/.local/share").expanduser()) / "jmsql"
 
 
 _lock = threading.Lock()

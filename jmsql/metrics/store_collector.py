@@ -17,6 +17,7 @@ from jmsql.public_names import set_module
 from jmsql.store.administration import measurement
 from jmsql.store.administration.measurement import (
     LONGEST_LOOK,
+    STATES,
     DestinationMeasurement,
     StoreMeasurement,
     TableMeasurement,
@@ -29,7 +30,6 @@ _REST = 4.0
 """How many times as long as a look took, the store is left alone after it."""
 
 _DESTINATION = ["kind", "destination", "subscription", "client_id"]
-_STATES = ("ready", "claimed", "waiting", "delayed", "expired")
 
 
 @set_module("jmsql.metrics")
@@ -144,11 +144,12 @@ def _of_destinations(measured: Sequence[DestinationMeasurement]) -> Iterator[Met
         sent.add_metric(labels, each.sent)
         if each.kind == "topic":
             continue
-        for state in _STATES:
-            messages.add_metric([*labels, state], getattr(each, state))
-        redelivered.add_metric(labels, each.redelivered)
-        age.add_metric(labels, each.oldest_seconds or 0.0)
-        claim_age.add_metric(labels, each.oldest_claim_seconds or 0.0)
+        if each.browsable:  # else the numbers would be 0, whatever there is
+            for state in STATES:
+                messages.add_metric([*labels, state], getattr(each, state))
+            redelivered.add_metric(labels, each.redelivered)
+            age.add_metric(labels, each.oldest_seconds or 0.0)
+            claim_age.add_metric(labels, each.oldest_claim_seconds or 0.0)
         consumers.add_metric(labels, each.consumers)
         deliveries.add_metric([*labels, "acknowledged"], each.acknowledged)
         deliveries.add_metric([*labels, "rolled_back"], each.rolled_back)

@@ -12,10 +12,11 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import wait
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from jmsql.client.process_counters import ProcessCounters
 from jmsql.exceptions import JMSException
+from jmsql.store.connections.database_url import place_of
 from jmsql.worker.application import Application
 from jmsql.worker.handlers.handler_groups import (
     HandlerGroup,
@@ -29,6 +30,10 @@ from jmsql.worker.loading import RefusalError, load_application
 from jmsql.worker.logs import start_log
 from jmsql.worker.reports import Listening, Refusal, send_report
 from jmsql.worker.settings import Settings
+
+if TYPE_CHECKING:
+    from jmsql.client._async.connection.factory import ConnectionFactory as AsyncConnectionFactory
+    from jmsql.client._sync.connection.factory import ConnectionFactory
 
 logger = logging.getLogger("jmsql.worker")
 
@@ -64,7 +69,8 @@ class Child:
         groups: list[HandlerGroup] = []
         try:
             application = load_application(self._settings.application)
-            groups.extend(self._open(application))  # if it fails, it has those that it has opened
+            factory = self._settings.factory(application.factory)
+            groups.extend(self._open(application, factory))  # if it fails, it has those that it has opened
         except RefusalError as error:
             return self._refuse(error, _USAGE_ERROR)
         except JMSException as error:
@@ -74,7 +80,7 @@ class Child:
             [task for group in groups for task in group.members], self._settings.long_transaction
         )
         listeners = [listener.facts(self._settings.concurrency) for listener in application.listeners]
-        send_report(self._channel, Listening(listeners))
+        send_report(self._channel, Listening(listeners, place_of(factory.url)))
         self._report()  # the supervisor is to know that it can work before it does
         gc.enable()
         for group in groups:
@@ -92,8 +98,9 @@ class Child:
         send_report(self._channel, Refusal(str(error), exit_code, traceback))
         return exit_code
 
-    def _open(self, application: Application) -> Iterator[HandlerGroup]:
-        factory = self._settings.factory(application.factory)
+    def _open(
+        self, application: Application, factory: ConnectionFactory | AsyncConnectionFactory
+    ) -> Iterator[HandlerGroup]:
         blocking = [listener for listener in application.listeners if not listener.is_async]
         if blocking:
             yield HandlersInThreads.open(synchronous(factory), blocking, self._settings)

@@ -33,6 +33,7 @@ class ChildProcess:
         self.progress = Progress()
         self.refusal: Refusal | None = None
         self.listeners: list[dict[str, Any]] = []
+        self.database = ""
         self.is_ready = False
         self._drain_timeout = settings.drain_timeout
         self._exit_timeout = settings.timings.exit_timeout
@@ -76,7 +77,7 @@ class ChildProcess:
             if isinstance(report, Refusal):
                 self.refusal = report
             elif isinstance(report, Listening):
-                self.listeners = report.listeners
+                self.listeners, self.database = report.listeners, report.database
             else:
                 self.progress = report
                 self.is_ready = True

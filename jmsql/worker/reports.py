@@ -104,9 +104,10 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Listening:
-    """It has these listeners; `Listener.facts` of each."""
+    """It has these listeners, `Listener.facts` of each, and listens in a database."""
 
     listeners: list[dict[str, Any]]
+    database: str
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> Listening:

@@ -156,7 +156,12 @@ class Supervisor:
             self._has_begun = True
             number = self._process_count
             self._tell_listeners(self._slots[0])
-            logger.info("Handling messages with %d process%s.", number, "" if number == 1 else "es")
+            database = "" if self._slots[0].current is None else self._slots[0].current.database
+            logger.info(
+                "Handling messages in %s with %d process%s.",
+                *(database, number, "" if number == 1 else "es"),
+                extra={"database": database},
+            )
         for slot in self._slots:
             slot.fill()
             former = slot.hand_over()

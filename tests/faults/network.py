@@ -13,8 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import platformdirs
-
 from jmsql.embedded.account import ServerAccount
 from jmsql.embedded.installation import find_installation
 
@@ -111,7 +109,7 @@ def listening_programs(directory: Path, address: str) -> Path:
         directory: Where to make it; the account of servers must be able to read it.
         address: An address of this host.
     """
-    copies = platformdirs.site_state_path("jmsql") / "programs"
+    copies = Path("/var/lib/jmsql/programs")
     real = find_installation(ServerAccount.choose(), major=None, programs=None, copies=copies).programs
     programs = directory / "programs"
     programs.mkdir(mode=0o755)

@@ -55,6 +55,12 @@ RUN_HERE = [program for program in PROGRAMS if program.page not in WITH_SPARK | 
 # The statements of the demonstration read the tables that it makes.
 STATEMENTS = [block for page in PAGES if page != "docs/demo.md" for block in blocks(page, "sql") if block.title is None]
 
+
+def of_page(page: str) -> list[Block]:
+    """The programs and the SQL of a page, in their order."""
+    return sorted((block for block in (*RUN_HERE, *STATEMENTS) if block.page == page), key=lambda block: block.line)
+
+
 # Commands that print a table.
 LISTINGS = (
     "queues",
@@ -96,8 +102,8 @@ def test_every_block_of_a_page_is_of_a_kind_that_is_tested(page: str) -> None:
     assert titles <= {None, "continued", "DuckDB"}
 
 
-@pytest.mark.parametrize("program", RUN_HERE, ids=str)
-def test_a_program_runs(url: str, program: Block, request: pytest.FixtureRequest) -> None:
+def run_program(url: str, program: Block, request: pytest.FixtureRequest) -> None:
+    """Run a program, and the tests that it defines."""
     names: dict[str, Any] = {}
     try:
         names = run(program, {SHOWN_ENGINE_URL: driver_url(url), SHOWN_URL: url})
@@ -108,6 +114,22 @@ def test_a_program_runs(url: str, program: Block, request: pytest.FixtureRequest
         for value in names.values():
             if isinstance(value, sqlalchemy.Engine):
                 value.dispose()
+
+
+@pytest.mark.parametrize("program", RUN_HERE, ids=str)
+def test_a_program_runs_alone(url: str, program: Block, request: pytest.FixtureRequest) -> None:
+    run_program(url, program, request)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if len(of_page(page)) > 1])
+def test_the_blocks_of_a_page_run_one_after_another(url: str, page: str, request: pytest.FixtureRequest) -> None:
+    """As somebody pastes them, who reads the page from top to bottom."""
+    with psycopg.connect(url, autocommit=True) as database:
+        for block in of_page(page):
+            if block.language == "python":
+                run_program(url, block, request)
+            else:
+                database.execute(block.text.encode())
 
 
 def test_programs_pass_the_strict_type_checker(tmp_path: Path) -> None:
@@ -122,10 +144,7 @@ def test_programs_pass_the_strict_type_checker(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", STATEMENTS, ids=str)
-def test_sql_runs(url: str, block: Block) -> None:
-    with jmsql.admin.Administration(url) as administration:
-        for name in ("orders", "blue"):
-            administration.create_queue(name)
+def test_sql_runs_alone(url: str, block: Block) -> None:
     with psycopg.connect(url, autocommit=True) as database:
         database.execute(block.text.encode())
 

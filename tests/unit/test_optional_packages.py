@@ -41,7 +41,6 @@ def test_library_is_imported_without_optional_packages(module: str) -> None:
         "greenlet",
         "msgspec",
         "opentelemetry",
-        "platformdirs",
         "prometheus_client",
         "pydantic",
         "rich",

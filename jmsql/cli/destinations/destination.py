@@ -11,6 +11,7 @@ import typer
 from jmsql.cli.destinations.selectors import index
 from jmsql.cli.options import Json, Schema, Url, Yes, command_group, confirm, open_database, read_destination
 from jmsql.cli.output import answer, console, print_json, print_rows, print_table, table
+from jmsql.exceptions import JMSSecurityException
 from jmsql.store.destinations.access import AccessSummary
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
 
@@ -144,9 +145,14 @@ def show(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = 
 
     Example: `jmsql destination show orders`
     """
+    destination = read_destination(name)
+    grants: list[AccessSummary] | None = None
     with open_database(url, schema).administration() as administration:
-        summary = administration.destination(read_destination(name))
-        grants = administration.grants(read_destination(name))
+        summary = administration.destination(destination)
+        try:
+            grants = administration.grants(destination)
+        except JMSSecurityException:
+            typer.echo("Only an administrator sees who has access.", err=True)
     _show(summary, grants, as_json=as_json)
 
 
@@ -174,27 +180,36 @@ def list_destinations(url: Url = None, schema: Schema = "jmsql", as_json: Json =
 
 
 @application.command()
-def pause(name: Name, url: Url = None, schema: Schema = "jmsql") -> None:
+def pause(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """Stop the delivery of messages from a queue, or from all subscriptions of a topic. They still collect.
 
-    Example: `jmsql destination pause orders`
+    Nobody gets a message any more, until `jmsql resume` goes on with it. What was delivered can be acknowledged or
+    committed. `jmsql queues` and `jmsql top` show what is paused.
+
+    Exits with 3 if there is no such destination.
+
+    Example: `jmsql pause orders`
     """
     destination = read_destination(name)
     with open_database(url, schema).administration() as administration:
         administration.pause(destination)
-    console().print(f"Paused {destination}.", markup=False)
+    answer({"destination": destination.uri, "paused": True}, f"Paused {destination}.", as_json=as_json)
 
 
 @application.command()
-def resume(name: Name, url: Url = None, schema: Schema = "jmsql") -> None:
-    """Go on with the delivery of messages that `jmsql destination pause` has stopped.
+def resume(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
+    """Go on with a delivery of messages that is paused.
 
-    Example: `jmsql destination resume orders`
+    Consumers that wait get what has collected. A destination that is not paused is left as it is.
+
+    Exits with 3 if there is no such destination.
+
+    Example: `jmsql resume orders`
     """
     destination = read_destination(name)
     with open_database(url, schema).administration() as administration:
         administration.resume(destination)
-    console().print(f"Resumed {destination}.", markup=False)
+    answer({"destination": destination.uri, "paused": False}, f"Resumed {destination}.", as_json=as_json)
 
 
 Send = Annotated[bool, typer.Option("--send", help="To send to it.")]
@@ -305,9 +320,9 @@ def _settings(summary: DestinationSummary) -> list[tuple[str, str]]:
     ]
 
 
-def _show(summary: DestinationSummary, grants: Sequence[AccessSummary] = (), *, as_json: bool) -> None:
+def _show(summary: DestinationSummary, grants: Sequence[AccessSummary] | None, *, as_json: bool) -> None:
     if as_json:
-        print_json(summary._asdict() | {"grants": [grant._asdict() for grant in grants]})
+        print_json(summary._asdict() | {"grants": None if grants is None else [grant._asdict() for grant in grants]})
         return
     listing = table(summary.kind, summary.destination)
     listing.add_row("made at", f"{summary.created_at:%Y-%m-%d %H:%M:%S %z}")
@@ -315,6 +330,6 @@ def _show(summary: DestinationSummary, grants: Sequence[AccessSummary] = (), *, 
         listing.add_row("temporary", "yes")
     for name, value in _settings(summary):
         listing.add_row(name, value)
-    for grant in grants:
+    for grant in grants or ():
         listing.add_row(grant.role, ", ".join(each for each in ("send", "receive", "browse") if getattr(grant, each)))
     print_table(listing)

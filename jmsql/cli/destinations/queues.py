@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import age, print_rows, working
+from jmsql.cli.output import age, print_rows, remark, shown_number, without_guesses, working
 
 
 def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
@@ -13,25 +13,32 @@ def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> 
     failed and pause before their next delivery; delayed ones wait for their delivery time; expired ones are about to
     be removed. What an open transaction has received counts as ready until it commits.
 
+    A paused queue takes messages and delivers none; the column is there if one is paused. Where the role may not look,
+    the table has question marks, and JSON has null.
+
     Example: `jmsql queues --json`
     """
-    with open_database(url, schema).administration() as administration, working("Counting ..."):
-        summaries = administration.queues()
     numbers = ("ready", "claimed", "waiting", "delayed", "expired", "redelivered")
+    with open_database(url, schema).administration() as administration, working("Counting ..."):
+        summaries = without_guesses(administration.queues(), numbers)
+    paused = ("paused",) * any(each.paused for each in summaries)
     print_rows(
         summaries,
         lambda each: (
             each.queue,
-            *(f"{getattr(each, number):,}" for number in numbers),
+            *(shown_number(getattr(each, name)) for name in numbers),
             age(each.oldest_sent_at),
+            *("yes" if each.paused else "" for _ in paused),
             each.expiry_queue,
         ),
-        *("queue", *numbers, "oldest", "expiry queue"),
+        *("queue", *numbers, "oldest", *paused, "expiry queue"),
         numbers=(*numbers, "oldest"),
         spare=("expiry queue", "redelivered", "expired", "delayed", "waiting", "claimed", "oldest"),
         nothing="There is no queue yet. The first send to a queue makes it.",
         as_json=as_json,
     )
+    if not as_json:
+        remark(summaries)
 
 
 def clients(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:

@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Json, QueueName, Schema, Url, command_group, open_database
-from jmsql.cli.output import answer, console, counted, print_json, print_rows, progress, working
+from jmsql.cli.output import answer, console, print_json, print_rows, progress, working
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.selectors import Selector
 from jmsql.store.administration import selector_indexes
 from jmsql.store.administration.selector_indexes import Explanation, IndexProgress
 from jmsql.store.runners._sync.runner import AutocommitRunner
+from jmsql.values.counting import counted
 
 application = command_group(
     "See what becomes of a selector in PostgreSQL.\n\nExample: `jmsql selector explain orders \"color = 'blue'\"`"

@@ -8,7 +8,7 @@ import typer
 
 from jmsql.cli.messages.sources import ClientId, Shared, Source
 from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
-from jmsql.cli.output import age, answer, console, print_rows, working
+from jmsql.cli.output import age, answer, console, print_rows, remark, shown_number, without_guesses, working
 
 
 def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
@@ -19,24 +19,30 @@ def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = Fal
 
     Example: `jmsql subscriptions --json`
     """
-    with open_database(url, schema).administration() as administration, working("Counting ..."):
-        summaries = administration.subscriptions()
     kinds = ("durable", "shared", "no local")
-    numbers = ("consumers", "ready", "claimed", "waiting", "expired", "redelivered")
+    messages = ("ready", "claimed", "waiting", "expired", "redelivered")
+    numbers = ("consumers", *messages)
+    with open_database(url, schema).administration() as administration, working("Counting ..."):
+        summaries = without_guesses(administration.subscriptions(), messages)
+    paused = ("paused",) * any(each.paused for each in summaries)
     print_rows(
         summaries,
         lambda each: (
             *(each.topic, each.subscription, each.client_id),
             ", ".join(kind for kind in kinds if getattr(each, kind.replace(" ", "_"))),
-            *(f"{getattr(each, number):,}" for number in numbers),
-            *(age(each.oldest_sent_at), each.selector),
+            *(shown_number(getattr(each, name)) for name in numbers),
+            age(each.oldest_sent_at),
+            *("yes" if each.paused else "" for _ in paused),
+            each.selector,
         ),
-        *("topic", "subscription", "client id", "kind", *numbers, "oldest", "selector"),
+        *("topic", "subscription", "client id", "kind", *numbers, "oldest", *paused, "selector"),
         numbers=(*numbers, "oldest"),
         spare=("redelivered", "expired", "waiting", "claimed", "kind", "consumers", "oldest"),
         nothing="There is no subscription. What is published on a topic now reaches nobody.",
         as_json=as_json,
     )
+    if not as_json:
+        remark(summaries)
 
 
 def subscribe(

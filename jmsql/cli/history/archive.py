@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jmsql.cli.options import DatabaseAddress, Json, Schema, Url, open_database, read_destination
-from jmsql.cli.output import console, counted, print_json, progress, table
+from jmsql.cli.output import console, print_json, progress, table
 from jmsql.exceptions import ResourceAllocationException
 from jmsql.spark.connection import default_database
 from jmsql.spark.options import PropertyFormat
+from jmsql.values.counting import counted
 
 if TYPE_CHECKING:
     from jmsql.spark.archiving.job import ArchiveReport

@@ -25,9 +25,10 @@ from jmsql.cli.options import (
     read_destination,
     read_timestamp,
 )
-from jmsql.cli.output import answer, counted, json_text, print_rows, print_table, progress, table, working, write
+from jmsql.cli.output import answer, json_text, print_rows, print_table, progress, remark_unseen, table, working, write
 from jmsql.client._sync.administration.history import OUTCOMES
 from jmsql.store.history.past_messages import PastMessage
+from jmsql.values.counting import counted
 from jmsql.values.destinations import Destination
 
 NOTHING_FOUND = 1
@@ -97,8 +98,10 @@ def list_messages(
                 write(json_text(past_document(past)).encode() + b"\n")
             else:
                 listing.add_row(*_cells(past))
+        sees_all = administration.sees_all_messages()
     if shown and not as_json:
         print_table(listing)
+    remark_unseen(sees_all=sees_all)
     if not shown:
         typer.echo("No message found.", err=True)
         raise typer.Exit(NOTHING_FOUND)

@@ -20,8 +20,9 @@ from jmsql.cli.options import (
     read_timestamp,
     spark_settings,
 )
-from jmsql.cli.output import console, counted, print_json, progress, table
+from jmsql.cli.output import console, print_json, progress, table
 from jmsql.exceptions import ResourceAllocationException
+from jmsql.values.counting import counted
 
 if TYPE_CHECKING:
     from jmsql.spark.statistics import Results, Source

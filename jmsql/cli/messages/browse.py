@@ -17,7 +17,7 @@ from jmsql.cli.messages.documents import (
 )
 from jmsql.cli.messages.sources import ClientId, Source, SubscriptionName
 from jmsql.cli.options import DestinationName, Json, Schema, Selector, Url, check_selector, open_database
-from jmsql.cli.output import age, json_text, print_table, table, working, write
+from jmsql.cli.output import age, json_text, print_table, remark_unseen, table, working, write
 from jmsql.store.administration.inspection import FoundMessage
 
 NOTHING_FOUND = 1
@@ -104,10 +104,12 @@ def show(
     with open_database(url, schema).administration() as administration, working("Looking for it ..."):
         found = administration.message(message_id)
         past = administration.history.message(message_id)
+        sees_all = administration.sees_all_messages()
     for each in found:
         write(json_text(_document(each)).encode() + b"\n" if as_json else _text(each))
     for entry in past:
         write(json_text(past_document(entry)).encode() + b"\n" if as_json else past_message_as_text(entry))
+    remark_unseen(sees_all=sees_all)
     if not found and not past:
         typer.echo(f"There is no message {message_id} in a queue or a subscription, and none in the history.", err=True)
         raise typer.Exit(NOTHING_FOUND)

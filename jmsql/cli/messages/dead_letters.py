@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database
-from jmsql.cli.output import age, console, counted, print_json, print_rows, working
+from jmsql.cli.output import age, console, in_lines, print_json, print_rows, remark_unseen, working
 from jmsql.store.administration.dead_letters import DeadLetter
+from jmsql.values.counting import counted
 
 _NOTHING_FOUND = 1
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 def dead_letters(
@@ -33,12 +37,13 @@ def dead_letters(
     """
     with open_database(url, schema).administration() as administration, working("Looking ..."):
         found = administration.dead_letters(queue, selector, limit=limit)
+        sees_all = administration.sees_all_messages()
 
-    def cells(each: DeadLetter) -> tuple[str | None, ...]:
+    def cells(each: DeadLetter) -> tuple[str | Text | None, ...]:
         origin = each.original_destination or ""
         if each.original_subscription is not None:
             origin += f" ({each.original_subscription})"
-        error = each.last_error if traceback else each.error
+        error = in_lines(each.last_error or "") if traceback and not as_json else each.error
         deliveries = "" if each.deliveries is None else f"{each.deliveries:,}"
         return each.queue, origin, each.reason, deliveries, age(each.died_at), error, each.message_id
 
@@ -49,6 +54,7 @@ def dead_letters(
         nothing="There is no dead letter.",
         as_json=as_json,
     )
+    remark_unseen(sees_all=sees_all)
 
 
 def retry(

@@ -125,13 +125,22 @@ def body_preview(message: Message) -> str:
     return " ".join(text.split())
 
 
+_PREVIEW = 80
+"""How many characters of a property a table shows."""
+
+
 def properties_preview(message: Message) -> str:
-    """Return the properties on one line."""
+    """Return the properties on one line, each with the beginning of its value."""
     try:
         names = sorted(name for name in message.property_names if name != DELIVERY_COUNT)
-        return " ".join(f"{name}={message.get_string_property(name)}" for name in names)
+        return " ".join(_property_preview(message, name) for name in names)
     except MessageFormatException as error:
         return f"(unreadable) {error}"
+
+
+def _property_preview(message: Message, name: str) -> str:
+    value = " ".join((message.get_string_property(name) or "").split())
+    return f"{name}={value[:_PREVIEW]}{'…' if len(value) > _PREVIEW else ''}"
 
 
 def message_as_text(message: Message, facts: Mapping[str, object] | None = None) -> bytes:

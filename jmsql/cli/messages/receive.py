@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -16,6 +17,7 @@ from jmsql.cli.options import (
     Schema,
     Selector,
     Url,
+    advice_for,
     check_optional_duration,
     check_selector,
     open_database,
@@ -53,6 +55,7 @@ _FORMATS: dict[Format, Callable[[Message], bytes]] = {
 
 
 def receive(
+    context: typer.Context,
     destination: DestinationName,
     selector: Selector = None,
     subscription: SubscriptionName = None,
@@ -107,7 +110,12 @@ def receive(
     with database.factory().create_connection() as connection:
         with database.administration() as administration:
             consumer = source.consume(administration, connection, selector)
+            is_paused = source.is_paused(administration)
         connection.start()
+        if is_paused:
+            command = f"jmsql resume {shlex.quote(destination)}"
+            advice = advice_for(context, f"`{command}` goes on with its delivery.")
+            typer.echo(f"{source.destination} is paused: no message comes. {advice}", err=True)
         if source.ends_with_its_consumer:
             typer.echo(f"Subscribed to {source.destination}.", err=True)
         elif timeout is None:

@@ -9,7 +9,8 @@ from typing import Annotated, Protocol
 import typer
 
 from jmsql.cli.options import Json, QueueName, Schema, Selector, Url, Yes, check_selector, confirm, open_database
-from jmsql.cli.output import answer, counted, progress, working
+from jmsql.cli.output import answer, progress, working
+from jmsql.values.counting import counted
 
 
 def move(

@@ -12,9 +12,10 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from jmsql.cli.options import DestinationName, Json, Schema, Url, check_duration, open_database, read_destination
-from jmsql.cli.output import answer, counted, progress
+from jmsql.cli.output import answer, progress
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import BytesMessage, DeliveryMode, MapMessage, Message, ObjectMessage, TextMessage
+from jmsql.values.counting import counted
 
 
 class BodyType(StrEnum):
@@ -154,6 +155,10 @@ def send(
     time_to_live: Annotated[
         float, typer.Option(callback=check_duration, metavar="SECONDS", help="It expires so much later; 0: never.")
     ] = 0.0,
+    delivery_delay: Annotated[
+        float,
+        typer.Option(callback=check_duration, metavar="SECONDS", help="It is not delivered before so much later."),
+    ] = 0.0,
     correlation_id: Annotated[str | None, typer.Option(help="JMSCorrelationID.")] = None,
     reply_to: Annotated[str | None, typer.Option(help="JMSReplyTo, like DESTINATION.")] = None,
     jms_type: Annotated[str | None, typer.Option(help="JMSType.")] = None,
@@ -199,14 +204,15 @@ def send(
         batches = _repeated(message_with(source.read() if body is None else os.fsencode(body)), count)
 
     sent, last_message_id = 0, None
+    database = open_database(url, schema)
     with (
-        open_database(url, schema).factory().create_connection() as connection,
+        database.factory().create_connection() as connection,
         connection.create_session(transacted=True) as session,
         progress() as display,
     ):
         task = display.add_task("Sending", total=None if lines else count)
         producer = session.create_producer(target)
-        producer.priority, producer.time_to_live = priority, time_to_live
+        producer.priority, producer.time_to_live, producer.delivery_delay = priority, time_to_live, delivery_delay
         producer.delivery_mode = DeliveryMode.NON_PERSISTENT if non_persistent else DeliveryMode.PERSISTENT
         for batch in batches:
             for message in batch:
@@ -217,7 +223,8 @@ def send(
             display.update(task, completed=sent)
     identity = f" ({last_message_id})" if sent == 1 else ""
     document = {"destination": target.uri, "sent": sent, "last_message_id": last_message_id}
-    answer(document, f"Sent {counted(sent, 'message')} to {target}{identity}.", as_json=as_json)
+    text = f"Sent {counted(sent, 'message')} to {target}{identity}, in {database}."
+    answer(database.place._asdict() | document, text, as_json=as_json)
 
 
 def _repeated(message: Message, count: int) -> Iterator[list[Message]]:

@@ -68,6 +68,13 @@ class Source(NamedTuple):
         """Whether it is a subscription that begins and ends with its consumer."""
         return isinstance(self.destination, Topic) and self.subscription is None
 
+    def is_paused(self, administration: Administration) -> bool:
+        """Return whether nothing is delivered from there, because somebody has paused it."""
+        try:
+            return bool(administration.destination(self.destination).settings.get("paused"))
+        except InvalidDestinationException:
+            return False  # its first use makes it
+
     def browse(self, administration: Administration, selector: str | None, limit: int) -> Iterator[BrowsedMessage]:
         """Return the first messages that are there.
 

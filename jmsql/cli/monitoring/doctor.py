@@ -9,8 +9,9 @@ from rich.text import Text
 
 from jmsql.cli.monitoring.health import Finding, Health, Thresholds, examine
 from jmsql.cli.options import Json, Schema, Url, advice_for, open_database
-from jmsql.cli.output import console, counted, print_json, table, working
+from jmsql.cli.output import console, print_json, table, working
 from jmsql.client._sync.database.opening import open_runner
+from jmsql.values.counting import counted
 
 UNHEALTHY = 1
 _STYLES = {Health.ok: "green", Health.note: "yellow", Health.problem: "bold red"}

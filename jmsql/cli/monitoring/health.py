@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from jmsql.cli.output import counted
 from jmsql.exceptions import JMSException
 from jmsql.selectors import Selector
 from jmsql.spark.database import waiting_streams, waiting_writes
@@ -18,6 +17,7 @@ from jmsql.store.administration.selector_indexes import selector_indexes, servin
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.runners._sync.runner import AutocommitRunner, Runner
 from jmsql.store.schema.version import current_version, newest_version
+from jmsql.values.counting import counted
 
 _SLOW_NOTIFICATION = 1.0
 _LOST_NOTIFICATION = 3.0

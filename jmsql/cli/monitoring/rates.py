@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from jmsql.store.administration.measurement import DestinationMeasurement, StoreMeasurement
+from jmsql.store.administration.measurement import STATES, DestinationMeasurement, StoreMeasurement
 
 _Name: TypeAlias = tuple[str, str, str, str]
 
@@ -43,12 +43,17 @@ class DestinationRates(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """Return it for JSON."""
-        return self.now._asdict() | {
-            "depth": self.now.depth,
-            "in_per_second": self.in_rate,
-            "out_per_second": self.out_rate,
-            "rolled_back_per_second": self.rolled_back_rate,
-        }
+        unknown = {} if self.now.browsable else dict.fromkeys((*STATES, "redelivered", "depth"))
+        return (
+            self.now._asdict()
+            | {
+                "depth": self.now.depth,
+                "in_per_second": self.in_rate,
+                "out_per_second": self.out_rate,
+                "rolled_back_per_second": self.rolled_back_rate,
+            }
+            | unknown
+        )
 
 
 class Rates:

@@ -20,11 +20,12 @@ from rich.text import Text
 
 from jmsql.cli.monitoring.rates import DestinationRates, Look, Order, Rates
 from jmsql.cli.options import Schema, Url, open_database
-from jmsql.cli.output import console, counted, json_text, print_json, table, write
+from jmsql.cli.output import console, json_text, print_json, shown_number, table, write
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.store.administration import measurement
 from jmsql.store.administration.measurement import LONGEST_LOOK, StoreMeasurement
 from jmsql.store.runners._sync.runner import Runner
+from jmsql.values.counting import counted
 
 
 class Keyboard:
@@ -183,9 +184,10 @@ class _View:
         moved = self._rates.sorted(self._order)
         if not moved:
             return Group(_headline(self._now.store), Text("There is no queue and no topic yet."))
-        listing = table("destination", "subscription", *_NUMBERS, numbers=_NUMBERS, spare=_SPARE)
+        paused = ("paused",) * any(each.now.paused for each in moved)
+        listing = table("destination", "subscription", *_NUMBERS, *paused, numbers=_NUMBERS, spare=_SPARE)
         for each in moved:
-            listing.add_row(*_cells(each))
+            listing.add_row(*_cells(each), *("yes" if each.now.paused else "" for _ in paused))
         return Group(_headline(self._now.store), Text(), listing)
 
 
@@ -217,9 +219,12 @@ def _cells(moved: DestinationRates) -> list[str]:
     return [
         name,
         subscription,
-        *(f"{count:,}" for count in (each.ready, each.claimed, each.waiting, each.delayed)),
+        *(
+            shown_number(count if each.browsable else None)
+            for count in (each.ready, each.claimed, each.waiting, each.delayed)
+        ),
         *map(_rate, (moved.in_rate, moved.out_rate, moved.rolled_back_rate)),
-        f"{each.redelivered:,}",
+        shown_number(each.redelivered if each.browsable else None),
         f"{each.consumers:,}",
         "" if each.oldest_seconds is None else _duration(each.oldest_seconds),
     ]

@@ -8,7 +8,7 @@ from jmsql.exceptions import InvalidDestinationException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store.destinations.lookup import existing_queue
+from jmsql.store.destinations.lookup import existing_queue, require_access
 from jmsql.store.rows.columns import and_chosen, message_columns
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Item, Items, Query, Result, SqlFile, Statement, Steps, fill, records, rows, value
@@ -20,7 +20,10 @@ _BROWSED_AT_ONCE = 100
 
 @set_module("jmsql.admin")
 class QueueSummary(NamedTuple):
-    """A row of the view ``queues``."""
+    """A row of the view ``queues``, and whether its delivery is paused.
+
+    Where the role may not browse it, `browsable` is False, and the numbers are 0 whatever there is.
+    """
 
     queue: str
     ready: int
@@ -32,11 +35,16 @@ class QueueSummary(NamedTuple):
     expiry_queue: str | None
     created_at: datetime
     delayed: int
+    paused: bool = False
+    browsable: bool = True
 
 
 @set_module("jmsql.admin")
 class SubscriptionSummary(NamedTuple):
-    """A row of the view ``subscriptions``."""
+    """A row of the view ``subscriptions``, and whether the delivery from its topic is paused.
+
+    Where the role may not browse it, `browsable` is False, and the numbers are 0 whatever there is.
+    """
 
     topic: str
     subscription: str | None
@@ -53,6 +61,8 @@ class SubscriptionSummary(NamedTuple):
     redelivered: int
     oldest_sent_at: datetime | None
     created_at: datetime
+    paused: bool = False
+    browsable: bool = True
 
 
 @set_module("jmsql.admin")
@@ -103,6 +113,7 @@ _WIDTH = len(MessageRow._fields)
 _PLACES = len(DeliveryState._fields) + _WIDTH
 
 _sql = SqlFile("inspection")
+ACCESS = {"is_browsable": fill(_sql["is_browsable"], sees_all=_sql["sees_all"]), "sees_all": _sql["sees_all"]}
 _parts = {
     "columns": message_columns(),
     "delivery": fill(_sql["delivery"], state=_sql["state"]),
@@ -122,14 +133,16 @@ def _to_page(result: Result) -> list[tuple[MessageRow, DeliveryState]]:
     return [(MessageRow._make(row[:_WIDTH]), DeliveryState._make(row[_WIDTH:])) for row in result.rows]
 
 
-queues = _sql.statement("queues", "looking at the queues", records(QueueSummary._make)).bind()
+queues = _sql.statement("queues", "looking at the queues", records(QueueSummary._make), ACCESS).bind()
 """All queues, by name, with the number of their messages."""
 subscriptions = _sql.statement(
-    "subscriptions", "looking at the subscriptions", records(SubscriptionSummary._make)
+    "subscriptions", "looking at the subscriptions", records(SubscriptionSummary._make), ACCESS
 ).bind()
 """All subscriptions, by topic and name, with the number of their messages."""
 clients = _sql.statement("clients", "looking at the clients", records(ClientSummary._make)).bind()
 """The connections of clients, the oldest first."""
+sees_all_messages = _sql.statement("sees_all_messages", "looking at the rights", value(bool), ACCESS).bind()
+"""Whether no policy hides messages from the role."""
 _find_durable = _sql.statement("find_durable_subscription", "looking up the subscription {name!r}", rows)
 _find_message = _sql.statement("find_message", "looking for the message", records(_to_found), _parts)
 
@@ -163,6 +176,7 @@ def browse(queue: str, selector: Selector | None, limit: int) -> Items[BrowsedMe
 
     Raises:
         InvalidDestinationException: There is no such queue.
+        JMSSecurityException: The role may not browse it.
     """
     queue_id = yield from existing_queue(queue)
     yield from _browse(Queue(queue), queue_id, selector, limit)
@@ -175,6 +189,7 @@ def browse_subscription(
 
     Raises:
         InvalidDestinationException: There is no such subscription.
+        JMSSecurityException: The role may not browse its topic.
     """
     found = yield from _find_durable.bind(name=to_postgresql(name), client_id=optional_to_postgresql(client_id))
     if not found:
@@ -186,6 +201,7 @@ def browse_subscription(
 
 
 def _browse(destination: Destination, queue_id: int, selector: Selector | None, limit: int) -> Items[BrowsedMessage]:
+    yield from require_access(queue_id, "browse")
     chosen, parameters = and_chosen(selector)
     page_size, remaining = min(limit, _BROWSED_AT_ONCE), limit
     for name, first in (

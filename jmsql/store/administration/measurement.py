@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from jmsql.store.administration.inspection import ACCESS
 from jmsql.store.statement import Query, SqlFile, record, records, rows
 
 LONGEST_LOOK = 60.0
 """After how many seconds PostgreSQL is to give up a look."""
 
 
+STATES = ("ready", "claimed", "waiting", "delayed", "expired")
+"""The states of messages, as the fields of a measurement are called."""
+
+
 class DestinationMeasurement(NamedTuple):
     """A queue, a subscription or a topic: what is in it, and what went through it so far.
 
     `oldest_seconds` is for how long the oldest message could have been delivered; None if there is none. What went
-    through is what the clients have counted and written down.
+    through is what the clients have counted and written down. Where the role may not browse it, `browsable` is False,
+    and what is in it counts as 0.
     """
 
     kind: str
@@ -38,6 +44,8 @@ class DestinationMeasurement(NamedTuple):
     acknowledged: int
     rolled_back: int
     redeliveries: int
+    paused: bool = False
+    browsable: bool = True
 
     @property
     def depth(self) -> int:
@@ -74,7 +82,7 @@ class TableMeasurement(NamedTuple):
 
 _sql = SqlFile("measurement")
 destinations = _sql.statement(
-    "destinations", "measuring the destinations", records(DestinationMeasurement._make)
+    "destinations", "measuring the destinations", records(DestinationMeasurement._make), ACCESS
 ).bind()
 """All destinations that are not temporary, by kind and name."""
 store = _sql.statement("store", "measuring the store", record(StoreMeasurement._make)).bind()

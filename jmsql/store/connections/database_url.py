@@ -7,6 +7,7 @@ no slash.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -31,6 +32,21 @@ _URL = re.compile(
 )
 
 
+class Place(NamedTuple):
+    """Where a database is, in words for people: nothing in it is a secret.
+
+    Args:
+        host: The server's host, with its port where that is not 5432, or the directory of its socket.
+        database: The name of the database.
+    """
+
+    host: str
+    database: str
+
+    def __str__(self) -> str:
+        return f"database {self.database!r} on {self.host}"
+
+
 class DatabaseUrl(NamedTuple):
     """A URL of a PostgreSQL database. Its representation shows no password."""
 
@@ -53,6 +69,22 @@ class DatabaseUrl(NamedTuple):
     def text(self) -> str:
         """Return the URL as libpq reads it, with the password."""
         return self.written(quote(self.password or "", safe=""))
+
+    @property
+    def place(self) -> Place:
+        """Where libpq finds the database: what the URL leaves out, the environment says."""
+        from psycopg import pq
+
+        options = [*pq.Conninfo.get_defaults(), *pq.Conninfo.parse(self.text().encode())]
+        known = {option.keyword.decode(): option.val.decode() for option in options if option.val}
+        several = self.query.get("host")
+        host = ",".join(several) if isinstance(several, tuple) else known.get("host") or known.get("hostaddr")
+        service = known.get("service")
+        database = known.get("dbname") or service or known.get("user", "")
+        if host is None:
+            return Place("a local socket" if service is None else f"service {service}", database)
+        shows_port = known["port"] != "5432" and not host.startswith(("/", "@")) and "," not in host
+        return Place(f"{host}:{known['port']}" if shows_port else host, database)
 
     def __repr__(self) -> str:
         return without_secrets(self)
@@ -89,6 +121,8 @@ def parse_url(url: str, user: str | None = None, password: str | None = None) ->
         JMSException: The text is no URL of a PostgreSQL database. The message never shows a password.
     """
     given: object = url
+    if given == "":
+        raise JMSException("The database URL is empty; write postgresql://user@host:port/database.")
     found = _URL.match(given) if isinstance(given, str) else None
     if found is None:
         raise JMSException(UNREADABLE)
@@ -112,6 +146,30 @@ def parse_url(url: str, user: str | None = None, password: str | None = None) ->
     )
     parsed = _credentials_in_front(parsed)
     return parsed if user is None else parsed._replace(username=user, password=password)
+
+
+def url_in_environment(variable: str) -> str | None:
+    """Return the URL that an environment variable has; None if it is not set.
+
+    Raises:
+        JMSException: It is set and empty, as where a secret is missing.
+    """
+    url = os.environ.get(variable)
+    if url == "":
+        raise JMSException(
+            f"The environment variable {variable} is empty. Set it to the URL of a database, or unset it."
+        )
+    return url
+
+
+def place_of(url: str | None) -> str:
+    """Say where the database is of a factory with a URL, or with none.
+
+    Raises:
+        JMSException: The URL cannot be read, or the environment variable is empty.
+    """
+    found = url_in_environment("JMSQL_URL") if url is None else url
+    return "the embedded server" if found is None else str(parse_url(found).place)
 
 
 def without_secrets(url: DatabaseUrl) -> str:

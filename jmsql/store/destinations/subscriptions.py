@@ -11,6 +11,7 @@ from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import topic_id
 from jmsql.store.statement import SqlFile, Steps, column, nothing, records, row_count, rows, value
+from jmsql.values.counting import counted
 from jmsql.values.postgresql_text import from_postgresql, optional_to_postgresql, to_postgresql
 
 
@@ -211,8 +212,10 @@ def unsubscribe(name: str, client_id: str | None) -> Steps[None]:
     definition = SubscriptionDefinition("", name=name, client_id=client_id, durable=True)
     existing = yield from _find_existing(definition)
     if existing is None:
-        client = "no client identifier" if client_id is None else f"the client identifier {client_id!r}"
-        raise InvalidDestinationException(f"There is no durable subscription {name!r} for {client}.")
+        client = "without a client identifier" if client_id is None else f"with the client identifier {client_id!r}"
+        raise InvalidDestinationException(
+            f"There is no durable subscription {name!r} {client}. `jmsql subscriptions` lists those there are."
+        )
     if existing.is_active:
         raise IllegalStateException(f"{definition} has an active consumer; close that one first.")
     yield from _end(definition, existing.queue_id)
@@ -264,8 +267,8 @@ def _permitted_change(
         return SubscriptionChange.KEEP
     messages = yield from _count.bind(queue_id=existing.queue_id)
     raise ChangeRefusedException(
-        f"{definition} is another ({_difference(definition, existing)}), and "
-        f"{'no message waits' if not messages else f'{messages:,} message(s) wait'} in it.",
+        f"{definition} is another ({_difference(definition, existing)}), and holds "
+        f"{'no message' if not messages else counted(messages, 'message')}.",
         is_active=False,
         same_topic=same_topic,
     )
@@ -303,7 +306,7 @@ def _end(definition: SubscriptionDefinition, queue_id: int) -> Steps[None]:
     held = yield from _count_held.bind(queue_id=queue_id)
     if held:
         raise IllegalStateException(
-            f"{held} message(s) of {definition} are received and not acknowledged or committed; do that first."
+            f"{definition} has {counted(held, 'message')} received and not acknowledged or committed; do that first."
         )
     if not (yield from _remove.bind(queue_id=queue_id)):
         raise JMSException(f"{definition} was ended at the same time.")

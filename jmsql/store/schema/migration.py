@@ -22,6 +22,7 @@ from jmsql.store.schema.version import (
     DEFAULT_SCHEMA,
     VERSION_TABLE,
     check_name,
+    check_own,
     check_version,
     current_version,
     migrate_command,
@@ -123,8 +124,8 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
     Raises:
         JMSSecurityException: The role lacks a right; the message says which, and who can give it.
         JMSException: The database cannot be reached, or the migration failed, or other transactions have kept it from
-            its locks; then nothing has changed. Or the name has a character that cannot be in it, or the schema is of a
-            release after the next one.
+            its locks; then nothing has changed. Or the name has a character that cannot be in it, or is that of a
+            schema for others, such as ``public``; or the schema is of a release after the next one.
     """
     check_name(schema)
     engine = open_engine(url, use_native_hstore=False)  # nothing to look up in the search path
@@ -180,6 +181,8 @@ def _migrate(connection: Connection, schema: str) -> str | None:
             f"There is a schema {there!r}, but none {missing!r} that belongs to it: restore that from a backup, or "
             "drop what is left of both to begin again. Versions before the first release made only one."
         )
+    if former is None:
+        check_own(schema)
     if former is not None and int(former) >= int(newest_version()):
         check_version(former, schema)
     else:

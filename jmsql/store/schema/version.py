@@ -53,6 +53,20 @@ def check_name(schema: str) -> None:
         )
 
 
+def check_own(schema: str) -> None:
+    """Make sure that a schema that is to be made would be jmsql's own.
+
+    Raises:
+        JMSException: It is PostgreSQL's, or everybody's.
+    """
+    if schema in {"public", "information_schema"} or schema.startswith("pg_"):
+        of = "of an application's own tables" if schema == "public" else "of PostgreSQL"
+        raise JMSException(
+            f"The schema cannot be {schema!r}, which is that {of}: what jmsql makes, grants and drops stays apart from "
+            f"it. Choose another name, such as {DEFAULT_SCHEMA}."
+        )
+
+
 def current_version(schema: str = DEFAULT_SCHEMA) -> Steps[str | None]:
     """Return the version of the schema in the database, or None if the schema is not there."""
     if not (yield from _has_schema.bind(table=f"{quote_identifier(schema)}.{VERSION_TABLE}")):

@@ -1,13 +1,32 @@
 -- What a person or a program looks up: queues, subscriptions, clients, and the messages of a queue.
 
 -- name: queues
-select queue, ready, claimed, waiting, expired, redelivered, oldest_sent_at, expiry_queue, created_at, delayed
-from jmsql.queues order by queue;
+select v.queue, v.ready, v.claimed, v.waiting, v.expired, v.redelivered, v.oldest_sent_at, v.expiry_queue, v.created_at,
+       v.delayed, q.paused, {is_browsable}
+from jmsql.queues v join jmsql_internal.queue q on q.name = v.queue
+order by v.queue;
 
 -- name: subscriptions
-select topic, subscription, client_id, durable, shared, selector, no_local, consumers, ready, claimed, waiting, expired,
-       redelivered, oldest_sent_at, created_at
-from jmsql.subscriptions order by topic, subscription, client_id;
+select v.topic, v.subscription, v.client_id, v.durable, v.shared, v.selector, v.no_local, v.consumers, v.ready, v.claimed,
+       v.waiting, v.expired, v.redelivered, v.oldest_sent_at, v.created_at, coalesce(q.paused, false),
+       coalesce({is_browsable}, {sees_all})
+from jmsql.subscriptions v
+join jmsql_internal.topic t on t.name = v.topic
+left join jmsql_internal.queue q on q.topic_id = t.topic_id
+order by v.topic, v.subscription, v.client_id;
+
+-- name: sees_all_messages
+select {sees_all};
+
+-- name: sees_all
+-- Whether no policy hides messages from the role.
+(select not pg_catalog.row_security_active('jmsql_internal.message'::regclass)
+        or jmsql_internal.has_access_to_all('browse', current_user));
+
+-- name: is_browsable
+-- Whether the role sees the messages of a queue, or of the topic whose settings `q` has.
+({sees_all} or q.queue_id = any((select jmsql_internal.accessible_queues('browse', current_user))::integer[])
+ or q.topic_id = any((select jmsql_internal.accessible_topics('browse', current_user))::integer[]));
 
 -- name: clients
 select connection_id, client_id, user_name, host, process_id, started_at, connected, claimed

@@ -194,7 +194,7 @@ def _message(kind: type[Message]) -> Callable[[HandlerCall], object]:
     def value(call: HandlerCall) -> object:
         if not isinstance(call.message, kind):
             raise MessageFormatException(
-                f"The handler wants a {kind.__name__}, and this is a {type(call.message).__name__}."
+                f"The handler takes messages of the type {kind.__name__}, and got {type(call.message).__name__}."
             )
         return call.message
 
@@ -212,7 +212,7 @@ def _body(kind: type, *, optional: bool) -> Callable[[HandlerCall], object]:
             if body is None and isinstance(empty := _empty_body(message), kind):
                 body = empty
         if body is None and not optional:
-            raise MessageFormatException(f"The handler wants a {kind.__name__}, and the message has no body.")
+            raise MessageFormatException(f"The handler takes {kind.__name__}, and the message has no body.")
         return body
 
     return value
@@ -224,12 +224,12 @@ def _json(text: str, kind: type) -> object:
         body: object = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise MessageFormatException(
-            f"The body of this TextMessage is no JSON ({error}), and the handler wants a {kind.__name__}."
+            f"The body of this TextMessage is no JSON ({error}), and the handler takes {kind.__name__}."
         ) from error
     if not isinstance(body, kind):
         raise MessageFormatException(
             f"The body of this TextMessage is JSON, but no {'object' if kind is dict else 'array'}, and the handler "
-            f"wants a {kind.__name__}."
+            f"takes {kind.__name__}."
         )
     return body
 

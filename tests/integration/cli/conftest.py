@@ -56,7 +56,7 @@ def jmsql(jmsql_clean_url: str) -> Command:
     """The command in this process."""
 
     def run(*arguments: str, stdin: bytes = b"", url: str | None = None) -> Outcome:
-        environment = {"JMSQL_URL": url or jmsql_clean_url}
+        environment = {"JMSQL_URL": jmsql_clean_url if url is None else url}
         result = CliRunner().invoke(app, arguments, input=stdin, env=environment, catch_exceptions=False)
         return Outcome(result.exit_code, result.stdout_bytes, result.stderr)
 

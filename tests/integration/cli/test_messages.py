@@ -252,3 +252,12 @@ class TestBrowse:
         jmsql("send", "orders", "x")
         outcome = jmsql("browse", "orders", "--selector", "color = 'blue'")
         assert (outcome.exit_code, outcome.text, outcome.errors) == (1, "", "No message found.\n")
+
+
+def test_a_message_is_delayed(jmsql: Command) -> None:
+    jmsql("send", "orders", "later", "--delivery-delay", "3600")
+    [queue] = [each for each in jmsql("queues", "--json").document if each["queue"] == "orders"]
+    assert (queue["ready"], queue["delayed"]) == (0, 1)
+    [message] = jmsql("browse", "orders", "--json").lines
+    assert message["delivery_time"] == message["timestamp"] + 3_600_000
+    assert jmsql("send", "orders", "x", "--delivery-delay", "-1").exit_code == 2

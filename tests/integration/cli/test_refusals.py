@@ -210,7 +210,7 @@ def test_the_version(jmsql: Command) -> None:
 @pytest.mark.parametrize("package", ["typer", "rich"])
 def test_a_missing_package_is_named_in_one_line(package: str) -> None:
     program = f"import sys; sys.modules[{package!r}] = None; from jmsql.cli import main; main()"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, "-c", program, "top"], capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stdout == ""
     [line] = result.stderr.splitlines()

@@ -73,7 +73,10 @@ class TestUnsubscribe:
     def test_it_must_be_there(self, jmsql: Command) -> None:
         outcome = jmsql("unsubscribe", "audit")
         assert outcome.exit_code == 3
-        assert outcome.errors == "jmsql: There is no durable subscription 'audit' for no client identifier.\n"
+        assert outcome.errors == (
+            "jmsql: There is no durable subscription 'audit' without a client identifier. `jmsql subscriptions` lists "
+            "those there are.\n"
+        )
 
 
 class TestSend:

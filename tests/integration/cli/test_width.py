@@ -75,6 +75,34 @@ def _may_differ(word: str) -> bool:
     return bool(re.fullmatch(r"Left|out|in|this|width:|[-\d.,:;]+|[a-z/]+[.,]", word))
 
 
+def test_a_property_of_several_lines_stays_in_its_row(jmsql: Command) -> None:
+    error = "Traceback (most recent call last):\n" + "\n".join(f"  line {number}" for number in range(20))
+    jmsql("send", QUEUE, "body", "-p", f"error={error}", "-p", "color=blue")
+    _, row = jmsql("browse", QUEUE).text.splitlines()
+    assert "  color=blue error=Traceback (most recent call last): line 0 line 1 line 2" in row
+    assert row.endswith("…  body")
+    shown = jmsql("show", row.split()[0]).text
+    assert error in shown, "there it is whole"
+
+
+def test_the_lines_of_an_error_are_kept_where_they_are_asked_for(
+    jmsql: Command, jmsql_factory: library.ConnectionFactory
+) -> None:
+    jmsql("destination", "create", QUEUE)
+    jmsql("destination", "set", QUEUE, "--maximum-deliveries", "1")
+    jmsql("send", QUEUE, "x")
+    with jmsql_factory.create_connection() as connection:
+        connection.start()
+        session = connection.create_session(transacted=True)
+        assert session.create_consumer(library.Queue(QUEUE)).receive(timeout=5) is not None
+        session.rollback(RuntimeError("first\nsecond"))
+    wait_for(lambda: jmsql("dead-letters", "--json").document)
+    assert len(jmsql("dead-letters").text.splitlines()) == 2
+    lines = [line.strip() for line in jmsql("dead-letters", "--traceback").text.splitlines()]
+    assert lines[-1] == "second"
+    assert "RuntimeError: first" in lines[-2]
+
+
 @pytest.mark.usefixtures("_filled")
 def test_what_is_piped_is_a_line_a_row_without_spaces_at_its_end(jmsql: Command) -> None:
     for name, words in LISTINGS.items():
@@ -82,3 +110,19 @@ def test_what_is_piped_is_a_line_a_row_without_spaces_at_its_end(jmsql: Command)
         assert [line for line in lines if line != line.rstrip()] == [], name
     [row] = [line for line in jmsql("subscriptions").text.splitlines() if SUBSCRIPTION in line]
     assert SELECTOR in row
+
+
+def test_one_very_long_name_leaves_room_for_the_rest(jmsql: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "q" * 200
+    for name in ("orders", long):
+        jmsql("destination", "create", name)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    header, *rows, _ = plain(jmsql("queues").text)
+    assert header.split()[:2] == ["queue", "ready"]
+    assert "".join(row.split()[0] for row in rows if row.startswith("q")) == long
+    assert [row.split()[:2] for row in rows if row.startswith("orders")] == [["orders", "0"]]
+    assert max(map(cell_len, (header, *rows))) <= 80
+    monkeypatch.delenv("FORCE_COLOR")
+    assert long in jmsql("queues").text

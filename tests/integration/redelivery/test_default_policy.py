@@ -42,12 +42,9 @@ def test_a_message_with_too_many_errors_moves_to_the_dead_letter_queue(
     assert dead.get_string_property("JMS_jmsql_DeadLetterReason") == "maximum deliveries"
     assert dead.get_int_property("JMS_jmsql_Deliveries") == 3
     assert "KeyError" in str(dead.get_string_property("JMS_jmsql_LastError"))
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert [("next attempt is at 20" in text, "dead-letter queue" in text) for text in told] == [
-        (True, False),
-        (False, True),
-    ]
-    assert all("queue://orders" in text for text in told)
+    [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "queue://orders" in told
+    assert "moves to the dead-letter queue, after 3 failed deliveries" in told
 
 
 @FAILING

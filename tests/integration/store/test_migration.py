@@ -12,11 +12,16 @@ import alembic.command
 import alembic.config
 import psycopg
 import pytest
+import sqlalchemy
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 from psycopg import sql
 
 import jmsql
+from jmsql.exceptions import JMSException
 from jmsql.store.connections.engine import open_engine
 from jmsql.store.schema.version import newest_version
+from tests.documentation import programs, run
 from tests.schema_revisions import migrate_to
 
 VERSIONS = Path(__file__).parents[3] / "migrations" / "versions"
@@ -136,4 +141,31 @@ def test_it_joins_the_alembic_of_an_application(jmsql_url: str, tmp_path: Path) 
         with engine.begin() as connection:
             connection.exec_driver_sql("drop schema if exists joined, joined_internal cascade")
             connection.exec_driver_sql("drop table if exists alembic_version")
+        engine.dispose()
+
+
+@pytest.mark.parametrize("schema", ["public", "information_schema", "pg_catalog", "pg_shop"])
+def test_a_schema_for_others_is_refused(jmsql_url: str, schema: str) -> None:
+    with pytest.raises(JMSException, match=f"The schema cannot be '{schema}'.*Choose another name, such as jmsql"):
+        jmsql.migrate(jmsql_url, schema)
+    with psycopg.connect(jmsql_url) as database:
+        found = database.execute("select to_regnamespace(%s)", [f"{schema}_internal"]).fetchone()
+        assert found == (None,)
+
+
+@pytest.mark.filterwarnings("ignore:Did not recognize type:sqlalchemy.exc.SAWarning")
+def test_autogenerate_leaves_the_schema_alone_as_the_page_shows_it(jmsql_url: str) -> None:
+    [shown] = [program for program in programs("docs/operations.md") if "include_name" in program.text]
+    include_name = run(shown, {})["include_name"]
+    engine = open_engine(jmsql_url)
+    try:
+        with engine.connect() as connection:
+
+            def proposed(**options: object) -> list[object]:
+                context = MigrationContext.configure(connection, opts={"include_schemas": True, **options})
+                return list(compare_metadata(context, sqlalchemy.MetaData()))
+
+            assert len(proposed()) > 30, "it would drop all that it does not know"
+            assert proposed(include_name=include_name) == []
+    finally:
         engine.dispose()

@@ -64,7 +64,7 @@ def test_a_worker_that_would_drop_messages_does_not_start_and_names_the_ways_out
     assert worker.exit_code() == 3
     said = worker.log.splitlines()[-1]
     assert difference in said
-    assert "2 message(s) wait in it. Nothing was changed." in said
+    assert "and holds 2 messages. Nothing was changed." in said
     assert ("--changed-subscriptions keep" in said) == (not options and "costs" not in source)
     assert "--changed-subscriptions drop" in said
     assert "`jmsql unsubscribe desk`" in said
@@ -91,7 +91,7 @@ def test_the_backlog_may_be_dropped(
 ) -> None:
     worker = start_worker(release("region = 'south'"), "--changed-subscriptions", "drop")
     worker.wait_until_ready()
-    assert "2 message(s) that it had collected were dropped" in worker.log
+    assert "What it had collected, 2 messages, was dropped" in worker.log
     publish(jmsql_factory, "north", "south")
     database.wait_until_handled(1)
     assert [text for text, _ in database.handled()] == ["south"]

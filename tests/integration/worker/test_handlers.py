@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 
 from typer.testing import CliRunner
@@ -139,7 +140,9 @@ def test_handlers_are_given_what_they_ask_for(
     rows = dict(database.handled())
     assert rows == {"twice": 2, "async": 1, "stored": None, "published once": 1}
     assert len(database.handled()) == len(rows), "the rows of a failed attempt are undone"
-    assert "plain on queue://plain failed with RuntimeError: the first attempt fails" in worker.log
+    failed = r"plain on queue://plain failed in delivery 1 of the message ID:\S+ with RuntimeError: the first attempt"
+    assert re.search(failed, worker.log)
+    assert len(re.findall("WARNING|ERROR", worker.log)) == len(re.findall("ERROR .* failed in delivery", worker.log))
 
     send(jmsql_factory, "bodies", {"number": 3})
     wait_for(lambda: texts_in(jmsql_factory, "answers") == ["3 of 5"], PATIENCE)
@@ -160,7 +163,7 @@ def test_handlers_are_given_what_they_ask_for(
     assert [count for text, count in database.handled() if " of t" in text] == [1] * 5
 
     send(jmsql_factory, "bodies", "a text")
-    worker.wait_for_log("failed with MessageFormatException: The body of this TextMessage is no JSON")
+    worker.wait_for_log("failed in .* with MessageFormatException: The body of this TextMessage is no JSON")
     check_that_a_message_that_always_fails_does_not_spin(worker, jmsql_factory)
     assert worker.stop() == 0
     assert database.queued() == 2, "what fails stays"

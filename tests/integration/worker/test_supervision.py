@@ -6,6 +6,7 @@ import os
 import signal
 
 from jmsql import ConnectionFactory
+from jmsql.store.connections.database_url import parse_url
 from jmsql.testing import wait_for
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase, WriteApplication
 from tests.integration.worker.test_draining import WAITING, is_alive, wait_until_begun
@@ -20,6 +21,12 @@ def handle(message, database):
         "text": message.get_body(str) + " by {version}"
     }})
 """
+
+
+def test_the_log_names_server_and_database(start_worker: StartWorker, jmsql_clean_url: str) -> None:
+    worker = start_worker(WAITING)
+    worker.wait_until_ready()
+    assert f"Handling messages in {parse_url(jmsql_clean_url).place} with 1 process." in worker.log
 
 
 def test_a_killed_process_is_replaced_and_loses_nothing(

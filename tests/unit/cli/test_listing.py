@@ -55,7 +55,7 @@ print_table(listing)
 print("rich.console" in sys.modules)
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["name   size", "two       5", "lines", "False"]
+    assert ran.stdout.splitlines() == ["name       size", "two lines     5", "False"]
 
 
 def test_texts_wrap_between_words() -> None:

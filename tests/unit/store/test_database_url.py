@@ -34,7 +34,6 @@ URLS = [
     "postgresql://db:5432/shop?host=other",
 ]
 UNREADABLE = [
-    "",
     "db",
     "//secret",
     "app:secret@db",
@@ -138,3 +137,28 @@ def test_user_and_password_replace_those_of_the_url() -> None:
     parsed = parse_url("postgresql://app:secret@db/shop?user=other&password=hidden", "clerk")
     assert (parsed.username, parsed.password, dict(parsed.query)) == ("clerk", None, {})
     assert parse_url("postgresql://app:secret@db/shop", "clerk", "key").text() == "postgresql://clerk:key@db/shop"
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://app:secret@db/shop", "database 'shop' on db"),
+        ("postgresql://app@db:6432/shop", "database 'shop' on db:6432"),
+        ("postgresql://app@db", "database 'app' on db"),
+        ("postgresql://app@/shop?host=/run/postgresql&port=5433", "database 'shop' on /run/postgresql"),
+        ("postgresql://app@/shop?host=one:1&host=two:2", "database 'shop' on one:1,two:2"),
+        ("postgresql://app@/shop?host=one,two&port=1,2", "database 'shop' on one,two"),
+        ("postgresql:///?service=shop", "database 'shop' on service shop"),
+        ("postgresql://app@/shop", "database 'shop' on a local socket"),
+    ],
+)
+def test_the_place_of_a_database_in_words(url: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGUSER", "PGSERVICE"):
+        monkeypatch.delenv(name, raising=False)
+    assert str(parse_url(url).place) == place
+
+
+def test_what_the_url_leaves_out_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"PGHOST": "db", "PGPORT": "6432", "PGDATABASE": "shop"}.items():
+        monkeypatch.setenv(name, value)
+    assert str(parse_url("postgresql://").place) == "database 'shop' on db:6432"

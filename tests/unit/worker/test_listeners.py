@@ -201,10 +201,10 @@ def test_json_in_a_text_message_is_read_for_who_wants_a_dict_or_a_list() -> None
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a text", r"is no JSON \(Expecting value: line 1 column 1 .*, and the handler wants a dict"),
+        ("a text", r"is no JSON \(Expecting value: line 1 column 1 .*, and the handler takes dict"),
         ("", "is no JSON"),
         ("[" * 100_000, "is no JSON"),
-        ("[1]", "is JSON, but no object, and the handler wants a dict"),
+        ("[1]", "is JSON, but no object, and the handler takes dict"),
         ("null", "is JSON, but no object"),
     ],
     ids=["text", "empty", "nested", "array", "null"],
@@ -232,7 +232,7 @@ def test_a_parameter_beside_the_body_is_refused_by_name(handler: Callable[..., o
 def test_a_message_of_another_class_is_refused() -> None:
     def handle(text: TextMessage) -> None: ...
 
-    with pytest.raises(MessageFormatException, match="wants a TextMessage, and this is a Message"):
+    with pytest.raises(MessageFormatException, match="takes messages of the type TextMessage, and got Message"):
         arguments_for(handle, Message())
 
 
@@ -241,7 +241,7 @@ def test_only_an_optional_body_may_be_missing() -> None:
     def required(text: str) -> None: ...
 
     assert arguments_for(optional, TextMessage()) == {"text": None}
-    with pytest.raises(MessageFormatException, match="wants a str, and the message has no body"):
+    with pytest.raises(MessageFormatException, match="takes str, and the message has no body"):
         arguments_for(required, TextMessage())
 
 
@@ -266,5 +266,5 @@ def test_an_empty_body_is_a_body(message: Message, empty: bytes | dict[str, obje
     handler = of_bytes if isinstance(message, BytesMessage) else of_map
     assert arguments_for(handler, message) == {"content": empty}
     assert arguments_for(of_any, message) == {"body": empty}
-    with pytest.raises(MessageFormatException, match="wants a str, and the message has no body"):
+    with pytest.raises(MessageFormatException, match="takes str, and the message has no body"):
         arguments_for(of_text, message)

@@ -318,6 +318,10 @@ class Administration:
         )
         return await self._runner.run(in_transaction(create_durable(definition)))
 
+    async def sees_all_messages(self) -> bool:
+        """Return whether the role may browse all destinations: else what it is shown may not be all that there is."""
+        return await self._runner.run(inspection.sees_all_messages)
+
     async def dead_letters(
         self, queue: Queue | str | None = None, selector: str | None = None, *, limit: int = 100
     ) -> list[DeadLetter]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import opened_in_thread, opens
 from jmsql.public_names import set_module
+from jmsql.store.connections.database_url import url_in_environment
 from jmsql.store.connections.engine import endpoint
 from jmsql.store.schema.version import check_name
 from jmsql.timings import Timings
@@ -30,7 +30,8 @@ class ConnectionFactory:
 
     Args:
         url: Where the database is: ``postgresql://user@host/database``. None: what the environment variable
-            ``JMSQL_URL`` says, else the embedded server, whose schema is made if need be.
+            ``JMSQL_URL`` says, else the embedded server, whose schema is made if need be, unless ``JMSQL_EMBEDDED``
+            is ``off``.
         client_id: The client identifier of the connections; then no two are open at once.
         schema: The PostgreSQL schema of jmsql's tables.
         control_url: Where each client's control connection goes, if `url` leads through a pooler in transaction mode.
@@ -63,7 +64,8 @@ class ConnectionFactory:
             JMSSecurityException: PostgreSQL refused the user or the password.
             ResourceAllocationException: The server cannot be reached, or has no connection left.
             InvalidClientIDException: Another connection has the factory's client identifier.
-            JMSException: The schema is missing or of another version, or the URL or the name of the schema is invalid.
+            JMSException: The schema is missing or of another version, the URL or the name of the schema is invalid, or
+                an environment variable that should have a URL is empty.
         """
         return await self._connect(Connection, user, password)
 
@@ -113,6 +115,6 @@ class ConnectionFactory:
         return opened
 
     def _control_url(self) -> str | None:
-        if self.control_url is None and self.url in {None, os.environ.get("JMSQL_URL")}:
-            return os.environ.get("JMSQL_CONTROL_URL")
+        if self.control_url is None and self.url in {None, url_in_environment("JMSQL_URL")}:
+            return url_in_environment("JMSQL_CONTROL_URL")
         return self.control_url

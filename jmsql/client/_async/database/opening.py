@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,7 +9,7 @@ import psycopg
 
 from jmsql.concurrency import ASYNC
 from jmsql.exceptions import IllegalStateException, JMSException
-from jmsql.store.connections.database_url import parse_url
+from jmsql.store.connections.database_url import parse_url, url_in_environment
 from jmsql.store.connections.engine import POOLED, Endpoint
 from jmsql.store.errors import jms_errors
 from jmsql.store.runners._async.runner import AutocommitRunner, Runner
@@ -175,9 +174,11 @@ def default_url(schema: str) -> str:
         schema: The PostgreSQL schema of jmsql's tables.
 
     Raises:
-        ResourceAllocationException: There is no embedded server, or it does not start.
+        JMSException: The environment variable is empty.
+        ResourceAllocationException: There is no embedded server, it does not start, or ``JMSQL_EMBEDDED`` forbids it.
     """
-    if url := os.environ.get("JMSQL_URL"):
+    url = url_in_environment("JMSQL_URL")
+    if url is not None:
         return url
     from jmsql.embedded import start_server  # an extra, imported where it is used
     from jmsql.store.schema.migration import migrate  # loads SQLAlchemy

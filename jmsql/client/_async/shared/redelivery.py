@@ -188,18 +188,18 @@ class Redelivery:
 
 def _tell(failed: FailedDelivery, release: Release) -> None:
     """Write into the log when a message that has failed comes again, or that it does not."""
-    place = (failed.buffer.destination, failed.key.sequence, failed.number)
+    place = failed.buffer.destination, failed.key.sequence
     if release.dead_letter_queue_id is not None:
         logger.warning(
-            "The message of %s with the sequence %d was delivered %d times in vain: it moves to the dead-letter queue.",
-            *place,
+            "The message of %s with the sequence %d moves to the dead-letter queue, after %d failed %s.",
+            *(*place, failed.number, "delivery" if failed.number == 1 else "deliveries"),
         )
     elif release.error is not None and release.delay:
         next_attempt = datetime.now(UTC) + timedelta(seconds=release.delay)
-        logger.warning(
-            "The message of %s with the sequence %d was delivered %d times in vain; the next attempt is at %s.",
-            *place,
-            f"{next_attempt:%Y-%m-%d %H:%M:%S} UTC",
+        # Not a warning: the dispatcher or the worker has logged the failure.
+        logger.debug(
+            "The next attempt for the message of %s with the sequence %d is at %s.",
+            *(*place, f"{next_attempt:%Y-%m-%d %H:%M:%S} UTC"),
         )
 
 

@@ -13,6 +13,7 @@ from jmsql.exceptions import InvalidDestinationException
 from jmsql.store.destinations.destination_settings import create_temporary, delete_temporary
 from jmsql.store.destinations.lookup import queue_id, require_temporary, topic_id
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, attach, detach, rejoin, unsubscribe
+from jmsql.values.counting import counted
 from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 
 logger = logging.getLogger("jmsql")
@@ -85,10 +86,10 @@ class ConnectionDestinations:
         if attachment.dropped is not None:
             logger.log(
                 logging.WARNING if attachment.dropped else logging.INFO,
-                "%s is another now, as its consumer wants another topic, selector or no_local than before; %d "
-                "message(s) that it had collected were dropped.",
+                "%s is another now, as its consumer wants another topic, selector or no_local than before. What "
+                "it had collected, %s, was dropped.",
                 definition,
-                attachment.dropped,
+                counted(attachment.dropped, "message"),
             )
         return attachment.queue_id
 

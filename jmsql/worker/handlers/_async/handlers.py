@@ -273,12 +273,12 @@ class HandlerTask:
         assert self.handling is not None
         seconds = self._end(succeeded=False)
         logger.error(
-            "%s failed with %s: %s. The message %s was delivered %s times by now.",
+            "%s failed in delivery %s of the message %s with %s: %s",
             self.listener,
+            self.handling.delivery_count,
+            message.jms_message_id,
             type(error).__name__,
             str(error).partition("\n")[0],
-            message.jms_message_id,
-            self.handling.delivery_count,
             exc_info=error,
             extra=self._facts(message, seconds),
         )

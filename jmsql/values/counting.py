@@ -1,0 +1,8 @@
+"""Numbers in sentences."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and what it counts: ``1 message``, ``2,000 messages``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
