@@ -142,9 +142,8 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
         """Read a part of a batch, in a task."""
         assert isinstance(partition, StreamPartition)
         messages = 0
-        with self._options.database.connect_arrow(self._reading) as connection, connection.cursor() as cursor:
-            cursor.execute(partition.statement)
-            rows = shaper(self._schema, self._options).shape(cursor.fetch_record_batch())
+        with self._options.database.connect_arrow(self._reading) as connection:
+            rows = shaper(self._schema, self._options).shape(connection.execute(partition.statement))
             for batch in read_ahead(connection, rows, self._reading):
                 messages += batch.num_rows
                 yield batch
