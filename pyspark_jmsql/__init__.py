@@ -128,11 +128,9 @@ class DefaultSource(DataSource):
     def _prepare_write(self, schema: StructType, *, overwrite: bool) -> None:
         from jmsql.spark.columns.schema import check_written_schema
         from jmsql.spark.options import Use
-        from jmsql.spark.writing.writer import check_target
 
         self._take_options_of_table(schema, Use.WRITE)
         check_written_schema(schema, self.settings, overwrite=overwrite)
-        check_target(self.settings)
 
     def _take_options_of_table(self, schema: StructType, use: Use) -> None:
         from jmsql.spark.options import Options, options_of_table

@@ -11,11 +11,11 @@ import re
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -29,9 +29,7 @@ from jmsql.timings import Timings
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from adbc_driver_manager import AdbcDatabase
-    from adbc_driver_manager.dbapi import Connection as ArrowConnection
-    from adbc_driver_manager.dbapi import Cursor as ArrowCursor
+    from adbc_driver_manager import AdbcDatabase, AdbcStatement
 
 
 CANCEL_AGAIN_AFTER = 0.1
@@ -147,15 +145,13 @@ class DatabaseReference:
     @contextmanager
     def connect_arrow(self, doing: str) -> Iterator[ArrowConnection]:
         """Connect for reading rows as Arrow batches."""
-        from adbc_driver_manager import AdbcConnection, Error
-        from adbc_driver_manager.dbapi import Connection
+        from adbc_driver_manager import Error
 
         try:
             database = _drivers.database(self.libpq_url(_application_name(doing)))
-            with Connection(cast("AdbcDatabase", _Unclosed()), AdbcConnection(database)) as connection:
-                with connection.cursor() as cursor:
-                    for statement in reader_settings(Timings()):
-                        cursor.execute(statement)
+            with closing(ArrowConnection(database)) as connection:
+                for statement in reader_settings(Timings()):
+                    connection.execute(statement)
                 yield connection
         except Error as error:
             self._refuse_service(error)
@@ -183,10 +179,59 @@ class _Drivers(threading.local):
         return self._last[1]
 
 
-class _Unclosed:
-    """What a connection closes in place of the database that the next one needs."""
+class ArrowConnection:
+    """A connection, in a transaction, that returns rows as Arrow batches.
 
-    def close(self) -> None: ...
+    ADBC's module for the DB-API loads pandas: that takes a task longer than all else that it loads.
+
+    Args:
+        database: What connects.
+    """
+
+    def __init__(self, database: AdbcDatabase) -> None:
+        from adbc_driver_manager import AdbcConnection
+
+        self._connection = AdbcConnection(database)
+        self._connection.set_autocommit(False)
+        self._statement: AdbcStatement | None = None
+        self._rows: pa.RecordBatchReader | None = None
+
+    def execute(self, statement: str) -> pa.RecordBatchReader:
+        """Run a statement and return its rows; those of the statement before are gone."""
+        from adbc_driver_manager import AdbcStatement
+        from pyarrow import RecordBatchReader  # `jmsql`, the command, loads this module, and goes without
+
+        self._end_statement()
+        self._statement = AdbcStatement(self._connection)
+        self._statement.set_sql_query(statement)
+        stream, _ = self._statement.execute_query()
+        self._rows = RecordBatchReader.from_stream(stream)
+        return self._rows
+
+    def commit(self) -> None:
+        """End the transaction, and begin another one."""
+        self._end_statement()
+        self._connection.commit()
+
+    def cancel(self) -> None:
+        """Cancel what the connection is doing, if anything."""
+        from adbc_driver_manager import Error
+
+        with suppress(Error):  # it is closed already
+            self._connection.cancel()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._end_statement()
+        self._connection.close()
+
+    def _end_statement(self) -> None:
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = None
+        if self._statement is not None:
+            self._statement.close()
+            self._statement = None
 
 
 _drivers = _Drivers()
@@ -215,35 +260,18 @@ def inlined(connection: psycopg.Connection[Any], schema: str, query: Query[Any])
     return psycopg.ClientCursor(connection).mogrify(query.statement.encoded(schema), query.parameters)
 
 
-def execute_arrow(cursor: ArrowCursor, statement: str) -> None:
-    """Run a statement whose rows are read as Arrow batches, in a thread of its own.
-
-    In the main thread ADBC takes SIGINT for itself: it cancels the statement, as an administrator might, and nothing
-    tells that it was Ctrl-C.
-    """
-    ended = threading.Event()
-    failures: list[BaseException] = []
-
-    def execute() -> None:
+def execute_arrow(connection: ArrowConnection, statement: str) -> pa.RecordBatchReader:
+    """Run a statement whose rows are read as Arrow batches, in a thread of its own; Ctrl-C cancels it."""
+    with ThreadPoolExecutor(1, "jmsql-reading") as thread:
+        running = thread.submit(connection.execute, statement)
         try:
-            cursor.execute(statement)
-        except BaseException as failure:  # noqa: BLE001 - raised by who waits
-            failures.append(failure)
-        finally:
-            ended.set()
-
-    thread = threading.Thread(target=execute, name="jmsql-reading")
-    try:
-        thread.start()
-        ended.wait()
-    except BaseException:
-        # It may not have begun when it is cancelled; and Ctrl-C may come before the thread does.
-        while not ended.wait(CANCEL_AGAIN_AFTER) and thread.ident is not None:
-            cursor.adbc_cancel()
-        raise
-    thread.join()
-    for failure in failures:
-        raise failure
+            return running.result()
+        except BaseException:
+            # It may not have begun when it is cancelled.
+            while not running.done():
+                connection.cancel()
+                wait([running], CANCEL_AGAIN_AFTER)
+            raise
 
 
 def read_ahead(
@@ -260,7 +288,7 @@ def read_ahead(
     Raises:
         JMSException: The server or the connection to it failed meanwhile.
     """
-    from pyarrow import ArrowException  # `jmsql`, the command, loads this module, and goes without
+    from pyarrow import ArrowException
 
     with ThreadPoolExecutor(1) as thread:
         try:
@@ -271,13 +299,5 @@ def read_ahead(
         except (OSError, ArrowException) as error:
             raise JMSException(f"PostgreSQL has failed while {doing}: {str(error).strip().splitlines()[0]}") from error
         except BaseException:
-            cancel(connection)
+            connection.cancel()
             raise
-
-
-def cancel(connection: ArrowConnection) -> None:
-    """Cancel what a connection is doing, if anything."""
-    from adbc_driver_manager import Error
-
-    with suppress(Error):  # it is closed already
-        connection.adbc_cancel()

@@ -107,9 +107,9 @@ def test_both_sides_of_each_connection_look_whether_the_other_is_there(listening
     for autocommit in (False, True):
         with DatabaseReference(url=url).connect("testing", autocommit=autocommit) as spark:
             assert sides(spark) == (DEFAULTS, DEFAULTS)
-    with DatabaseReference(url=url).connect_arrow("testing") as arrow, arrow.cursor() as cursor:
-        cursor.execute(SETTINGS)
-        assert cursor.fetchall() == [([10, 5, 3, 0],)], "a reader may pause in the middle of what it reads"
+    with DatabaseReference(url=url).connect_arrow("testing") as arrow:
+        [settings] = arrow.execute(SETTINGS).read_all().column(0).to_pylist()
+        assert settings == [10, 5, 3, 0], "a reader may pause in the middle of what it reads"
 
 
 def test_what_the_url_says_goes_before_the_defaults(listening_server: FaultyServer) -> None:

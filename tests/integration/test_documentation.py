@@ -74,7 +74,7 @@ LISTINGS = (
 )
 
 # Options of spark-submit and of uvicorn that the text names.
-FOREIGN_OPTIONS = {"--archives", "--py-files", "--timeout-graceful-shutdown"}
+FOREIGN_OPTIONS = {"--archives", "--conf", "--properties-file", "--py-files", "--timeout-graceful-shutdown"}
 
 
 @pytest.fixture

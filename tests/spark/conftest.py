@@ -7,6 +7,7 @@ asks for none here, and no test may find it anywhere.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -24,6 +25,9 @@ from tests.integration.client.server import Server
 from tests.spark.programs.python_server import python_server
 from tests.spark.shared_classes import QUICK_START, archive_in, using
 from tests.spark.subprocesses import SETTINGS, environment
+
+ROOT = Path(__file__).parents[2]
+REDACTION = re.compile(r"^spark\.redaction\.regex .*$", re.MULTILINE)
 
 SECRET = "marker-that-nobody-may-see"
 
@@ -111,11 +115,24 @@ def python() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def spark(secret_url: str, spark_directory: Path, services: Path, python: Path) -> Iterator[SparkSession]:
+def cluster_settings(secret_url: str, spark_directory: Path) -> Path:
+    """The file of Spark's settings, as the page about Spark has them where executors get the password from them."""
+    redaction = REDACTION.search((ROOT / "docs/spark.md").read_text())
+    assert redaction is not None
+    variables = ("JMSQL_URL", "JMSQL_CONNECTION_SHOP")
+    lines = [redaction[0], *(f"spark.executorEnv.{variable} {secret_url}" for variable in variables)]
+    path = spark_directory / "cluster.properties"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def spark(
+    secret_url: str, spark_directory: Path, services: Path, python: Path, cluster_settings: Path
+) -> Iterator[SparkSession]:
     """A session with two threads in one process."""
     events = spark_directory / "events"
     events.mkdir()
-    root = Path(__file__).parents[2]
     logging = spark_directory / "log4j2.properties"
     logging.write_text(LOGGING.format(file=spark_directory / "spark.log"))
     write_services(services, marked=secret_url)
@@ -124,7 +141,8 @@ def spark(secret_url: str, spark_directory: Path, services: Path, python: Path) 
         patch.setenv("JMSQL_CONNECTION_SHOP", secret_url)
         patch.setenv("PGSERVICEFILE", str(services))
         patch.setenv("PYSPARK_PYTHON", str(python))
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH")))))
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--properties-file {cluster_settings} pyspark-shell")
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
         session = (
             SparkSession.builder.master("local[2,3]")
             .appName("tests")

@@ -46,6 +46,11 @@ def make_past(factory: jmsql.ConnectionFactory, database: psycopg.Connection[Any
         for _ in range(8):
             assert audit.receive(timeout=5) is not None
         session.commit()
+    with jmsql.admin.Administration(factory) as administration, factory.create_context() as context:
+        refused = administration.create_queue("refused", history=True)
+        for body in "ab":
+            context.create_producer().send(refused, body)
+        assert administration.purge(refused) == 2
     _take(factory, orders, 25, "warehouse")
     _take(factory, orders, 20, "warehouse", fail_first=4)
     _take(factory, orders, 15, None)

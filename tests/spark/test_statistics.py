@@ -48,7 +48,8 @@ EXPECTED = {
         select {keys}, count(*), count(*) filter (where delivery_count > 1),
                sum(greatest(delivery_count - 1, 0)), max(delivery_count)
         from past group by {keys}""",
-    "expiries": "select {keys}, count(*), count(*) filter (where outcome = 'expired') from past group by {keys}",
+    "expiries": "select {keys}, count(*), count(*) filter (where outcome = 'expired'), "
+    "count(*) filter (where outcome = 'purged') from past group by {keys}",
     "consumers": f"""
         select destination, {_OF}, {{hour}} {_CONSUMER}, count(*),
                count(*) / sum(count(*)) over (partition by destination, {_OF}, {{hour_}})

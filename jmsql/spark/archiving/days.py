@@ -214,10 +214,8 @@ class Days:
         with (
             self._target.errors(f"comparing {day.day}"),
             self._settings.database.connect_arrow(_COMPARING) as reader,
-            reader.cursor() as cursor,
         ):
-            execute_arrow(cursor, statement)
-            return _compare(Shaper(KEY).shape(cursor.fetch_record_batch()), archive)
+            return _compare(Shaper(KEY).shape(execute_arrow(reader, statement)), archive)
 
     def _remove(self, day: date) -> None:
         # None of the days before is there any more, unless for other destinations.

@@ -23,11 +23,10 @@ from jmsql.spark.archiving.manifest import NEW, ArchivedFile, Manifest, NewFile
 from jmsql.spark.archiving.target import ArchiveLock, Target
 from jmsql.spark.columns.arrow import Shaper
 from jmsql.spark.columns.expressions import COLUMNS, HISTORY_COLUMNS
-from jmsql.spark.connection import CANCEL_AGAIN_AFTER, DatabaseReference, cancel, execute_arrow, read_ahead
+from jmsql.spark.connection import CANCEL_AGAIN_AFTER, ArrowConnection, DatabaseReference, execute_arrow, read_ahead
 from jmsql.spark.options import PropertyFormat
 
 if TYPE_CHECKING:
-    from adbc_driver_manager.dbapi import Connection
     from pyspark.sql import SparkSession
 
 
@@ -279,12 +278,12 @@ class _Readers:
     """The connections over which threads read, until all have ended."""
 
     def __init__(self) -> None:
-        self._reading: set[Connection] = set()
+        self._reading: set[ArrowConnection] = set()
         self._has_ended = False
         self._changed = threading.Condition()
 
     @contextmanager
-    def reading(self, connection: Connection) -> Iterator[None]:
+    def reading(self, connection: ArrowConnection) -> Iterator[None]:
         """Read over a connection.
 
         Raises:
@@ -307,7 +306,7 @@ class _Readers:
             self._has_ended = True
             while self._reading:
                 for connection in self._reading:
-                    cancel(connection)
+                    connection.cancel()
                 self._changed.wait(CANCEL_AGAIN_AFTER)
 
 
@@ -322,11 +321,9 @@ def _unload(
     with (
         ParquetFiles(Target(target), schema, file_size) as files,
         database.connect_arrow(_DOING) as connection,
-        connection.cursor() as cursor,
         nullcontext() if readers is None else readers.reading(connection),
     ):
-        execute_arrow(cursor, statement)
-        rows = Shaper(schema, strict_json=True).shape(cursor.fetch_record_batch())
+        rows = Shaper(schema, strict_json=True).shape(execute_arrow(connection, statement))
         with closing(read_ahead(connection, rows, _DOING, _BATCHES_AHEAD)) as batches:
             for batch in batches:
                 files.add(batch)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
@@ -56,8 +56,14 @@ class Target:
         if self._is_local:
             self._path = os.path.realpath(self._path)
         self._path = self._path.rstrip("/")
-        self.lock_name = self._path if self._is_local else self.url
-        """The same for each way to name a directory of this machine."""
+        self.lock_name = self._path if self._is_local else self._object_name()
+        """The same for each way to name a directory."""
+
+    def _object_name(self) -> str:
+        """Return a URL without what says how to read it, such as the region."""
+        host = parse_qs(urlsplit(self.url).query).get("endpoint_override")
+        store = "" if host is None else f"?endpoint_override={host[-1]}"
+        return f"{self.file_system.type_name}://{self._path}{store}"
 
     def __truediv__(self, name: str) -> str:
         return f"{self._path}/{name}"

@@ -105,10 +105,8 @@ class BatchReader(DataSourceReader):
         with self._options.database.connect_arrow("reading") as connection:
             if partition.read is not None:
                 see_snapshot(connection, partition.read, self._options.snapshot_timeout)
-            with connection.cursor() as cursor:
-                cursor.execute(partition.statement)
-                rows = shaper(self._schema, self._options).shape(cursor.fetch_record_batch())
-                yield from read_ahead(connection, rows, "reading")
+            rows = shaper(self._schema, self._options).shape(connection.execute(partition.statement))
+            yield from read_ahead(connection, rows, "reading")
 
 
 class HistoryReader(BatchReader):

@@ -18,22 +18,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from adbc_driver_manager import Error
 from pyspark import TaskContext
 
 from jmsql.exceptions import JMSException
-from jmsql.spark.connection import DatabaseReference
+from jmsql.spark.connection import ArrowConnection, DatabaseReference
 from jmsql.store.connections.database_url import without_secrets
 from jmsql.store.connections.keepalives import reader_settings
 from jmsql.store.statement import SqlFile, nothing, optional_value, value
 from jmsql.timings import Timings
-
-if TYPE_CHECKING:
-    from adbc_driver_manager.dbapi import Connection as ArrowConnection
-    from adbc_driver_manager.dbapi import Cursor as ArrowCursor
-
 
 _KEEPER = "jmsql.spark.reading.snapshot_keeper"
 _DOING = "finding the moment of the read"
@@ -147,36 +141,32 @@ def see_snapshot(connection: ArrowConnection, read: int, timeout: float) -> None
     keys = {"read": read, "query": _query()}
     ask = _ask.text % keys
     deadline = time.monotonic() + _ANSWER_TIMEOUT
-    with connection.cursor() as cursor:
-        cursor.execute(ask)
-        cursor.fetchall()
-        while not (answer := _virtual_transaction(cursor, _answered.text % keys)):
-            if time.monotonic() >= deadline:
-                raise JMSException(
-                    "Nobody tells the tasks of this read which moment to see: the process that keeps it beside the "
-                    "driver has ended, or is connected to another server. Call load() again."
-                )
-            time.sleep(_INTERVAL)
-        connection.commit()
-        for statement in (*reader_settings(Timings()), _begin.text):
-            cursor.execute(statement)
-        process, transaction = map(int, answer.split("/"))
-        try:
-            cursor.execute(f"set transaction snapshot '{process:08X}-{transaction:08X}-1'")
-        except Error as error:
+    connection.execute(ask).read_all()
+    while not (answer := _virtual_transaction(connection, _answered.text % keys)):
+        if time.monotonic() >= deadline:
             raise JMSException(
-                "The moment of this read is gone, which all tasks of its query were to see: it was kept for "
-                f"{timeout:g} s after the last one. Run the query again to read a new moment; or raise option "
-                "'snapshotTimeout', or set it to 0, so that each task sees a moment of its own."
-            ) from error
-        cursor.execute(ask)
-        cursor.fetchall()
+                "Nobody tells the tasks of this read which moment to see: the process that keeps it beside the "
+                "driver has ended, or is connected to another server. Call load() again."
+            )
+        time.sleep(_INTERVAL)
+    connection.commit()
+    for statement in (*reader_settings(Timings()), _begin.text):
+        connection.execute(statement)
+    process, transaction = map(int, answer.split("/"))
+    try:
+        connection.execute(f"set transaction snapshot '{process:08X}-{transaction:08X}-1'")
+    except Error as error:
+        raise JMSException(
+            "The moment of this read is gone, which all tasks of its query were to see: it was kept for "
+            f"{timeout:g} s after the last one. Run the query again to read a new moment; or raise option "
+            "'snapshotTimeout', or set it to 0, so that each task sees a moment of its own."
+        ) from error
+    connection.execute(ask).read_all()
 
 
-def _virtual_transaction(cursor: ArrowCursor, statement: str) -> str | None:
-    cursor.execute(statement)
-    found = cursor.fetchone()
-    return None if found is None else str(found[0])
+def _virtual_transaction(connection: ArrowConnection, statement: str) -> str | None:
+    found = connection.execute(statement).read_all()
+    return str(found.column(0)[0].as_py()) if found.num_rows else None
 
 
 def _query() -> int:

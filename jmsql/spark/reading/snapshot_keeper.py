@@ -27,11 +27,11 @@ from jmsql.spark.reading.history import hold_history
 from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.statement import SqlFile, first_value, nothing, rows, value
 
-_SHORTEST_INTERVAL, _LONGEST_INTERVAL = 0.05, 2.0
+_SHORTEST_INTERVAL, _LONGEST_INTERVAL = 0.02, 2.0
 """Seconds from a look for tasks that ask, and for the driver, to the next: at least and at most."""
 
-_IDLENESS_PER_INTERVAL = 20
-"""A task that asks after a pause waits for up to a twentieth of it."""
+_IDLENESS_PER_INTERVAL = 200
+"""A task that asks after a pause waits for up to half a hundredth of it."""
 
 _INTERVAL_AFTER_FAILURE = 1.0
 

@@ -5,6 +5,10 @@
 select not row_security_active('jmsql_internal.message'::regclass::oid),
        nextval('jmsql_internal.message_sequence'::regclass);
 
+-- name: plan
+-- Tasks that have begun before have lower sequences.
+select nextval('jmsql_internal.message_sequence'::regclass);
+
 -- name: current_milliseconds
 select jmsql_internal.current_milliseconds();
 
@@ -36,7 +40,7 @@ delete from jmsql_internal.spark_staging where transaction_id = pg_current_xact_
 insert into jmsql_internal.pending_transaction (write_id, queue_ids, first_sequence, last_sequence)
 select %(write_id)s,
        array(
-           select q.queue_id from jmsql_internal.queue q where q.name = any(%(queues)s::text[])
+           select unnest(%(queue_ids)s::integer[])
            union all
            select s.queue_id
            from jmsql_internal.subscription s join jmsql_internal.topic t using (topic_id)
@@ -44,13 +48,33 @@ select %(write_id)s,
        %(first_sequence)s, nextval('jmsql_internal.message_sequence'::regclass)
 returning transaction_id::text;
 
+-- name: abandon_before
+-- What drivers before have left. Another task has locked what it gives up.
+update jmsql_internal.pending_transaction set abandoned = true
+where transaction_id = any(array(
+    select p.transaction_id from jmsql_internal.pending_transaction p
+    where p.write_id = %(write_id)s and p.first_sequence < %(planned)s and not p.abandoned
+    for update skip locked));
+
 -- name: enter
 insert into jmsql_internal.spark_write (write_id, batch_id, messages, expires_at)
 values (%(write_id)s, %(batch_id)s, %(messages)s, now() + %(days)s::float8 * interval '1 day')
 on conflict do nothing;
 
+-- name: known
+-- With how many messages, and when, a batch was written, and the last batch that was.
+select w.messages, w.written_at::text,
+       (select max(l.batch_id) from jmsql_internal.spark_write l where l.write_id = w.write_id)
+from jmsql_internal.spark_write w where w.write_id = %(write_id)s and w.batch_id = %(batch_id)s;
+
 -- name: forget_batches
 delete from jmsql_internal.spark_write where write_id = %(write_id)s and batch_id < %(batch_id)s;
+
+-- name: hold_queues
+-- Those of the queues that are there. They are not deleted before the transaction ends.
+select q.queue_id from jmsql_internal.queue q
+where q.queue_id = any(%(queue_ids)s::integer[]) and q.deleted_at is null
+order by q.queue_id for key share;
 
 -- name: delay
 -- What is delivered later was hidden among what is delivered at once.

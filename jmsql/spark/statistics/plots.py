@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, HourLocator, date2num
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 
@@ -21,6 +21,7 @@ from jmsql.spark.statistics.results import Results, consumed_from
 OTHERS = "others"
 """What all those are called that are not among the busiest."""
 
+_MOST_TICKS = 9
 _LONGEST_BY_HOUR = timedelta(days=14)
 
 
@@ -193,7 +194,10 @@ def _colors(names: Sequence[str]) -> dict[str, str]:
 def _set_time(axes: Axes, results: Results) -> None:
     axes.xaxis_date()
     zone = _zone(results.time_zone)
-    locator = AutoDateLocator(tz=zone, maxticks=9)  # type: ignore[no-untyped-call]
+    hours = [row["hour"] for row in results.hours("expiries")]
+    # Nothing is known of the minutes.
+    few = max(hours) - min(hours) < timedelta(hours=_MOST_TICKS)
+    locator = HourLocator(tz=zone) if few else AutoDateLocator(tz=zone, maxticks=_MOST_TICKS)  # type: ignore[no-untyped-call]
     days = ["%Y", "%Y-%m", "%Y-%m-%d"]
     times = ["%H:%M", "%H:%M", "%S"]
     axes.xaxis.set_major_locator(locator)
@@ -202,8 +206,7 @@ def _set_time(axes: Axes, results: Results) -> None:
             locator, zone, formats=[*days, *times], zero_formats=["", *days, *times[1:]], show_offset=False
         )
     )
-    first = min(row["hour"] for row in results.hours("expiries")).astimezone(zone)
-    axes.set_xlabel(f"time ({results.time_zone}), from {first:%Y-%m-%d %H:%M} on")
+    axes.set_xlabel(f"time ({results.time_zone}), from {min(hours).astimezone(zone):%Y-%m-%d %H:%M} on")
 
 
 def _zone(name: str) -> tzinfo:
@@ -270,7 +273,6 @@ def _throughput(results: Results, chosen: Sequence[str]) -> Plot | None:
 
 
 def _time_in_queue(results: Results, chosen: Sequence[str]) -> Plot | None:
-    zone = _zone(results.time_zone)
     points: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
     for row in results.hours("time_in_queue"):
         if row["destination"] in points:
@@ -283,7 +285,7 @@ def _time_in_queue(results: Results, chosen: Sequence[str]) -> Plot | None:
     def draw() -> Figure:
         figure, panels = _figure(len(points), 1.2 + 1.5 * len(points))
         for axes, (name, rows) in zip(panels, points.items(), strict=True):
-            timestamps = [row["hour"].astimezone(zone) for row in rows]
+            timestamps = [row["hour"] + timedelta(minutes=30) for row in rows]
             many = len(rows) > 60
             for color, (percentile, (line, marker)) in zip(COLORS, styles.items(), strict=False):
                 values = [max(row[percentile], 0.001) for row in rows]
@@ -304,8 +306,7 @@ def _time_in_queue(results: Results, chosen: Sequence[str]) -> Plot | None:
             axes.set_title(shortened(name, 70))
             axes.set_ylabel("seconds")
         hours = [row["hour"] for row in results.hours("expiries")]
-        ends = date2num([min(hours) - timedelta(minutes=30), max(hours) + timedelta(minutes=90)])  # type: ignore[no-untyped-call]
-        panels[-1].set_xlim(*ends)  # a single hour would be shown in the middle of years
+        panels[-1].set_xlim(*date2num([min(hours), max(hours) + timedelta(hours=1)]))  # type: ignore[no-untyped-call]
         _set_time(panels[-1], results)
         _legend_below(figure, panels[0])
         return figure

@@ -128,9 +128,10 @@ def _destinations(results: Results, top: int) -> Listing:
                 f"{by_destination['redeliveries'][name]['redeliveries']:,}",
                 f"{expiries['expired']:,}",
                 f"{dead.get(name, 0):,}",
+                f"{expiries['purged']:,}",
             )
         )
-    numbers = ("acknowledged", "size", "p50", "p95", "p99", "redeliveries", "expired", "dead letters")
+    numbers = ("acknowledged", "size", "p50", "p95", "p99", "redeliveries", "expired", "dead letters", "purged")
     note = "p50, p95 and p99 are percentiles of the time in queue, of what was acknowledged."
     return Listing("Destinations", note, ("destination", *numbers), numbers, rows[:top], max(0, len(rows) - top))
 

@@ -60,7 +60,7 @@ def _counts(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
         F.count_if(F.col("deliveries") > 1).alias("redelivered"),
         F.sum(F.greatest(F.col("deliveries") - 1, F.lit(0))).alias("redeliveries"),
         F.max("deliveries").alias("most_deliveries"),
-        F.count_if(F.col("outcome") == "expired").alias("expired"),
+        *(F.count_if(F.col("outcome") == outcome).alias(outcome) for outcome in ("expired", "purged")),
     )
     percentiles = {name: F.col("percentiles")[place] for place, name in enumerate(_PERCENTILES)}
     return counts.withColumns(percentiles).drop("percentiles")
@@ -146,7 +146,7 @@ _OF_THE_COUNTS = {
     "throughput": {"messages": "acknowledged", "bytes": "bytes"},
     "time_in_queue": {"messages": "timed", "p50": "p50", "p95": "p95", "p99": "p99", "longest": "longest"},
     "redeliveries": {name: name for name in ("messages", "redelivered", "redeliveries", "most_deliveries")},
-    "expiries": {"messages": "messages", "expired": "expired"},
+    "expiries": {name: name for name in ("messages", "expired", "purged")},
 }
 """Statistics that are columns of the counts, by the names that they have there."""
 

@@ -57,8 +57,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
 
     # Called by Spark, in one process of the driver
 
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Begin a streaming read."""
+    def _begin(self) -> Offset:
         with self._options.database.connect("beginning a stream") as connection:
             driver = PsycopgRunner(connection, self._options.schema)
             find_origin(driver, self._options)
@@ -68,7 +67,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             source_id = driver.run(create_cursor(self._origin, first, since))
             return {"source": source_id, "transaction": first.transaction, "sequence": first.sequence}
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take nothing that comes after now."""
         with self._options.database.connect("looking for the end of the history") as connection:
             self._bound = PsycopgRunner(connection, self._options.schema).run(end_of_history)
@@ -97,7 +96,8 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         if start == end:
             return []
         options = self._options
-        if self._check(end) != _place(end):
+        has_moved = self._check(end) != _place(end)
+        if has_moved or "first" not in end:  # without it, the offset is where the stream began, before any batch
             return []
         first = HistoryPosition(*end["first"])
         count = options.count_partitions(end["messages"])

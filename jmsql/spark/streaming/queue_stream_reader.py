@@ -204,8 +204,7 @@ class StreamReader(ReconnectingReader[_Driver]):
 
     # Called by Spark, in one process of the driver
 
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Begin a streaming read."""
+    def _begin(self) -> Offset:
         options = self._options
         with options.database.connect("beginning a stream") as connection:
             driver = PsycopgRunner(connection, options.schema)
@@ -220,7 +219,7 @@ class StreamReader(ReconnectingReader[_Driver]):
             start = driver.run(find_start(queue_id, options.starting_offsets))
             return {"source": driver.run(create_source(queue_id, start)), "batch": 0}
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take no message that is sent after now."""
         with self._options.database.connect("looking for the last message") as connection:
             self._last_sequence = PsycopgRunner(connection, self._options.schema).run(last_sequence)

@@ -73,6 +73,7 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
         self._options = options
         self._schema = schema
         self._opened: Opened | None = None
+        self._initial: Offset | None = None
         self._backlog: dict[str, Any] | None = None
         self._next_count = 0.0
 
@@ -84,7 +85,17 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
     def _open(self, offset: Offset) -> Opened:
         """Return what the driver keeps for the stream, which is connected."""
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Begin a streaming read. Spark asks for it several times, and runs the first batch also if it is empty."""
+        if self._initial is None:
+            self._initial = self._begin()
+        return self._initial
+
+    @abstractmethod
+    def _begin(self) -> Offset:
+        """Note a new streaming read in the database, and return where it begins."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit of each micro-batch; if messages and bytes are limited, `_limits` adds the bytes."""
         if self._options.maximum_messages is not None:
             return ReadMaxRows(self._options.maximum_messages)
@@ -131,9 +142,8 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
         """Read a part of a batch, in a task."""
         assert isinstance(partition, StreamPartition)
         messages = 0
-        with self._options.database.connect_arrow(self._reading) as connection, connection.cursor() as cursor:
-            cursor.execute(partition.statement)
-            rows = shaper(self._schema, self._options).shape(cursor.fetch_record_batch())
+        with self._options.database.connect_arrow(self._reading) as connection:
+            rows = shaper(self._schema, self._options).shape(connection.execute(partition.statement))
             for batch in read_ahead(connection, rows, self._reading):
                 messages += batch.num_rows
                 yield batch

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from jmsql.exceptions import JMSException
+from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.store.control.counters import Counts, add_counters
 from jmsql.store.destinations.lookup import find_queue, find_topic
 from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.store.sending.notification import notify_sent
-from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, nothing, row_count, value
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, nothing, row_count, rows, value
 from jmsql.values.destinations import Queue, Topic, parse_destination
 from jmsql.values.duration import as_setting
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
@@ -30,7 +30,12 @@ _parts = {
     "message_of_t": _sql["message_of_t"],
     "columns": ", ".join(name for name, _ in DELAYED_COLUMNS[1:]),
 }
+plan = _sql.statement("plan", "planning a write", value(int)).bind()
+"""Returns the sequence at which a write is planned; tasks that begin later have higher ones."""
+
 _enter = _sql.statement("enter", "writing messages", row_count)
+_known = _sql.statement("known", "writing messages", rows)
+_hold_queues: Statement[list[int]] = _sql.statement("hold_queues", "writing messages", column)
 _forget_batches = _sql.statement("forget_batches", "writing messages", nothing)
 _delay = _sql.statement("delay", "writing messages", nothing, _parts)
 _send: Statement[list[str]] = _sql.statement("send", "writing messages", column)
@@ -47,11 +52,13 @@ class Attempt(NamedTuple):
         transaction_id: The number of its transaction.
         messages: How many messages there are, by the URI of where they go.
         delayed: How many of them are delivered later.
+        queue_ids: The numbers of the queues that they are in, by the URIs of those that rows name.
     """
 
     transaction_id: str
     messages: Mapping[str, int]
     delayed: int
+    queue_ids: Mapping[str, int]
 
 
 def names_of(kind: type[Queue | Topic], destinations: Iterable[str]) -> list[str]:
@@ -83,7 +90,8 @@ def send_once(
         Whether it was sent now.
 
     Raises:
-        JMSException: Something that was committed is gone.
+        InvalidDestinationException: A queue was deleted since a task has written to it.
+        JMSException: Something that was committed is gone, or the ledger knows another write by the same name.
     """
     yield from _limit_idleness.bind(timeout=as_setting(idleness))
     messages: Counter[str] = Counter()
@@ -94,6 +102,7 @@ def send_once(
     if batch_id is not None:
         # Another driver that writes the same waits here until this transaction ends.
         is_new = (yield from _enter.bind(write_id=name, batch_id=batch_id, messages=messages.total(), days=days)) == 1
+        yield from _require_same_write(write_id, batch_id, messages.total(), is_new=is_new, is_stream=is_stream)
         if is_new and is_stream:
             yield from _forget_batches.bind(write_id=name, batch_id=batch_id - _KEPT_BATCHES)
     if is_new:
@@ -117,7 +126,49 @@ def remove_abandoned(limit: int) -> Query[bool]:
     return _remove_abandoned.bind(limit=limit)
 
 
+def _require_same_write(write_id: str, batch_id: int, messages: int, *, is_new: bool, is_stream: bool) -> Steps[None]:
+    """Make sure that the ledger does not take a batch for another one; the batch stands in it.
+
+    Spark repeats only the last batch of a query, and with the same rows, unless its checkpoint is an older one.
+    """
+    name = to_postgresql(write_id)
+    [(known, written_at, last)] = yield from _known.bind(write_id=name, batch_id=batch_id)
+    if not is_stream:
+        if known != messages:
+            raise JMSException(
+                f"The write {write_id!r} was done at {written_at} with {known} messages. This one has {messages}, so "
+                "it is another one. Nothing was written; give it another name in option 'writeId'."
+            )
+        return
+    if is_new and last > batch_id:
+        found = f"it has written batch {last} already, and this is batch {batch_id}"
+    elif known != messages:
+        found = f"it has written batch {batch_id} at {written_at} with {known} messages, and now this has {messages}"
+    else:
+        return
+    quoted = name.replace("'", "''")
+    raise JMSException(
+        f"The checkpoint does not fit to what the database knows of the {write_id}: {found}. The checkpoint was "
+        "restored or copied, or the query does not return the same rows twice. Nothing was written. Start the query "
+        "with a new checkpoint, or give option 'writeId' a new name, to write the batch; to take it for written, "
+        f"insert into jmsql_internal.spark_write (write_id, batch_id, messages) values ('{quoted}', {batch_id}, "
+        f"{messages}) on conflict (write_id, batch_id) do update set messages = {messages}."
+    )
+
+
+def _require_queues(attempts: Sequence[Attempt]) -> Steps[None]:
+    """Make sure that the queues are still those that tasks have written to, and stay until the transaction ends."""
+    written = {queue_id: uri for attempt in attempts for uri, queue_id in attempt.queue_ids.items()}
+    there = yield from _hold_queues.bind(queue_ids=list(written))
+    deleted = sorted({written[queue_id] for queue_id in written.keys() - set(there)})
+    if deleted:
+        raise InvalidDestinationException(
+            f"{', '.join(deleted)} was deleted while Spark wrote there. Nothing was written; run the write again."
+        )
+
+
 def _send_all(attempts: Sequence[Attempt]) -> Steps[None]:
+    yield from _require_queues(attempts)
     delayed = [attempt.transaction_id for attempt in attempts if attempt.delayed]
     if delayed:
         yield from _delay.bind(transactions=array_literal(delayed))

@@ -48,6 +48,7 @@ _stage = _sql.statement("stage", "writing messages", nothing, {"columns": ", ".j
 _send_staged = _sql.statement("send_staged", "writing messages", nothing, _parts)
 _staged_messages = fill(_sql["staged_messages"], **_parts)
 _forget_staged = _sql.statement("forget_staged", "writing messages", nothing)
+_abandon_before = _sql.statement("abandon_before", "writing messages", nothing)
 _end = _sql.statement("end_task", "writing messages", value(str))
 
 
@@ -107,8 +108,14 @@ class TaskMessages:
             self._copy_to_queues(messages.filter(is_direct))
         self._copy(_stage, messages.filter(pc.invert(is_direct)))
 
-    def end(self, write_id: str) -> Attempt:
-        """Send what is left; return what is there when the transaction has committed."""
+    def end(self, write_id: str, planned: int | None = None) -> Attempt:
+        """Send what is left; return what is there when the transaction has committed.
+
+        Args:
+            write_id: The write that it is of.
+            planned: The sequence at which the write was planned, if all tasks of it that began before are of drivers
+                that are gone; what they have committed is never sent.
+        """
         for uri in sorted(self._staged):
             self._runner.run(self._send_staged(uri))
         if self._staged:
@@ -116,12 +123,14 @@ class TaskMessages:
         transaction_id = self._runner.run(
             _end.bind(
                 write_id=to_postgresql(write_id),
-                queues=names_of(Queue, self._messages),
+                queue_ids=list(self._queue_ids.values()),
                 topics=names_of(Topic, self._messages),
                 first_sequence=self._first_sequence,
             )
         )
-        return Attempt(transaction_id, dict(self._messages), self._delayed)
+        if planned is not None:  # last: a driver that decides waits for the rows
+            self._runner.run(_abandon_before.bind(write_id=to_postgresql(write_id), planned=planned))
+        return Attempt(transaction_id, dict(self._messages), self._delayed, self._queue_ids)
 
     def _send_staged(self, uri: str) -> Steps[None]:
         if names_of(Queue, [uri]):

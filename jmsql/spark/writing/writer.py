@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from jmsql.exceptions import JMSException
 from jmsql.spark.database import check_database, check_rights
 from jmsql.spark.options import Options
-from jmsql.spark.writing.commit import Attempt, abandon, remove_abandoned, send_once
+from jmsql.spark.writing.commit import Attempt, abandon, plan, remove_abandoned, send_once
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.store.destinations.lookup import queue_id
 from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
@@ -29,17 +29,19 @@ _QUERY_ID = "sql.streaming.queryId"
 _REMOVED_AT_ONCE = 100_000
 
 
-def check_target(options: Options) -> None:
+def _plan(options: Options) -> int:
     """Make sure that the database takes what is written, and have its clients look after what a dead task leaves.
 
     Raises:
         JMSException: It cannot be reached, its schema is missing or of another version, or the role may not write.
     """
-    with options.database.connect("planning a write") as connection:
+    with options.database.connect("planning a write", autocommit=True) as connection:
         planning = PsycopgRunner(connection, options.schema)
         check_database(planning)
         check_rights(planning)
         planning.run(request_maintenance())
+        _remove_abandoned(planning)
+        return planning.run(plan)
 
 
 @dataclass
@@ -51,10 +53,20 @@ class WrittenPartition(WriterCommitMessage):
 
 
 class _Writer:
-    """What batch and streaming writes have in common."""
+    """What batch and streaming writes have in common.
+
+    Made when the write is planned.
+
+    Args:
+        options: The options of the write.
+
+    Raises:
+        JMSException: The database does not take what is written.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._planned = _plan(options)
 
     @abstractmethod
     def _write_id(self, query_id: str | None) -> str:
@@ -81,7 +93,8 @@ class _Writer:
             task.send(first)
             for each in messages:
                 task.send(each)
-            return WrittenPartition(task.end(write_id), query_id)
+            # What a query has written before it was started again. A write for no query may go on elsewhere.
+            return WrittenPartition(task.end(write_id, None if query_id is None else self._planned), query_id)
 
     def _make_queues(self, names: Sequence[str]) -> None:
         with self._options.database.connect("making queues") as connection:

@@ -11,7 +11,7 @@ import jmsql
 from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
-from jmsql.spark.writing.writer import check_target
+from jmsql.spark.writing.writer import BatchWriter
 from tests.integration.client.server import Server, with_parameters
 
 SCHEMA = StructType([StructField("text_body", StringType())])
@@ -19,7 +19,7 @@ SCHEMA = StructType([StructField("text_body", StringType())])
 PLANS: dict[str, Callable[[Options], object]] = {
     "batch read": lambda options: BatchReader(options, SCHEMA).partitions(),
     "streaming read": lambda options: StreamReader(options, SCHEMA).initialOffset(),
-    "write": check_target,
+    "write": BatchWriter,
 }
 
 

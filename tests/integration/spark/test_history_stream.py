@@ -106,6 +106,32 @@ def test_acknowledged_messages_are_streamed_and_nothing_is_consumed(client: jmsq
     assert server.rows("select count(*) from jmsql.history") == [(3,)]
 
 
+@pytest.mark.parametrize("position", ["earliest", "latest", "2026-11-21T00:00:00+00:00"])
+def test_stream_begins_before_anything_has_left_and_is_one_read(
+    history: psycopg.Connection[Any], server: Server, position: str
+) -> None:
+    with driver(startingOffsets=position) as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        # Spark runs the first batch also if it is empty, and asks again where that begins.
+        assert reader.partitions(reader.initialOffset(), end) == []
+        reader.commit(end)
+        record(history, "a")
+    with driver(startingOffsets=position) as reader:
+        assert read(reader, end, reader.latestOffset(end, ALL)) == ["a"]
+    assert server.rows("select count(*) from jmsql_internal.spark_cursor") == [(1,)]
+
+
+def test_empty_first_batch_that_was_noted_and_not_done_comes_again(history: psycopg.Connection[Any]) -> None:
+    with driver() as reader:
+        noted = reader.latestOffset(reader.initialOffset(), ALL)
+    record(history, "a")
+    with driver() as reader:
+        assert reader.partitions(noted, noted) == []
+        assert reader.partitions(reader.initialOffset(), noted) == []
+        reader.commit(noted)
+        assert read(reader, noted, reader.latestOffset(noted, ALL)) == ["a"]
+
+
 def test_transactions_that_commit_late_are_not_missed(url: str, history: psycopg.Connection[Any]) -> None:
     with psycopg.connect(url) as late, driver() as reader:
         start = reader.initialOffset()

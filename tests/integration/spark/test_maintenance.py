@@ -13,7 +13,7 @@ import pytest
 import jmsql
 from jmsql.spark.options import Options
 from jmsql.spark.writing.maintenance import request_maintenance
-from jmsql.spark.writing.writer import check_target
+from jmsql.spark.writing.writer import BatchWriter
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.maintenance.maintenance_task import MaintenanceTask, register_task, request_tasks
 from jmsql.store.runners._sync.runner import PsycopgRunner
@@ -105,7 +105,7 @@ def test_write_requests_what_is_to_be_done_when_it_dies(
     monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
     assert connection.execute(REQUESTED).fetchall() == []
     for _ in range(2):
-        check_target(Options.read({"queue": "orders"}))
+        BatchWriter(Options.read({"queue": "orders"}))
     assert connection.execute(REQUESTED).fetchall() == [("spark-attempts",)]
 
 

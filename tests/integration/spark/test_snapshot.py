@@ -42,9 +42,8 @@ class Task:
         self._monkeypatch.setattr(TaskContext, "get", lambda: context)
         with DatabaseReference().connect_arrow("reading") as connection:
             see_snapshot(connection, read, 0.5)
-            with connection.cursor() as cursor:
-                cursor.execute("select count(*) from jmsql_internal.queue where name like 'later%'")
-                [(count,)] = cursor.fetchall()
+            found = connection.execute("select count(*) from jmsql_internal.queue where name like 'later%'")
+            [count] = found.read_all().column(0).to_pylist()
         return int(count)
 
 

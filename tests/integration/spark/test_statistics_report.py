@@ -37,7 +37,7 @@ def make_results(names: list[str], hours: int, time_zone: str = "Europe/Berlin")
         "throughput": {"messages": 10, "bytes": 4096},
         "time_in_queue": {"messages": 10, **times},
         "redeliveries": {"messages": 12, "redelivered": 1, "redeliveries": 2, "most_deliveries": 3},
-        "expiries": {"messages": 12, "expired": 1},
+        "expiries": {"messages": 12, "expired": 1, "purged": 0},
         "dead_letters": {
             "reason": "maximum deliveries",
             "error": "<script>document.title='hacked'</script>",
@@ -216,6 +216,16 @@ def test_long_times_are_shown_by_day() -> None:
     assert sum(shown.values["queue://orders"]) == 24 * 15 * 10
     assert all((timestamp.hour, timestamp.minute) == (0, 0) for timestamp in shown.timestamps)
     assert len({timestamp.date() for timestamp in shown.timestamps}) == len(shown.timestamps) == 16
+
+
+def test_one_hour_is_drawn_as_one_hour() -> None:
+    for plot in draw_plots(make_results(["queue://orders"], 1), 10):
+        if plot.name not in {"throughput", "time-in-queue", "failures"}:
+            continue
+        axes = plot.draw().axes[-1]
+        first, last = axes.get_xlim()
+        assert (last - first) * 24 == pytest.approx(1, abs=0.05)
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["23:00", "2026-03-29"]
 
 
 def test_what_did_not_happen_has_no_plot() -> None:

@@ -100,6 +100,13 @@ def test_batches_follow_each_other_and_leave_nothing(context: jmsql.JMSContext, 
         assert reader.partitions(second, second) == []
 
 
+def test_stream_begins_as_one_read_though_spark_asks_twice_where(context: jmsql.JMSContext, server: Server) -> None:
+    with driver() as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        assert reader.partitions(reader.initialOffset(), end) == []
+    assert server.rows("select count(*) from jmsql_internal.spark_source") == [(1,)]
+
+
 def test_last_batch_is_acknowledged_by_the_next_look(context: jmsql.JMSContext, server: Server) -> None:
     send(context, "a")
     with driver() as reader:

@@ -70,7 +70,9 @@ def server(connection: psycopg.Connection) -> Server:
     return Server(connection)
 
 
-def send(task: psycopg.Connection, url: str, *batches: Rows, write_id: str = "w") -> Attempt:
+def send(
+    task: psycopg.Connection, url: str, *batches: Rows, write_id: str = "w", planned: int | None = None
+) -> Attempt:
     """Do what a task does before it commits; rows without a destination go to the queue `orders`."""
     made: list[str] = []
 
@@ -86,16 +88,16 @@ def send(task: psycopg.Connection, url: str, *batches: Rows, write_id: str = "w"
         given = [{"destination": "queue://orders", **row} for row in rows]
         messages.send(outgoing.convert(pa.RecordBatch.from_pylist(given, SCHEMA)))
     assert len(made) == len(set(made))
-    return messages.end(write_id)
+    return messages.end(write_id, planned)
 
 
 @pytest.fixture
 def write(jmsql_clean_url: str) -> Write:
     """Run a task, which commits."""
 
-    def write(*batches: Rows, write_id: str = "w") -> Attempt:
+    def write(*batches: Rows, write_id: str = "w", planned: int | None = None) -> Attempt:
         with psycopg.connect(jmsql_clean_url) as task:
-            return send(task, jmsql_clean_url, *(batches or (ROWS,)), write_id=write_id)
+            return send(task, jmsql_clean_url, *(batches or (ROWS,)), write_id=write_id, planned=planned)
 
     return write
 
@@ -434,6 +436,23 @@ def test_decision_gives_up_all_other_tasks_of_the_same_write(
     ]
 
 
+def test_query_that_is_started_again_gives_up_what_its_drivers_before_have_left(
+    server: Server, connection: psycopg.Connection, jmsql_clean_url: str, write: Write
+) -> None:
+    _of_a_dead_driver = write(), write()
+    of_another_query = write(write_id="another")
+    planned = PsycopgRunner(connection, "jmsql").run(commit.plan)
+    with psycopg.connect(jmsql_clean_url) as first:
+        begun = send(first, jmsql_clean_url, ROWS, planned=planned)
+        attempt = write(planned=planned)  # which does not wait for the first
+    assert clean(connection) == 2
+    pending = "select transaction_id::text from jmsql_internal.pending_transaction order by 1"
+    left = sorted(each.transaction_id for each in (begun, attempt, of_another_query))
+    assert server.rows(pending) == [(each,) for each in left]
+    assert decide(connection, begun, attempt)
+    assert bodies(server) == 2 * TEN
+
+
 def test_what_is_given_up_is_deleted_in_steps_and_never_sent_in_part(
     server: Server, connection: psycopg.Connection, write: Write
 ) -> None:
@@ -469,6 +488,94 @@ def test_ledger_of_a_stream_keeps_its_last_batches(connection: psycopg.Connectio
         assert decide(connection, batch=batch)
     assert server.rows("select count(*) from jmsql_internal.spark_write") == [(101,)]
     assert not decide(connection, batch=102)
+
+
+def test_batch_that_comes_again_with_other_rows_is_refused(
+    connection: psycopg.Connection, server: Server, write: Write
+) -> None:
+    assert decide(connection, write(), batch=7)
+    with pytest.raises(JMSException, match=r"batch 7 at .* with 10 messages, and now this has 5.*a new checkpoint"):
+        decide(connection, write(ROWS[:5]), batch=7)
+    with pytest.raises(JMSException, match=r"has written batch 7 already, and this is batch 6.*a new checkpoint"):
+        decide(connection, write(), batch=6)
+    assert bodies(server) == TEN
+    assert server.rows("select batch_id, messages from jmsql_internal.spark_write") == [(7, 10)]
+
+
+def test_message_about_a_batch_with_other_rows_says_how_to_take_it_for_written(
+    connection: psycopg.Connection, server: Server, write: Write
+) -> None:
+    assert decide(connection, write(), batch=7)
+    for batch, count in ((7, 5), (6, 10)):
+        attempt = write(ROWS[:count])
+        with pytest.raises(JMSException) as raised:
+            decide(connection, attempt, batch=batch)
+        server.rows(re.search(r"insert into .*(?=\.)", str(raised.value))[0])  # type: ignore[index]
+        assert not decide(connection, attempt, batch=batch)
+    assert bodies(server) == TEN
+
+
+def test_job_that_is_run_again_with_other_rows_is_refused(
+    connection: psycopg.Connection, server: Server, write: Write
+) -> None:
+    def job(rows: Rows) -> bool:
+        attempts = [write(rows)]
+        with connection.transaction():
+            return PsycopgRunner(connection, "jmsql").run(
+                commit.send_once(attempts, "import", 0, days=None, is_stream=False)
+            )
+
+    assert job(ROWS)
+    assert not job(ROWS)
+    with pytest.raises(JMSException, match=r"'import' was done at .* with 10 messages. This one has 3.*another name"):
+        job(ROWS[:3])
+    assert bodies(server) == TEN
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+@pytest.mark.parametrize("batch", [None, 0])
+def test_queue_that_is_deleted_between_tasks_fails_the_write(
+    connection: psycopg.Connection, server: Server, write: Write, batch: int | None, *, is_made_again: bool
+) -> None:
+    rows = [*ROWS, {"destination": "queue://others", "text_body": "x"}]
+    attempts = [write(rows)]
+    server.rows("select jmsql.delete_destination('orders')")
+    if is_made_again:
+        attempts.append(write(rows))
+    with pytest.raises(jmsql.InvalidDestinationException, match=r"queue://orders was deleted while .* run the write"):
+        decide(connection, *attempts, batch=batch)
+    assert bodies(server) == []
+    assert server.rows("select count(*) from jmsql_internal.spark_write") == [(0,)]
+    PsycopgRunner(connection, "jmsql").run(abandon(attempts))
+    clean(connection)
+    assert decide(connection, write(), batch=batch)
+    assert bodies(server) == TEN
+
+
+def test_deletion_of_a_queue_and_the_decision_wait_for_each_other(
+    server: Server, jmsql_clean_url: str, write: Write
+) -> None:
+    delete: LiteralString = "select jmsql.delete_destination('orders')"
+    with (
+        psycopg.connect(jmsql_clean_url) as first,
+        psycopg.connect(jmsql_clean_url, autocommit=True) as second,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        attempt = write()
+        first.execute(delete)
+        decision = pool.submit(decide, second, attempt)
+        server.wait_until_someone_waits()
+        first.commit()
+        with pytest.raises(jmsql.InvalidDestinationException, match="queue://orders was deleted"):
+            decision.result(10)
+
+        attempt = write()
+        first.execute("select")  # begins the transaction
+        assert decide(first, attempt, batch=1)
+        deletion = pool.submit(second.execute, delete)
+        server.wait_until_someone_waits()
+        first.commit()
+        deletion.result(10)
 
 
 def test_write_without_a_name_leaves_no_row_behind(

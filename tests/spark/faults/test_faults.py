@@ -42,7 +42,7 @@ STOP = """
         'begin perform pg_advisory_xact_lock(4711); return coalesce(new, old); end';
     create trigger stop before {event} on jmsql_internal.spark_batch for each row execute function public.stop();
 """
-STEPS = {"parquet": ("claimed", "durable", "done"), "jmsql": ("written", "sent")}
+STEPS = {"parquet": ("claimed", "durable", "done"), "jmsql": ("written", "written", "sent")}
 
 
 def send(factory: jmsql.ConnectionFactory) -> None:
@@ -127,6 +127,8 @@ def test_driver_is_killed_at_each_step_of_a_batch(
         else:
             with driver(tmp_path, url, sink, step):
                 taken += compete(jmsql_factory)
+            hidden = server.rows("select count(*) from jmsql_internal.pending_transaction where not abandoned")
+            assert hidden == [(2 if step == "written" else 0,)]  # of the last driver alone
         taken += compete(jmsql_factory)
 
     if sink == "parquet":

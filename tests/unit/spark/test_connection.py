@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 import traceback
 from types import ModuleType
@@ -107,3 +108,25 @@ def test_server_that_cannot_be_reached_is_told_alike_by_both_connections() -> No
             connect("reading"),
         ):
             pass
+
+
+def test_what_tasks_and_drivers_load_does_without_pandas() -> None:
+    modules = (
+        "reading.batch_reader",
+        "streaming.queue_stream_reader",
+        "streaming.history_stream_reader",
+        "writing.task",
+    )
+    program = f"""
+import importlib, sys
+for name in {modules}:
+    importlib.import_module("jmsql.spark." + name)
+from jmsql.spark.connection import DatabaseReference
+try:
+    with DatabaseReference(url="postgresql://127.0.0.1:1/nowhere").connect_arrow("testing"):
+        pass
+except Exception:
+    print("pandas" in sys.modules)
+"""
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown == "False\n"
