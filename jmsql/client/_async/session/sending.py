@@ -153,7 +153,7 @@ class TransactedSending(Sending):
         async with self.lock:
             if self._send_buffer:  # else there need not even be a connection
                 try:
-                    await self._database.run(self._send_buffer.flush(self._client.publisher))
+                    await self._database.attempt(self._send_buffer.flush(self._client.publisher))
                 except InvalidDestinationException:
                     self._client.destinations.forget(self._send_buffer.destinations)
                     raise
