@@ -51,8 +51,8 @@ NAMES = {
 UNWRAPPED = {"Awaitable": 0, "Coroutine": 2, "Opening": 0}
 """Generic types of which one argument stays, and which."""
 
-CALLS = {"detached", "finished"}
-"""Functions of which the argument stays: threads are not cancelled."""
+CALLS = {"detached", "finished", "interruptible"}
+"""Functions of which the first argument stays: threads are not cancelled."""
 
 BLOCKS = {"with uninterrupted():"}
 """Heads of blocks that stay without them, for the same reason."""
@@ -148,9 +148,9 @@ def _edits(source: str) -> Iterator[Edit]:
             yield Edit(start, offset(tokens[first].start), "")
             yield Edit(offset(tokens[last].end), offset(_closing(tokens, index + 1).end), "")
         elif token.string in CALLS and following.string == "(":
-            yield Edit(start, offset(following.end), "")
-            closing = _closing(tokens, index + 1)
-            yield Edit(offset(closing.start), offset(closing.end), "")
+            first, last = _argument(tokens, index + 1, 0)
+            yield Edit(start, offset(tokens[first].start), "")
+            yield Edit(offset(tokens[last].end), offset(_closing(tokens, index + 1).end), "")
 
 
 def _closing(tokens: list[tokenize.TokenInfo], opening: int) -> tokenize.TokenInfo:

@@ -7,14 +7,15 @@ import contextvars
 import functools
 import inspect
 import logging
+import sys
 from asyncio import Condition, Event, Lock, Semaphore, sleep
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future as ThreadFuture
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from jmsql.exceptions import JMSException
 
@@ -22,6 +23,7 @@ __all__ = [
     "BackgroundTask",
     "Condition",
     "Event",
+    "Exchange",
     "Kept",
     "Lock",
     "Notifications",
@@ -128,13 +130,92 @@ class _Cancellation(NamedTuple):
         return task.cancelling() >= self.requests
 
 
+class Exchange(Protocol):
+    """A conversation with the server, which can be asked to interrupt what it does for it."""
+
+    @property
+    def can_be_interrupted(self) -> bool:
+        """Whether the server is at the statement that is to be interrupted, and at nothing before it."""
+
+    async def interrupt(self) -> None:
+        """Ask the server to interrupt it, and return when the request can hit nothing later."""
+
+    def was_interrupted(self, error: BaseException) -> bool:
+        """Whether an error says that the server has done so, and that nothing has come of the statement."""
+
+    def give_up(self) -> None:
+        """End the connection: a request may be under way that would interrupt the next statement."""
+
+
+_GRACE = 0.5
+"""Seconds in which a statement whose caller was cancelled may still end by itself, and between two requests."""
+
+
+class _Interruption:
+    """The requests to interrupt an exchange whose caller was cancelled."""
+
+    __slots__ = ("_exchange", "_request", "_timer")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._timer: asyncio.TimerHandle | None = None
+        self._request: asyncio.Task[None] | None = None
+
+    @property
+    def is_requested(self) -> bool:
+        return self._request is not None
+
+    def begin(self) -> None:
+        """Have the server asked, unless that has begun or the exchange ends soon."""
+        if self._timer is None:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_GRACE, self._ask)
+
+    def _ask(self) -> None:
+        if self._exchange.can_be_interrupted and (self._request is None or self._request.done()):
+            self._request = _begin(self._exchange.interrupt())
+        self._set_timer()  # the server ignores a request that comes between two statements
+
+    async def end(self) -> None:
+        """Make sure that no request reaches what the connection is used for next."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._request is not None:
+            await asyncio.wait([self._request])
+            error = self._request.exception()
+            if error is not None:
+                logger.info("The server could not be asked to interrupt a statement.", exc_info=error)
+                self._exchange.give_up()
+
+
+class _Finishing:
+    """What a task does to its end, whether its caller is cancelled or not."""
+
+    __slots__ = ("interruption", "is_abandonable", "is_interrupted", "is_unwanted")
+
+    def __init__(self) -> None:
+        self.is_unwanted = False
+        """Whether its caller was cancelled."""
+        self.is_abandonable = False
+        """Whether it waits for something else than the server."""
+        self.is_interrupted = False
+        """Whether the server has interrupted a statement of it. What tidies up after that runs to its end."""
+        self.interruption: _Interruption | None = None
+
+    def caller_was_cancelled(self, task: asyncio.Task[Any]) -> None:
+        self.is_unwanted = True
+        if self.is_abandonable:
+            task.cancel()
+        elif self.interruption is not None:
+            self.interruption.begin()
+
+
 # Tasks that were cancelled while they did what is done as a whole.
 _postponed: WeakKeyDictionary[asyncio.Task[Any], _Cancellation] = WeakKeyDictionary()
 # Tasks that do it, which nobody else cancels.
-_finishing: WeakSet[asyncio.Task[Any]] = WeakSet()
-# Those of them whose callers were cancelled, and those that wait for something else than the server.
-_unwanted: WeakSet[asyncio.Task[Any]] = WeakSet()
-_abandonable: WeakSet[asyncio.Task[Any]] = WeakSet()
+_finishing: WeakKeyDictionary[asyncio.Task[Any], _Finishing] = WeakKeyDictionary()
 
 
 class uninterrupted:  # noqa: N801 - used as a statement
@@ -171,53 +252,11 @@ _block: contextvars.ContextVar[uninterrupted | None] = contextvars.ContextVar("j
 
 
 async def finished(work: Coroutine[Any, Any, T]) -> T:
-    """Await what talks to the server to its end, as a block of its own or as a part of an `uninterrupted` block."""
-    return await _finished(work, lambda: None)
+    """Await what talks to the server to its end, as a block of its own or as a part of an `uninterrupted` block.
 
-
-async def interruptible(
-    work: Callable[[], Coroutine[Any, Any, T]],
-    interrupt: Callable[[], Coroutine[Any, Any, object]],
-    outcome: type[Exception],
-) -> T:
-    """Do what `finished` does with what may take long, and have the server interrupt it if the caller is cancelled.
-
-    It is done, or raises CancelledError. It is also done if the server was asked too late; then the cancellation takes
-    effect where the task waits next.
-
-    Args:
-        work: Talks to the server.
-        interrupt: Asks the server to interrupt that.
-        outcome: What work raises that was interrupted.
+    If the caller is cancelled, the server is asked to interrupt the `interruptible` statement that runs. If it does,
+    CancelledError is raised; else the cancellation takes effect where the task waits next.
     """
-    asking: list[asyncio.Task[object]] = []
-
-    async def run() -> T:
-        try:
-            return await work()
-        except outcome as error:
-            if asking:
-                raise asyncio.CancelledError from error
-            raise
-        finally:
-            if asking:  # it must not reach the next statement
-                await asyncio.wait(asking)
-
-    def ask() -> None:
-        if not asking:
-            asking.append(_begin(_unless_lost(interrupt())))
-
-    return await _finished(run(), ask)
-
-
-async def _unless_lost(asking: Coroutine[Any, Any, object]) -> None:
-    try:
-        await asking
-    except Exception:  # the work says it too
-        logger.debug("The server could not be asked to interrupt a statement.", exc_info=True)
-
-
-async def _finished(work: Coroutine[Any, Any, T], on_cancelled: Callable[[], None]) -> T:
     task = _this_task()
     if task in _finishing:
         return await work
@@ -229,26 +268,77 @@ async def _finished(work: Coroutine[Any, Any, T], on_cancelled: Callable[[], Non
             work.close()
             raise
     running = _begin(work)
-    cancelled: _Cancellation | None = None
-    while not running.done():
-        waiter = asyncio.get_running_loop().create_future()
-        wake = functools.partial(_wake, waiter)
-        running.add_done_callback(wake)
-        try:
-            await waiter
-        except asyncio.CancelledError as error:
-            running.remove_done_callback(wake)
-            cancelled = _earlier(cancelled, _Cancellation(task.cancelling(), error.args))
-            _unwanted.add(running)
-            if running in _abandonable:
-                running.cancel()
-            else:
-                on_cancelled()
-    if cancelled is not None:
+    try:
+        await _done(running)
+    except asyncio.CancelledError as error:
+        cancellation = await _outlast(running, error)
         if running.cancelled():
-            raise asyncio.CancelledError(*cancelled.arguments)
-        _note_cancellation(task, cancelled)
+            raise asyncio.CancelledError(*cancellation.arguments) from None
+        _note_cancellation(task, cancellation)
     return running.result()
+
+
+async def _done(running: asyncio.Task[Any]) -> None:
+    waiter = asyncio.get_running_loop().create_future()
+    wake = functools.partial(_wake, waiter)
+    running.add_done_callback(wake)
+    try:
+        await waiter
+    except asyncio.CancelledError:
+        running.remove_done_callback(wake)
+        raise
+
+
+async def _outlast(running: asyncio.Task[Any], error: asyncio.CancelledError) -> _Cancellation:
+    """Wait for a task although the caller was cancelled; return the cancellation that is to take effect later."""
+    task = _this_task()
+    cancellation = _Cancellation(task.cancelling(), error.args)
+    with _shielded_from_anyio():
+        while not running.done():
+            _finishing[running].caller_was_cancelled(running)
+            try:
+                await _done(running)
+            except asyncio.CancelledError as again:
+                cancellation = _earlier(cancellation, _Cancellation(task.cancelling(), again.args))
+    return cancellation
+
+
+async def interruptible(work: Coroutine[Any, Any, T], exchange: Exchange) -> T:
+    """Await a conversation with the server, which is asked to interrupt it if the caller is cancelled.
+
+    It is done, or raises CancelledError. It is also done if the server was asked too late.
+
+    Args:
+        work: Talks to the server.
+        exchange: Knows how to have that interrupted.
+    """
+    finishing = _finishing.get(_this_task())
+    if finishing is None:
+        try:
+            return await finished(interruptible(work, exchange))
+        finally:
+            work.close()  # which has not begun if the caller was cancelled before
+    if finishing.is_interrupted or finishing.interruption is not None:
+        return await work
+    interruption = finishing.interruption = _Interruption(exchange)
+    if finishing.is_unwanted:
+        interruption.begin()
+    try:
+        return await work
+    except BaseException as error:
+        if not (interruption.is_requested and exchange.was_interrupted(error)):
+            raise
+        finishing.is_interrupted = True
+        raise asyncio.CancelledError from error
+    finally:
+        finishing.interruption = None
+        await interruption.end()
+
+
+def _shielded_from_anyio() -> AbstractContextManager[object]:
+    """Return a block in which anyio's cancel scopes do not cancel the task once more in each turn of the event loop."""
+    anyio = sys.modules.get("anyio")
+    return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
 
 
 @contextmanager
@@ -257,14 +347,17 @@ def abandonable() -> Iterator[None]:
 
     Nothing has begun that others would see.
     """
-    task = _this_task()
-    if task in _unwanted:
+    finishing = _finishing.get(_this_task())
+    if finishing is None:
+        yield  # the caller itself is cancelled
+        return
+    if finishing.is_unwanted:
         raise asyncio.CancelledError
-    _abandonable.add(task)
+    finishing.is_abandonable = True
     try:
         yield
     finally:
-        _abandonable.discard(task)
+        finishing.is_abandonable = False
 
 
 class Kept(Generic[T]):
@@ -328,7 +421,7 @@ def _has_failed(task: asyncio.Task[Any]) -> bool:
 
 def nobody_cancels() -> None:
     """Note that nobody cancels the caller's task but who ends the event loop: what it does needs no task to finish."""
-    _finishing.add(_this_task())
+    _finishing[_this_task()] = _Finishing()
 
 
 async def detached(work: Coroutine[Any, Any, T]) -> T:
@@ -348,7 +441,7 @@ def _begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     context.run(_call.set, _Call(current()))
     task = asyncio.get_running_loop().create_task(work, context=context)
     _running.add(task)
-    _finishing.add(task)
+    _finishing[task] = _Finishing()
     task.add_done_callback(_running.discard)
     return task
 

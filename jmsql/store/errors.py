@@ -120,6 +120,11 @@ def is_connection_lost(error: BaseException) -> bool:
     return code[:2] == "08" or code in {"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"}
 
 
+def was_interrupted(error: BaseException) -> bool:
+    """Tell whether `error` says that a statement was interrupted, at somebody's request or by a time limit."""
+    return _sqlstate(_driver_error(error)) == "57014"
+
+
 def translate(error: BaseException, doing: str) -> JMSException:
     """Turn an error of the driver or of SQLAlchemy into the JMS exception for it; one that is, stays as it is.
 

@@ -441,7 +441,7 @@ class ControlConnection:
         """
         deadline = time.monotonic() + timeout
         server, client = self._connection.fileno(), self._wake_receiver.fileno()
-        is_due = False
+        is_due = self._hear(maintenance)  # what came with the answers to the statements before
         while not is_due:
             ready, _, _ = select.select([server, client], [], [], max(deadline - time.monotonic(), 0.0))
             is_due = ready != [server] or self._hear(maintenance) or time.monotonic() >= deadline

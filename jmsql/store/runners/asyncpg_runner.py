@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -9,7 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from jmsql.concurrency.tasks import sleep
+from jmsql.concurrency.tasks import interruptible, sleep
 from jmsql.store.rows.arrays import array_literal
 from jmsql.store.runners._async.runner import Runner
 from jmsql.store.statement import Result
@@ -66,6 +68,40 @@ def _translated(statement: bytes) -> _Translation:
     return _Translation(statement.decode())
 
 
+_FAIL = (
+    "do $$ begin raise query_canceled using message = 'a statement was cancelled, and its transaction is lost'; end $$"
+)
+
+
+class _Interruption:
+    """Interrupts the statement that the current task runs in a transaction: asyncpg asks the server if it is cancelled.
+
+    It does not tell whether the server had finished the statement before. So a statement that commits by itself is not
+    interrupted, and a transaction is made to fail.
+    """
+
+    __slots__ = ("_connection", "_is_asked", "_task")
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+        self._task = asyncio.current_task()
+        self._is_asked = False
+
+    @property
+    def can_be_interrupted(self) -> bool:
+        return not self._is_asked and self._connection.is_in_transaction()
+
+    async def interrupt(self) -> None:
+        assert self._task is not None
+        self._is_asked = self._task.cancel()
+
+    def was_interrupted(self, error: BaseException) -> bool:
+        return isinstance(error, asyncio.CancelledError)
+
+    def give_up(self) -> None:
+        self._connection.terminate()
+
+
 class AsyncpgRunner(Runner):
     """Runs statements on a connection of asyncpg.
 
@@ -85,6 +121,17 @@ class AsyncpgRunner(Runner):
         return not self._connection.is_in_transaction()
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        return await interruptible(self._execute_or_fail(statement, parameters), _Interruption(self._connection))
+
+    async def _execute_or_fail(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        try:
+            return await self._execute(statement, parameters)
+        except asyncio.CancelledError:
+            with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                await self._connection.execute(_FAIL)  # first asyncpg waits until the server has heeded its request
+            raise
+
+    async def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         translated = _translated(statement)
         values = translated.values(parameters)
         if translated.returns_rows is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -16,7 +17,7 @@ from sqlalchemy import event
 from jmsql.client._async.database.pool import ConnectionPool, driver_connection, synchronous
 from jmsql.client._async.database.watched_connection import StatementListener, WatchedConnection
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Kept, Lock, finished, sleep, uninterrupted
+from jmsql.concurrency.tasks import Kept, Lock, finished, interruptible, sleep, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.connections.engine import LENT, POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
@@ -26,6 +27,7 @@ from jmsql.store.runners._async.prepared_runner import AskingRunner, PreparedRun
 from jmsql.store.runners._async.runner import PsycopgRunner, Runner
 from jmsql.store.runners._async.transaction_runner import LookingRunner, TransactionRunner
 from jmsql.store.runners.application_sql import SavepointStep
+from jmsql.store.runners.interruption import Interruption
 from jmsql.store.statement import Query, Result, Statement, Steps, nothing
 
 if TYPE_CHECKING:
@@ -92,8 +94,9 @@ class SessionRunner(Runner):
         if ASYNC:
             self._running = 0
             self._opening = Kept(self._connect, _discard)
+            self._interruption = Interruption(lambda: self._driver_connection)
         self._has_worked = False
-        self._was_rolled_back = False
+        self._loss: str | None = None
         self._question: Query[list[int]] | None = None
         self._asking: AskingRunner | None = None
 
@@ -254,6 +257,13 @@ class SessionRunner(Runner):
             return self._asking
         return self._runner
 
+    async def attempt(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements of which nothing comes if the server interrupts one, as it is asked to if a task is cancelled.
+
+        In a transaction, that is lost then.
+        """
+        return await finished(interruptible(self.run(work), self._interruption))
+
     async def run_and_ask(self, work: Steps[None], question: Query[list[int]] | None) -> list[int] | None:
         """Run statements each of which commits by itself, and ask something after that, in the same exchange.
 
@@ -267,7 +277,7 @@ class SessionRunner(Runner):
         await self.settle()  # else the connection is not idle
         self._question, self._asking = question, None
         try:
-            await self.run(work)
+            await self.attempt(work)
             return None if self._asking is None else self._asking.answer
         finally:
             self._question = self._asking = None
@@ -276,11 +286,11 @@ class SessionRunner(Runner):
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
         await self.begin()
         if self.has_begun or not isinstance(self._runner, TransactionRunner):
-            return await self.run(work)
+            return await self.attempt(work)
         if ASYNC:
             self._running += 1
         try:
-            return await finished(LookingRunner(self._runner).run(work))
+            return await finished(interruptible(LookingRunner(self._runner).run(work), self._interruption))
         finally:
             if ASYNC:
                 self._running -= 1
@@ -308,7 +318,11 @@ class SessionRunner(Runner):
                 self.was_committed = True
 
             def note_rollback(_: object) -> None:
-                self._was_rolled_back = self._has_worked
+                if self._has_worked:
+                    self._loss = (
+                        "session.database was rolled back, and with it what the session had done. Leave rolling back "
+                        "to the session; call rollback(), and do the work again."
+                    )
 
             assert self._driver_connection is not None
             self._driver_connection.watch(heed)
@@ -358,14 +372,12 @@ class SessionRunner(Runner):
                 "session.database was closed, which rolled the transaction back. Leave closing it to the session; "
                 "call rollback(), and do the work again."
             )
-        if self._was_rolled_back:
-            raise TransactionRolledBackException(
-                "session.database was rolled back, and with it what the session had done. Leave rolling back to the "
-                "session; call rollback(), and do the work again."
-            )
+        if self._loss is not None:
+            raise TransactionRolledBackException(self._loss)
 
     def _ended(self) -> None:
-        self._is_in_use = self._has_worked = self._was_rolled_back = self.was_committed = self.is_ours = False
+        self._is_in_use = self._has_worked = self.was_committed = self.is_ours = False
+        self._loss = None
         if ASYNC:
             self._pool.limit.freed()
 
@@ -431,7 +443,10 @@ class SessionRunner(Runner):
                 "The transaction was rolled back: one of its statements had failed before. Do it again.", "25P02"
             )
         try:
-            outcome = await finished(end())
+            if ASYNC:
+                outcome = await finished(self._interruptibly(doing, end()))
+            else:
+                outcome = end()
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             if is_connection_lost(error):
                 await self.discard()
@@ -444,6 +459,17 @@ class SessionRunner(Runner):
             raise TransactionRolledBackException(str(failure), failure.error_code) from failure
         self._ended()
         return outcome
+
+    if ASYNC:
+
+        async def _interruptibly(self, doing: str, end: Coroutine[Any, Any, T]) -> T:
+            try:
+                return await interruptible(end, self._interruption)
+            except asyncio.CancelledError:
+                self._loss = (
+                    f"The transaction was lost when {doing} it was cancelled; call rollback(), and do it again."
+                )
+                raise
 
     async def rollback(self) -> None:
         """Roll the transaction back, if one is open; a lost connection has done so already."""

@@ -144,7 +144,7 @@ class ClaimedDelivery:
         # What waits behind a long delivery would run out of its time too.
         is_single = self._visibility_timeout is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
         self._buffers.add(buffer)
-        rows = await self._connection.run(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
+        rows = await self._connection.attempt(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
         if rules is not None:
             first = next((number for number, row in enumerate(rows) if row.delivery_count), len(rows))
             rows, rest = rows[: max(first, 1)], rows[max(first, 1) :]
@@ -195,7 +195,7 @@ class ClaimedDelivery:
             return
         delivered = list(self._delivered)
         claimed = [(key_of(queue_id, row), row.handle) for _, queue_id, row in delivered]
-        acknowledged = await self._connection.run(self._connection.recipient.acknowledge(claimed))
+        acknowledged = await self._connection.attempt(self._connection.recipient.acknowledge(claimed))
         self._delivered.clear()
         self._extended.clear()
         count_outcome([(buffer, row) for buffer, _, row in delivered], "acknowledged")

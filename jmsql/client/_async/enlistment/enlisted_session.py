@@ -15,7 +15,12 @@ from jmsql.client.listeners import MessageCheck, MessageListener
 from jmsql.client.pacing import PollInterval, enlisted_notifications
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.tasks import finished, uninterrupted
-from jmsql.exceptions import IllegalStateException, InvalidDestinationException, TransactionInProgressException
+from jmsql.exceptions import (
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+    TransactionInProgressException,
+)
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.control.counters import Counts, measure, meters
@@ -125,10 +130,20 @@ class EnlistedSession(AbstractSession):
         was_open = self._transaction.is_open
         runner = await self._join()
         with uninterrupted():
-            result = await finished(runner.run(work))
+            result = await self._run(runner, work, was_open=was_open)
             if not was_open:
                 await finished(self._end())
         return result
+
+    async def _run(self, runner: Runner, work: Query[T] | Steps[T], *, was_open: bool) -> T:
+        """Run statements. If they fail or are cancelled, a transaction that has begun with them ends."""
+        try:
+            return await finished(runner.run(work))
+        except BaseException:
+            if not was_open:
+                with contextlib.suppress(JMSException):
+                    await finished(self._end())
+            raise
 
     async def _end(self) -> None:
         with jms_errors("ending the transaction"):
@@ -299,7 +314,7 @@ class EnlistedSession(AbstractSession):
         runner = await self._join()
         # A message that has come is returned, even if the task is cancelled meanwhile: its commit loses none.
         with uninterrupted():
-            rows = await finished(runner.run(self._fetch(consumer, is_first=is_first)))
+            rows = await self._run(runner, self._fetch(consumer, is_first=is_first), was_open=was_open)
             if not rows and not was_open:
                 await finished(self._end())
         return rows[0] if rows else None

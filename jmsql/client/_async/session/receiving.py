@@ -216,4 +216,4 @@ class Receiving(ReceiveOperations):
         async with self._state.lock:
             with uninterrupted():
                 await self._acknowledgement.flush()
-                return await self._state.database.run(browse(queue_id, selector, after, limit))
+                return await self._state.database.attempt(browse(queue_id, selector, after, limit))

@@ -157,7 +157,7 @@ class TransactedSending(Sending):
         async with self.lock:
             if self._send_buffer:  # else there need not even be a connection
                 try:
-                    await self._database.run(self._send_buffer.flush(self._client.publisher))
+                    await self._database.attempt(self._send_buffer.flush(self._client.publisher))
                 except InvalidDestinationException:
                     await self._client.destinations.make_again(self._send_buffer.destinations)
                     await self._database.run(self._send_buffer.flush(self._client.publisher))

@@ -82,7 +82,7 @@ class SessionRunner(Runner):
         """Whether the application has committed the transaction, which is for the session to do."""
         self._is_in_use = False
         self._has_worked = False
-        self._was_rolled_back = False
+        self._loss: str | None = None
         self._question: Query[list[int]] | None = None
         self._asking: AskingRunner | None = None
 
@@ -192,6 +192,13 @@ class SessionRunner(Runner):
             return self._asking
         return self._runner
 
+    def attempt(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements of which nothing comes if the server interrupts one, as it is asked to if a task is cancelled.
+
+        In a transaction, that is lost then.
+        """
+        return self.run(work)
+
     def run_and_ask(self, work: Steps[None], question: Query[list[int]] | None) -> list[int] | None:
         """Run statements each of which commits by itself, and ask something after that, in the same exchange.
 
@@ -205,7 +212,7 @@ class SessionRunner(Runner):
         self.settle()  # else the connection is not idle
         self._question, self._asking = question, None
         try:
-            self.run(work)
+            self.attempt(work)
             return None if self._asking is None else self._asking.answer
         finally:
             self._question = self._asking = None
@@ -214,7 +221,7 @@ class SessionRunner(Runner):
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
         self.begin()
         if self.has_begun or not isinstance(self._runner, TransactionRunner):
-            return self.run(work)
+            return self.attempt(work)
         try:
             return LookingRunner(self._runner).run(work)
         finally:
@@ -242,7 +249,11 @@ class SessionRunner(Runner):
                 self.was_committed = True
 
             def note_rollback(_: object) -> None:
-                self._was_rolled_back = self._has_worked
+                if self._has_worked:
+                    self._loss = (
+                        "session.database was rolled back, and with it what the session had done. Leave rolling back "
+                        "to the session; call rollback(), and do the work again."
+                    )
 
             assert self._driver_connection is not None
             self._driver_connection.watch(heed)
@@ -292,14 +303,12 @@ class SessionRunner(Runner):
                 "session.database was closed, which rolled the transaction back. Leave closing it to the session; "
                 "call rollback(), and do the work again."
             )
-        if self._was_rolled_back:
-            raise TransactionRolledBackException(
-                "session.database was rolled back, and with it what the session had done. Leave rolling back to the "
-                "session; call rollback(), and do the work again."
-            )
+        if self._loss is not None:
+            raise TransactionRolledBackException(self._loss)
 
     def _ended(self) -> None:
-        self._is_in_use = self._has_worked = self._was_rolled_back = self.was_committed = self.is_ours = False
+        self._is_in_use = self._has_worked = self.was_committed = self.is_ours = False
+        self._loss = None
 
     def commit(self, last: Sequence[Query[Any]] = (), question: Query[list[int]] | None = None) -> list[int] | None:
         """Commit the transaction, if one is open.

@@ -159,7 +159,7 @@ class LockedDelivery:
         if buffer not in self._buffers:
             self._buffers.append(buffer)
         own_claims = {claim_id for key, claim_id in self._claims.items() if key.group_hash is not None}
-        rows = self._database.run(buffer.fetch(limit + len(held), own_claims))
+        rows = self._database.attempt(buffer.fetch(limit + len(held), own_claims))
         if held:
             groups = {group for other in others for group in other.groups}
             for row in rows:
@@ -172,7 +172,7 @@ class LockedDelivery:
     def flush(self) -> None:
         """Delete what was delivered, still in the open transaction."""
         if self._undeleted:
-            self._database.run(self._database.recipient.delete_locked(*self._to_delete()))
+            self._database.attempt(self._database.recipient.delete_locked(*self._to_delete()))
             self._undeleted.clear()
 
     def _to_delete(self) -> tuple[list[MessageRow], set[int]]:

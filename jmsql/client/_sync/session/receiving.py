@@ -204,4 +204,4 @@ class Receiving(ReceiveOperations):
         self._transaction.check_usable()
         with self._state.lock:
             self._acknowledgement.flush()
-            return self._state.database.run(browse(queue_id, selector, after, limit))
+            return self._state.database.attempt(browse(queue_id, selector, after, limit))

@@ -157,7 +157,7 @@ class TransactedSending(Sending):
         with self.lock:
             if self._send_buffer:  # else there need not even be a connection
                 try:
-                    self._database.run(self._send_buffer.flush(self._client.publisher))
+                    self._database.attempt(self._send_buffer.flush(self._client.publisher))
                 except InvalidDestinationException:
                     self._client.destinations.make_again(self._send_buffer.destinations)
                     self._database.run(self._send_buffer.flush(self._client.publisher))

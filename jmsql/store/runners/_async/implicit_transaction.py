@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import generators
 from psycopg.pq import ExecStatus, Format, PipelineStatus
 from psycopg.pq.abc import PGresult
 
+from jmsql.concurrency import ASYNC
+from jmsql.concurrency.tasks import interruptible
 from jmsql.store.runners._async.committing_connection import CommittingConnection
 from jmsql.store.runners._async.prepared_runner import OUTDATED, PreparingRunner, bound
+from jmsql.store.runners.interruption import Interruption
 from jmsql.store.runners.prepared_statements import PreparedStatements
-from jmsql.store.statement import Result
+from jmsql.store.statement import Query, Result, Steps
+
+if ASYNC:
+    T = TypeVar("T")
 
 
 class ImplicitTransaction(PreparingRunner):
@@ -39,6 +45,12 @@ class ImplicitTransaction(PreparingRunner):
     @property
     def is_idle(self) -> bool:
         return self._is_idle
+
+    if ASYNC:
+
+        async def run(self, work: Query[T] | Steps[T]) -> T:
+            """Run statements, of which nothing comes if the server is asked to interrupt one."""
+            return await interruptible(super().run(work), Interruption(lambda: self._committing))
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -13,8 +12,9 @@ from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import interruptible, sleep
+from jmsql.concurrency.tasks import abandonable, interruptible, sleep
 from jmsql.store.errors import is_driver_error, jms_errors, translate
+from jmsql.store.runners.interruption import Interruption
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 
 T = TypeVar("T")
@@ -133,6 +133,20 @@ class PsycopgRunner(Runner):
         return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        if ASYNC:
+            await self._wait_for_others()
+        return await interruptible(self._execute(statement, parameters), Interruption(lambda: self.connection))
+
+    if ASYNC:
+
+        async def _wait_for_others(self) -> None:
+            """Wait until no other task runs a statement on the connection, or a COPY, which is not interrupted."""
+            while self.connection.lock.locked():
+                with abandonable():
+                    async with self.connection.lock:
+                        pass
+
+    async def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         cursor = psycopg.AsyncCursor(self.connection, row_factory=tuple_row)
         await cursor.execute(statement, parameters, prepare=self._prepares, binary=True)
         # Not `cursor.description`, which is made again each time, at more cost than many a statement.
@@ -148,7 +162,9 @@ class PsycopgRunner(Runner):
     async def copy(self, statement: bytes, data: bytes) -> Result:
         if self.connection.pgconn.pipeline_status != PipelineStatus.OFF:
             raise CannotCopyError
-        return await copy(self.connection, statement, data)
+        if ASYNC:
+            await self._wait_for_others()
+        return await interruptible(copy(self.connection, statement, data), Interruption(lambda: self.connection))
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
@@ -198,12 +214,6 @@ class AutocommitRunner(PsycopgRunner):
         self._another = another
         self.is_pooled = is_pooled
         """Whether the connection leads through a pooler."""
-
-    if ASYNC:
-
-        async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-            work = partial(super().execute, statement, parameters)
-            return await interruptible(work, self.connection.cancel_safe, psycopg.errors.QueryCanceled)
 
     async def open_another(self) -> AutocommitRunner:
         """Connect once more to the same place.

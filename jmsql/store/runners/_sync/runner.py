@@ -132,6 +132,9 @@ class PsycopgRunner(Runner):
         return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
 
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        return self._execute(statement, parameters)
+
+    def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
         cursor.execute(statement, parameters, prepare=self._prepares, binary=True)
         # Not `cursor.description`, which is made again each time, at more cost than many a statement.
