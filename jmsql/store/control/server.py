@@ -21,7 +21,7 @@ _FIRST_WITH_ANNOUNCED_WAITS = 2
 _sql = SqlFile("server")
 _server = _sql.statement("server", "looking at the schema", rows)
 _clock = _sql.statement("clock", "asking for the time", value(int))
-_clock_and_database = _sql.statement("clock_and_database", "looking at the server's clock", record(tuple))
+_clock_and_database = _sql.statement("clock_and_database", "joining the transaction", record(tuple))
 find_database: Query[tuple[Any, ...]] = _sql.statement("database", "looking for the database", record(tuple)).bind()
 """What tells the database that a connection leads to from all others: the server's start, and its number."""
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from jmsql import IllegalStateException, JMSException, Queue, Session, TransactionRolledBackException
+from jmsql import IllegalStateException, Queue, Session, TransactionRolledBackException
 from jmsql.xa import XAConnection, XAConnectionFactory, XASession
 from tests.background import Background
 from tests.forked import ForkedProcess
@@ -135,10 +135,10 @@ def test_cut_connection_costs_the_transaction_that_is_not_prepared(
     send(xa_session, queue, "lost")
     xa_session.database.execute(sqlalchemy.text("select 1"))
     assert server.terminate(SESSIONS)
-    with pytest.raises(JMSException, match="not known") as cut:
+    with pytest.raises(TransactionRolledBackException, match="was lost") as cut:
         xa_session.tpc_prepare()
-    assert cut.value.error_code == "08007"
-    with pytest.raises(IllegalStateException, match=r"tpc_rollback\(\)"):
+    assert cut.value.error_code == "08006"
+    with pytest.raises((IllegalStateException, TransactionRolledBackException), match=r"tpc_rollback\(\)"):
         xa_session.tpc_commit()
     xa_session.tpc_rollback()
 
