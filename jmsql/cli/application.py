@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
@@ -106,6 +107,10 @@ def jmsql(
 
 def run() -> NoReturn:
     """Run the command with the arguments of this process, and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name or a text may have what the locale's encoding has not.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=logging.WARNING, format="jmsql: %(message)s")
     # Where Ctrl-C interrupts a statement, the pool would show a traceback for the connection that it throws away.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import fields
@@ -22,6 +23,7 @@ from jmsql.worker.supervisor import SourceFiles, Supervisor
 from jmsql.worker.timings import WorkerTimings
 
 _USAGE_ERROR = 2
+_NUMBER = re.compile(r"-?[0-9]*\.?[0-9]+")
 
 logger = logging.getLogger("jmsql.worker")
 
@@ -117,9 +119,11 @@ def worker(
 def _timings(given: Sequence[str]) -> WorkerTimings:
     pairs = [text.partition("=") for text in given]
     known = {field.name for field in fields(WorkerTimings)}
-    for name, _, _ in pairs:
+    for text, (name, _, seconds) in zip(given, pairs, strict=True):
         if name not in known:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(sorted(known))}.", param_hint="--timing")
+        if not _NUMBER.fullmatch(seconds):
+            raise typer.BadParameter(f"Expected seconds such as {name}=0.5, got {text!r}.", param_hint="--timing")
     try:
         return WorkerTimings(**{name: float(seconds) for name, _, seconds in pairs})
     except ValueError as error:

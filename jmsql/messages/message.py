@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException, MessageNotWriteableException
 from jmsql.messages.encoded_message import BodyColumns, EncodedColumns, EncodedMessage
 from jmsql.messages.properties import PropertyAccess, ReceivedProperties
-from jmsql.messages.types.values import type_name
+from jmsql.messages.types.values import type_name, with_article
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Destination, parse_destination
 from jmsql.values.postgresql_text import from_postgresql, to_postgresql
@@ -191,7 +191,7 @@ class Message(PropertyAccess):
         if body is None or isinstance(body, body_type):
             return body
         raise MessageFormatException(
-            f"The body of this {type(self).__name__} is {type_name(body)}, not a {body_type.__name__}."
+            f"The body of this {type(self).__name__} is {type_name(body)}, not {with_article(body_type.__name__)}."
         )
 
     def is_body_assignable_to(self, body_type: type[object]) -> bool:

@@ -49,7 +49,7 @@ class Source(NamedTuple):
         """
         source = cls(read_destination(destination), subscription, client_id, shared)
         if subscription is not None and not isinstance(source.destination, Topic):
-            raise typer.BadParameter("--subscription is for topics: write topic://NAME.")
+            raise typer.BadParameter("Only topics have subscriptions: write topic://NAME.")
         if subscription is None and (client_id is not None or shared):
             raise typer.BadParameter("--client-id and --shared say whose a subscription is: give --subscription too.")
         return source

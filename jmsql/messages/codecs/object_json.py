@@ -16,7 +16,7 @@ from jmsql.exceptions import MessageFormatException
 from jmsql.messages.codecs.registry import codec_named, codec_of
 from jmsql.messages.codecs.standard_codecs import LONGEST_JSON_INTEGER
 from jmsql.messages.types.typed_json import json_double, json_string, parse_json
-from jmsql.messages.types.values import Byte, Char, Float, Long, Short
+from jmsql.messages.types.values import Byte, Char, Float, Long, Short, type_name
 
 _DEEPEST = 200
 """Levels of JSON: one for each list or dict, two for a tuple, and so on."""
@@ -180,7 +180,7 @@ class _Writer:
 
     def _enter(self, value: object) -> None:
         if id(value) in self._outer:
-            raise MessageFormatException(f"The object contains itself (a {type(value).__qualname__}).")
+            raise MessageFormatException(f"The object contains itself ({type_name(value)}).")
         if len(self._outer) >= _DEEPEST:
             raise MessageFormatException(
                 f"The object is nested too deeply: its JSON would have more than {_DEEPEST} levels."

@@ -255,4 +255,9 @@ _TYPE_NAMES: dict[type, str] = {
 def type_name(value: object) -> str:
     """Name the JMS type of a value, or its class if it has none, with an article, for messages of errors."""
     name = _TYPE_NAMES.get(type(value), type(value).__qualname__)
-    return name if name == "null" else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+    return name if name == "null" else with_article(name)
+
+
+def with_article(name: str) -> str:
+    """Return the name of a type with the article that fits it: ``a TextMessage``, ``an ObjectMessage``."""
+    return f"{'an' if name[0] in 'aeiouAEIOU' and name != 'UUID' else 'a'} {name}"

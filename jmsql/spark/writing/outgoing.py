@@ -15,7 +15,7 @@ from jmsql.exceptions import InvalidDestinationException, JMSException, MessageF
 from jmsql.messages import Message
 from jmsql.messages.properties import is_settable
 from jmsql.messages.types import typed_json
-from jmsql.messages.types.values import Byte, Float, Long, Short, boolean, double, integer
+from jmsql.messages.types.values import Byte, Float, Long, Short, boolean, double, integer, with_article
 from jmsql.spark.columns.properties import occurs
 from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.values.destinations import Destination, Queue, Topic, parse_destination
@@ -225,7 +225,9 @@ def _json_bodies(kinds: pa.Array, bodies: pa.Array, types: pa.Array) -> tuple[pa
             elif kind == "ObjectMessage" and body is not None:
                 _check_envelope(body)
         except MessageFormatException as error:
-            raise MessageFormatException(f"The column 'json_body' holds no body of a {kind}: {error}") from error
+            raise MessageFormatException(
+                f"The column 'json_body' holds no body of {with_article(kind)}: {error}"
+            ) from error
         texts.append(text)
         type_texts.append(type_text)
     return pa.array(texts, pa.string()), pa.array(type_texts, pa.string())

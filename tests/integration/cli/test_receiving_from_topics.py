@@ -153,7 +153,7 @@ class TestSubscribe:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("receive", "orders", "--subscription", "audit", "--shared"), "is for topics"),
+        (("receive", "orders", "--subscription", "audit", "--shared"), "Only topics have subscriptions"),
         (("receive", "topic://prices", "--subscription", "audit"), "give --client-id, or"),
         (("receive", "topic://prices", "--client-id", "warehouse"), "give --subscription"),
         (("receive", "topic://prices", "--shared"), "give --subscription"),
@@ -161,7 +161,7 @@ class TestSubscribe:
         (("receive", "topic://prices", "--timeout", "-1"), "timeout"),
         (("browse", "topic://prices"), "give"),
         (("subscribe", "prices", "audit"), "give --client-id, or"),
-        (("subscribe", "queue://prices", "audit", "--shared"), "is for topics"),
+        (("subscribe", "queue://prices", "audit", "--shared"), "Only topics have subscriptions"),
         (("subscribe", "prices", "audit", "--shared", "--selector", "color ="), "color ="),
     ],
 )

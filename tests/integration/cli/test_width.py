@@ -112,6 +112,18 @@ def test_what_is_piped_is_a_line_a_row_without_spaces_at_its_end(jmsql: Command)
     assert SELECTOR in row
 
 
+def test_what_the_locale_cannot_encode_is_escaped(
+    jmsql: Command, jmsql_process: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jmsql("send", "größe", "日本", "-p", "half=\ud800")
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    for words in (("queues",), ("browse", "größe"), ("destination", "show", "größe")):
+        outcome = jmsql_process(*words)
+        assert (outcome.exit_code, outcome.errors) == (0, "")
+        assert "gr\\xf6\\xdfe" in outcome.text or "\\u65e5\\u672c" in outcome.text
+    assert jmsql_process("browse", "nowhere ü").errors.startswith("jmsql: There is no queue 'nowhere ")
+
+
 def test_one_very_long_name_leaves_room_for_the_rest(jmsql: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     long = "q" * 200
     for name in ("orders", long):

@@ -198,3 +198,12 @@ class TestBytes:
         message = BytesMessage()
         message.write_object(Char("\ud800"))
         assert message.encode().bytes_body == b"\xd8\x00"
+
+
+@pytest.mark.parametrize(
+    ("body_type", "expected"),
+    [(int, "is a String, not an int"), (type("OrderPlaced", (), {}), "not an OrderPlaced"), (dict, "not a dict")],
+)
+def test_types_are_named_with_the_article_that_fits(body_type: type, expected: str) -> None:
+    with pytest.raises(MessageFormatException, match=expected):
+        TextMessage("x").get_body(body_type)
