@@ -34,7 +34,6 @@ THEMES = (
     "dequeue",
     "administration",
     "waiting",
-    "redelivery",
     "search_path",
     "access",
 )
