@@ -35,7 +35,6 @@ THEMES = (
     "administration",
     "functions",
     "waiting",
-    "redelivery",
     "search_path",
     "access",
 )

@@ -64,11 +64,13 @@ class Rules(NamedTuple):
 
     policy: RedeliveryPolicy
     dead_letter_queue_id: int
-    """Where they go at last; 0: to the queue ``DLQ``, which is not there yet."""
+    """Where they go at last; 0: to the queue ``DLQ``. A role that may not send there can name it only so."""
+    kept_in: int
+    """The queue of these dead letters, which keeps those that fail in it; 0: it is not there yet."""
 
     def is_exhausted(self, key: MessageKey, failures: int) -> bool:
         """Tell whether a message is delivered no more; in its own dead-letter queue it always is."""
-        return self.policy.is_exhausted(failures) and key.queue_id != self.dead_letter_queue_id
+        return self.policy.is_exhausted(failures) and key.queue_id != self.kept_in
 
     def after_failure(self, key: MessageKey, claim_id: int | None, failures: int, error: str | None) -> Release:
         """Release a message whose delivery has failed so many times."""
@@ -107,6 +109,7 @@ class QueuePolicy(NamedTuple):
         maximum_delay: float | None,
         jitter: float | None,
         dead_letter_queue_id: int | None,
+        default_dead_letter_queue_id: int | None,
         visibility_timeout: float | None,
     ) -> QueuePolicy:
         """Read the settings of a queue; each was checked when it was set, but not one beside the other."""
@@ -114,7 +117,8 @@ class QueuePolicy(NamedTuple):
         if maximum_deliveries is not None or delay is not None:
             longest = None if maximum_delay is None else max(maximum_delay, delay or 0.0)
             policy = RedeliveryPolicy(maximum_deliveries, delay or 0.0, multiplier or 1.0, longest, jitter or 0.0)
-            rules = Rules(policy, dead_letter_queue_id or 0)
+            named = dead_letter_queue_id or _DEFAULT_DEAD_LETTER_QUEUE_ID
+            rules = Rules(policy, named, named or default_dead_letter_queue_id or 0)
         return cls(rules, visibility_timeout)
 
 

@@ -3,7 +3,7 @@
 -- name: policy
 -- The settings of a queue `q`, as the fields of jmsql.store.receiving.redelivery.QueuePolicy.of_columns.
 q.maximum_deliveries, q.redelivery_delay, q.redelivery_multiplier, q.maximum_redelivery_delay, q.redelivery_jitter,
-coalesce(q.dead_letter_queue_id, (select d.queue_id from jmsql_internal.queue d where d.name = 'DLQ')), q.visibility_timeout;
+q.dead_letter_queue_id, (select d.queue_id from jmsql_internal.queue d where d.name = 'DLQ'), q.visibility_timeout;
 
 -- name: next_attempt
 -- What is on its way to a dead-letter queue waits for ever until it is there.

@@ -24,8 +24,8 @@ _TYPES = """
 """
 """What the arguments of traps are: what columns, parameters and results are in the SQL of jmsql."""
 
-# Each row of `signature` is a trap. One better argument suffices to be chosen. Where a function takes any types, all its
-# arguments are better at once.
+# Each row of `signature` is a trap. One better argument suffices to be chosen. Where a function takes any types, all of
+# its arguments are better at once.
 _FUNCTIONS = """
 with kind as (
     select t.oid, t.typelem, t.typcategory = 'A' as is_array

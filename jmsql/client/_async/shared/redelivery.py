@@ -85,13 +85,14 @@ class Redelivery:
     async def rules_of(self, policy: RedeliveryPolicy) -> Rules:
         """Return what a consumer's own policy means; its dead-letter queue is made if need be."""
         if policy.maximum_deliveries is None:
-            return Rules(policy, 0)
-        if policy.dead_letter_queue is not None:
-            return Rules(policy, await self._destinations.look_up(Queue(policy.dead_letter_queue)))
+            return Rules(policy, 0, 0)
+        if policy.dead_letter_queue not in {None, DEFAULT_DEAD_LETTER_QUEUE}:
+            named = await self._destinations.look_up(Queue(policy.dead_letter_queue))
+            return Rules(policy, named, named)
         try:
-            return Rules(policy, await self._destinations.look_up(Queue(DEFAULT_DEAD_LETTER_QUEUE)))
+            return Rules(policy, 0, await self._destinations.look_up(Queue(DEFAULT_DEAD_LETTER_QUEUE)))
         except (InvalidDestinationException, JMSSecurityException):  # who buries makes it
-            return Rules(policy, 0)
+            return Rules(policy, 0, 0)
 
     async def rules(self, buffer: PrefetchBuffer) -> Rules | None:
         """Return what holds for failed deliveries: by the consumer, by the destination, or else; None: nothing does."""
