@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import gc
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -120,17 +122,31 @@ async def test_a_listener_in_the_event_loop_goes_on(
     assert sorted(failing.texts) == ["a", "a", "b"]
 
 
-def test_ctrl_c_while_a_coroutine_function_runs_ends_the_program(jmsql_factory: ConnectionFactory) -> None:
-    app, failing = Application(jmsql_factory), Failing(KeyboardInterrupt)  # what Ctrl-C raises in the main thread
+INTERRUPTED = """
+import asyncio, sys
+import jmsql
+from jmsql.worker import Application
 
-    @app.listener(ORDERS, redelivery=AGAIN)
-    async def handle(text: str) -> None:
-        failing.handle(text)
+app = Application(jmsql.ConnectionFactory(sys.argv[1]))
 
+
+@app.listener("orders", redelivery=jmsql.RedeliveryPolicy(delay=0.01))
+async def handle(message: jmsql.Message) -> None:
+    raise KeyboardInterrupt  # as Ctrl-C does in the main thread
+
+
+asyncio.run(app.run_async())
+"""
+
+
+def test_ctrl_c_while_a_coroutine_function_runs_ends_the_program(
+    jmsql_clean_url: str, jmsql_factory: ConnectionFactory
+) -> None:
     send(jmsql_factory, "orders", "a")
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(app.run_async())
-    gc.collect()  # asyncio logs the task that has raised it when that goes
+    process = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, jmsql_clean_url], check=False, timeout=PATIENCE, capture_output=True
+    )
+    assert process.returncode == -signal.SIGINT, process.stderr.decode()
     wait_for(lambda: texts_in(jmsql_factory, "orders") == ["a"])
 
 
