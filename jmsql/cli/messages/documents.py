@@ -103,9 +103,17 @@ def _body(message: Message) -> Any:
             return _fields(message)
         case ObjectMessage():
             text = message.encode().json_body
-            return None if text is None else json.loads(text)
+            return None if text is None else _parsed(text)
         case _:
             return None
+
+
+def _parsed(text: str) -> Any:
+    """Return what JSON means, or the JSON itself if it has more levels of brackets than Python can handle."""
+    try:
+        return _json_value(json.loads(text))
+    except RecursionError:
+        return text
 
 
 def _fields(message: StreamMessage) -> list[object]:
