@@ -8,6 +8,7 @@ import functools
 import inspect
 import logging
 import sys
+import threading
 from asyncio import Condition, Event, Lock, Semaphore, sleep
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
@@ -40,6 +41,7 @@ __all__ = [
     "in_thread",
     "interruptible",
     "is_cancelled",
+    "is_failure",
     "nobody_cancels",
     "opened_in_thread",
     "opens",
@@ -112,6 +114,18 @@ def is_cancelled() -> bool:
     """Whether somebody wants the caller's task to end."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def is_failure(error: BaseException) -> bool:
+    """Tell whether what the application's code has raised is its failure alone; else the program is to end.
+
+    In the main thread a KeyboardInterrupt may be Ctrl-C.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return not is_cancelled()
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is not threading.main_thread()
+    return not isinstance(error, GeneratorExit)  # by which Python ends a coroutine that nobody awaits any more
 
 
 class _Cancellation(NamedTuple):

@@ -21,6 +21,7 @@ __all__ = [
     "current",
     "from_thread",
     "in_thread",
+    "is_failure",
     "opened_in_thread",
     "sleep",
 ]
@@ -42,6 +43,14 @@ def calling() -> AbstractContextManager[None]:
 def call(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """Call the application's code."""
     return function(*arguments, **options)
+
+
+def is_failure(error: BaseException) -> bool:
+    """Tell whether what the application's code has raised is its failure alone; else the program is to end.
+
+    In the main thread a KeyboardInterrupt may be Ctrl-C.
+    """
+    return not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread()
 
 
 def in_thread(function: Callable[Parameters, T], *arguments: Parameters.args, **options: Parameters.kwargs) -> T:

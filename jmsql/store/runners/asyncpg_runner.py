@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import asyncpg
 
 from jmsql.concurrency.tasks import interruptible, sleep
+from jmsql.exceptions import IllegalStateException
 from jmsql.store.rows.arrays import array_literal
 from jmsql.store.runners._async.runner import Runner
 from jmsql.store.statement import Result
@@ -27,7 +28,7 @@ class _Translation:
     as text; bytes stay bytes. A parameter without a cast goes as the server wants it.
     """
 
-    __slots__ = ("_parameters", "returns_rows", "text")
+    __slots__ = ("_parameters", "attributes", "text")
 
     def __init__(self, statement: str) -> None:
         found = [match for match in _PLACEHOLDER.finditer(statement) if match["name"]]
@@ -45,8 +46,8 @@ class _Translation:
             return f"${numbers[name]}{cast}" if name in as_they_are else f"${numbers[name]}::text{cast}"
 
         self.text = _PLACEHOLDER.sub(placeholder, statement)
-        self.returns_rows: bool | None = None
-        """Whether it returns rows; None: nobody has asked the server yet."""
+        self.attributes: Sequence[asyncpg.Attribute] | None = None
+        """The columns of the rows that it returns; None: nobody has asked the server yet."""
 
     def values(self, parameters: Mapping[str, Any]) -> list[Any]:
         """Return the values of the parameters, in their order."""
@@ -61,6 +62,25 @@ def _as_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return array_literal(value) if isinstance(value, list | tuple) else str(value)
+
+
+_PYTHON_TYPES = {"int2": int, "int4": int, "int8": int, "bool": bool, "text": str, "bytea": bytes, "float8": float}
+
+
+def _check_types(attributes: Sequence[asyncpg.Attribute], records: Sequence[asyncpg.Record]) -> None:
+    """Make sure that values come as asyncpg reads them by itself, since the caller may have set codecs.
+
+    Raises:
+        IllegalStateException: They do not.
+    """
+    for record in records[:1]:
+        for attribute, value in zip(attributes, record, strict=True):
+            name = attribute.type.name
+            if value is not None and not isinstance(value, _PYTHON_TYPES.get(name, object)):
+                raise IllegalStateException(
+                    f"A codec of the connection returns {name} as {type(value).__name__}; jmsql needs asyncpg's own. "
+                    f"Call reset_type_codec({name!r}, schema='pg_catalog'), or enlist another connection."
+                )
 
 
 @lru_cache(maxsize=1024)
@@ -134,12 +154,13 @@ class AsyncpgRunner(Runner):
     async def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         translated = _translated(statement)
         values = translated.values(parameters)
-        if translated.returns_rows is None:
+        if translated.attributes is None:
             # Without a name, since a pooler may lend this connection to others next.
             prepared = await self._connection.prepare(translated.text, name="", record_class=asyncpg.Record)
-            translated.returns_rows = bool(prepared.get_attributes())
-        if translated.returns_rows:
+            translated.attributes = prepared.get_attributes()
+        if translated.attributes:
             records = await self._connection.fetch(translated.text, *values, record_class=asyncpg.Record)
+            _check_types(translated.attributes, records)
             return Result([tuple(record) for record in records], len(records))
         status: str = await self._connection.execute(translated.text, *values)
         count = status.rpartition(" ")[2]

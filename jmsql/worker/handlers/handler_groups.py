@@ -242,7 +242,9 @@ def _in_daemon_thread(function: Callable[[], T], name: str) -> Future[T]:
 
 def synchronous(factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None) -> ConnectionFactory:
     """Return the factory, for threads."""
-    return factory if isinstance(factory, ConnectionFactory) else ConnectionFactory(**_values(factory))
+    return (
+        factory if isinstance(factory, ConnectionFactory) else ConnectionFactory(**_values(factory, ConnectionFactory))
+    )
 
 
 def asynchronous(
@@ -252,8 +254,13 @@ def asynchronous(
     from jmsql.client._async.connection import factory as asyncio_factory
 
     kind = asyncio_factory.ConnectionFactory
-    return factory if isinstance(factory, kind) else kind(**_values(factory))
+    return factory if isinstance(factory, kind) else kind(**_values(factory, kind))
 
 
-def _values(factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None) -> dict[str, Any]:
-    return {} if factory is None else {field.name: getattr(factory, field.name) for field in fields(factory)}
+def _values(
+    factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None,
+    kind: type[ConnectionFactory | jmsql_asyncio.ConnectionFactory],
+) -> dict[str, Any]:
+    """Return what a factory of the other kind is to have, too: that for threads has no `max_connections`."""
+    names = {field.name for field in fields(kind)}
+    return {} if factory is None else {name: getattr(factory, name) for name in names if hasattr(factory, name)}

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from jmsql import JMSException, JMSSecurityException, Queue, ResourceAllocationException
+from jmsql import IllegalStateException, JMSException, JMSSecurityException, Queue, ResourceAllocationException
 from jmsql.asyncio import enlist
 from tests.integration.client.locked_tables import lock
 
@@ -92,3 +92,10 @@ class TestConnectingBySQLAlchemy:
             with pytest.raises(JMSSecurityException):
                 await enlist(session).create_producer().send(ORDERS, "text")
         await engine.dispose()
+
+
+async def test_codec_that_returns_integers_as_text_is_refused(connection: asyncpg.Connection) -> None:
+    await enlist(connection).create_producer().send(ORDERS, {"number": 1})
+    await connection.set_type_codec("int8", encoder=str, decoder=str, schema="pg_catalog", format="text")
+    with pytest.raises(IllegalStateException, match=r"int8 as str.*reset_type_codec\('int8', schema='pg_catalog'\)"):
+        await received(connection)

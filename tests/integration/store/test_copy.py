@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
 import psycopg.sql
@@ -215,3 +215,20 @@ def test_schema_whose_name_looks_like_a_placeholder(runner: CountingRunner) -> N
     elsewhere.run(send(batch(text_message("100 % \\"))))
     assert elsewhere.copied
     assert not stored(runner)
+
+
+@pytest.mark.usefixtures("runner")  # it makes the queue
+def test_a_server_that_leaves_after_an_error_is_a_lost_connection(
+    jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """psycopg expects one answer to a COPY."""
+
+    def two_answers(*_: object) -> NoReturn:
+        raise ValueError("too many values to unpack (expected 1)")
+
+    monkeypatch.setattr("psycopg._copy.copy_end", two_answers)
+    with psycopg.connect(jmsql_clean_url) as connection:
+        with pytest.raises(JMSException, match="connection to PostgreSQL was lost") as failure:
+            PsycopgRunner(connection, "jmsql").run(send(batch(text_message("a lantern"))))
+        assert failure.value.error_code == "08006"
+        assert connection.closed

@@ -14,7 +14,7 @@ from jmsql.client.instrumentation import processing
 from jmsql.client.listeners import MessageListener
 from jmsql.client.pacing import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.concurrency.tasks import BackgroundTask, Event, call, calling, current
+from jmsql.concurrency.tasks import BackgroundTask, Event, call, calling, current, is_failure
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 
@@ -156,7 +156,9 @@ class Dispatcher:
         try:
             with processing(self.state.facts, message), calling():
                 await call(listener if callable(listener) else listener.on_message, message)
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             logger.exception("The listener %r failed with %r.", listener, message)
             return failure_text(error)
         return None

@@ -174,8 +174,12 @@ async def copy(connection: psycopg.AsyncConnection[Any], statement: bytes, data:
     """Run a COPY from the client on a connection that is in no pipeline."""
     cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
     # Without parameters psycopg reads no placeholders, for which the name of the schema is written otherwise.
-    async with cursor.copy(statement.replace(b"%%", b"%")) as copying:
-        await copying.write(data)
+    try:
+        async with cursor.copy(statement.replace(b"%%", b"%")) as copying:
+            await copying.write(data)
+    except ValueError as error:  # psycopg expects one answer: after an error, the server has said why it leaves
+        connection.pgconn.finish()
+        raise psycopg.OperationalError("the server has ended the connection after an error") from error
     return Result([], cursor.rowcount)
 
 

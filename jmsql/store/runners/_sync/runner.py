@@ -160,8 +160,12 @@ def copy(connection: psycopg.Connection[Any], statement: bytes, data: bytes) -> 
     """Run a COPY from the client on a connection that is in no pipeline."""
     cursor = psycopg.Cursor(connection, row_factory=tuple_row)
     # Without parameters psycopg reads no placeholders, for which the name of the schema is written otherwise.
-    with cursor.copy(statement.replace(b"%%", b"%")) as copying:
-        copying.write(data)
+    try:
+        with cursor.copy(statement.replace(b"%%", b"%")) as copying:
+            copying.write(data)
+    except ValueError as error:  # psycopg expects one answer: after an error, the server has said why it leaves
+        connection.pgconn.finish()
+        raise psycopg.OperationalError("the server has ended the connection after an error") from error
     return Result([], cursor.rowcount)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.context import JMSContext
@@ -16,7 +16,7 @@ from jmsql.client._async.exchange.consumer import MessageConsumer
 from jmsql.client._async.session.session import HandlerSession, Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications, call, is_cancelled, nobody_cancels
+from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications, call, is_failure, nobody_cancels
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 from jmsql.store.destinations.subscriptions import ChangeRefusedException, SubscriptionChange
@@ -119,7 +119,7 @@ class HandlerTask:
         self._stopped = Notifications()
         self._task = BackgroundTask(self._run, f"{listener.name} {number}")
         if ASYNC:
-            self._called: asyncio.Task[object] | None = None
+            self._called: asyncio.Task[BaseException | None] | None = None
 
     @classmethod
     async def open(
@@ -219,7 +219,7 @@ class HandlerTask:
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, sys.exit() too, is its failure
             await self._fail(message, error)
             if ASYNC:
-                if is_cancelled():  # by who ends the event loop; else the handler was
+                if not (is_failure(error) or isinstance(error, GeneratorExit)):  # it is by who ends the event loop
                     raise
         finally:
             self.handling = None
@@ -232,11 +232,15 @@ class HandlerTask:
             }
             if ASYNC:
                 # In a task that can be cancelled without the commit, and in a context of its own.
-                self._called = asyncio.get_running_loop().create_task(call(self.listener.handler, **arguments))
+                self._called = asyncio.get_running_loop().create_task(
+                    _outcome(call(self.listener.handler, **arguments))
+                )
                 try:
-                    await self._called
+                    error = await self._called
                 finally:
                     self._called = None
+                if error is not None:
+                    raise error
             else:
                 self.listener.handler(**arguments)
 
@@ -300,6 +304,17 @@ class HandlerTask:
             await self._session.close()
         except JMSException as error:
             logger.warning("%s: %s", self.listener, error)
+
+
+if ASYNC:
+
+    async def _outcome(handling: Coroutine[Any, Any, object]) -> BaseException | None:
+        """Return what a handler has raised, if asyncio would end the event loop for it, or who awaits it."""
+        try:
+            await handling
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+            return error
+        return None
 
 
 async def _create_consumer(
