@@ -174,12 +174,13 @@ def _open(runner: PsycopgRunner, progress: Progress, origin: HistoryOrigin) -> H
             f"The database does not know the streaming read {progress.source} of this archive: it was ended by "
             "forget_spark_source(), or the database was restored or is another. Name another target for what follows."
         ) from error
-    lost = stream.check(HistoryPosition(progress.transaction, progress.sequence))
+    place = HistoryPosition(progress.transaction, progress.sequence)
+    lost = stream.check(place, is_done=True)
     if lost is None:
         return stream
     if lost.place is not None:
         raise IllegalStateException(f"{lost.reason}. Name another target for what follows.")
-    stream.forgive_loss()
+    stream.forgive_loss(place)
     raise JMSException(f"{lost.reason}. The next run goes on without it.")
 
 

@@ -244,8 +244,13 @@ class HistoryStream:
         epoch, since = found[0]
         return cls(runner, source_id, origin._replace(since=since), epoch)
 
-    def check(self, start: HistoryPosition) -> Lost | None:
-        """Tell what is lost of the history after a place that Spark has noted, if something is."""
+    def check(self, start: HistoryPosition, *, is_done: bool) -> Lost | None:
+        """Tell what is lost of the history after a place that Spark has noted, if something is.
+
+        Args:
+            start: The place.
+            is_done: Whether Spark has noted that all before it is done; a batch that comes again is counted instead.
+        """
         position, last, lost_at = self._runner.run(in_transaction(self._lock()))
         if start > last:
             return Lost(
@@ -253,13 +258,25 @@ class HistoryStream:
                 "it was restored, or is another",
                 position,
             )
+        if is_done and start < position:
+            # Spark tells a source that a batch is done after it has noted it.
+            return Lost(
+                f"The checkpoint is at {start}, and the stream has passed {position}: the checkpoint was restored or "
+                "copied, and what was removed from the history meanwhile is not read"
+            )
         if lost_at is not None:
             return Lost(f"History that the stream had not read was removed (jmsql history prune) at {lost_at}")
         return None
 
-    def forgive_loss(self) -> None:
-        """Go on without what was removed."""
-        self._runner.run(in_transaction(self._locked(_forgive_loss.bind(self._source))))
+    def forgive_loss(self, place: HistoryPosition) -> None:
+        """Go on at a place without what was removed."""
+        self._runner.run(in_transaction(self._forgive_loss(place)))
+
+    def _forgive_loss(self, place: HistoryPosition) -> Steps[None]:
+        position, _, _ = yield from self._lock()
+        yield from _forgive_loss.bind(self._source)
+        if place < position:
+            yield from _pass_to.bind(self._at(place), passed_at=None)
 
     def next_batch(
         self, start: HistoryPosition, limits: BatchLimits, bound: HistoryPosition | None
@@ -389,10 +406,6 @@ class HistoryStream:
         if time.monotonic() >= self._next_note:
             self._next_note = time.monotonic() + _NOTE_INTERVAL
             yield from _note_all_passed.bind(self._source, passed_at=now)
-
-    def _locked(self, query: Query[None]) -> Steps[None]:
-        yield from self._lock()
-        yield from query
 
     def _lock(self) -> Steps[tuple[HistoryPosition, HistoryPosition, dt.datetime | None]]:
         """Lock the read until the transaction ends; return what is passed, what was given out, when it lost some."""

@@ -76,7 +76,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         """Note what is done, and find the next batch."""
         if self._bound is None and self._opened is not None and time.monotonic() < self._next_look:
             return start
-        first = self._check(start)
+        first = self._check(start, is_done=True)
         limits = self._limits(limit)
         batch = self._do("finding a batch", start, lambda opened: opened.stream.next_batch(first, limits, self._bound))
         self._last = start
@@ -96,7 +96,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         if start == end:
             return []
         options = self._options
-        has_moved = self._check(end) != _place(end)
+        has_moved = self._check(end, is_done=False) != _place(end)
         if has_moved or "first" not in end:  # without it, the offset is where the stream began, before any batch
             return []
         first = HistoryPosition(*end["first"])
@@ -130,15 +130,17 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
     def _first_place(self, driver: Runner) -> HistoryPosition:
         return driver.run(end_of_history) if self._options.starting_offsets == "latest" else HistoryPosition(0)
 
-    def _check(self, offset: Offset) -> HistoryPosition:
+    def _check(self, offset: Offset, *, is_done: bool) -> HistoryPosition:
         """Return where to go on after an offset: there, or elsewhere if the history was restored and that may be."""
         place = _place(offset)
-        lost: Lost | None = self._do("looking for the stream's place", offset, lambda o: o.stream.check(place))
+        lost: Lost | None = self._do(
+            "looking for the stream's place", offset, lambda opened: opened.stream.check(place, is_done=is_done)
+        )
         if lost is None:
             return place
         self._lose(lost.reason)
         if lost.place is None:
-            self._do("going on", offset, lambda opened: opened.stream.forgive_loss())
+            self._do("going on", offset, lambda opened: opened.stream.forgive_loss(place))
             return place
         return lost.place
 

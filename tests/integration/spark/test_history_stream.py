@@ -132,6 +132,24 @@ def test_empty_first_batch_that_was_noted_and_not_done_comes_again(history: psyc
         assert read(reader, noted, reader.latestOffset(noted, ALL)) == ["a"]
 
 
+def test_restored_checkpoint_is_told_unless_that_is_allowed(history: psycopg.Connection[Any], server: Server) -> None:
+    record(history, "a")
+    with driver() as reader:
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ALL)
+        reader.commit(first)
+        record(history, "b")
+        second = reader.latestOffset(first, ALL)
+        reader.commit(second)
+    # Retention may have removed by now what was passed.
+    with driver() as reader, pytest.raises(jmsql.JMSException, match=r"has passed .* restored or copied.*failOnDataL"):
+        reader.latestOffset(start, ALL)
+    with driver(failOnDataLoss="false") as reader:
+        assert read(reader, start, reader.latestOffset(start, ALL)) == ["a", "b"]
+        # What it reads again is kept again.
+        assert server.rows("select transaction_id = '0' from jmsql_internal.spark_cursor") == [(True,)]
+
+
 def test_transactions_that_commit_late_are_not_missed(url: str, history: psycopg.Connection[Any]) -> None:
     with psycopg.connect(url) as late, driver() as reader:
         start = reader.initialOffset()

@@ -292,6 +292,13 @@ def test_row_that_is_no_message_is_refused_by_the_name_of_the_column(row: dict[s
         convert(row)
 
 
+def test_time_that_python_does_not_know_is_refused_by_the_name_of_the_column() -> None:
+    before_year_1 = pa.array([-(10**17)], pa.timestamp("us", "UTC"))
+    rows = pa.RecordBatch.from_arrays([pa.array(["a"]), before_year_1], names=["text_body", "expires_at"])
+    with pytest.raises(JMSException, match="'expires_at' holds the timestamp -1199"):
+        OutgoingMessages("queue://orders").convert(rows)
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [
