@@ -28,7 +28,6 @@ __all__ = [
     "Opening",
     "RLock",
     "Semaphore",
-    "abandonable",
     "call",
     "calling",
     "current",
@@ -132,9 +131,6 @@ class _Cancellation(NamedTuple):
 _postponed: WeakKeyDictionary[asyncio.Task[Any], _Cancellation] = WeakKeyDictionary()
 # Tasks that do it, which nobody else cancels.
 _finishing: WeakSet[asyncio.Task[Any]] = WeakSet()
-# Those of them whose callers were cancelled, and those that wait for something else than the server.
-_unwanted: WeakSet[asyncio.Task[Any]] = WeakSet()
-_abandonable: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
 class uninterrupted:  # noqa: N801 - used as a statement
@@ -239,32 +235,12 @@ async def _finished(work: Coroutine[Any, Any, T], on_cancelled: Callable[[], Non
         except asyncio.CancelledError as error:
             running.remove_done_callback(wake)
             cancelled = _earlier(cancelled, _Cancellation(task.cancelling(), error.args))
-            _unwanted.add(running)
-            if running in _abandonable:
-                running.cancel()
-            else:
-                on_cancelled()
+            on_cancelled()
     if cancelled is not None:
         if running.cancelled():
             raise asyncio.CancelledError(*cancelled.arguments)
         _note_cancellation(task, cancelled)
     return running.result()
-
-
-@contextmanager
-def abandonable() -> Iterator[None]:
-    """A block in which work waits for something else than the server, and ends if its caller is cancelled.
-
-    Nothing has begun that others would see.
-    """
-    task = _this_task()
-    if task in _unwanted:
-        raise asyncio.CancelledError
-    _abandonable.add(task)
-    try:
-        yield
-    finally:
-        _abandonable.discard(task)
 
 
 class Kept(Generic[T]):
@@ -292,21 +268,20 @@ class Kept(Generic[T]):
 
     async def take(self) -> T:
         """Open it, unless that has begun, and return it to the caller alone."""
-        with abandonable():
-            opening = self._opening
-            if opening is None or (opening.done() and _has_failed(opening)):
-                opening = self._opening = _begin(self._open())
-                opening.add_done_callback(_has_failed)  # nobody else may ever ask
-            self._is_awaited = True
-            try:
-                found = await asyncio.shield(opening)
-            except Exception:
-                self._opening = None
-                raise
-            finally:
-                self._is_awaited = False
+        opening = self._opening
+        if opening is None or (opening.done() and _has_failed(opening)):
+            opening = self._opening = _begin(self._open())
+            opening.add_done_callback(_has_failed)  # nobody else may ever ask
+        self._is_awaited = True
+        try:
+            found = await asyncio.shield(opening)
+        except Exception:
             self._opening = None
-            return found
+            raise
+        finally:
+            self._is_awaited = False
+        self._opening = None
+        return found
 
     def give_up(self) -> None:
         """Have it closed, as soon as it is open, if nobody waits for it any more."""
