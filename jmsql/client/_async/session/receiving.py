@@ -162,15 +162,23 @@ class Receiving(ReceiveOperations):
                             await turn.acquire()
                         try:
                             if ASYNC:
+                                is_late = not state.database.is_connected
                                 # Without a time-out None says that there is no message, which has to be seen.
                                 if not await state.database.hold_within(_remaining(deadline) if timeout else None):
                                     return None
+                                if is_late:  # others may have looked meanwhile
+                                    watch.begin(news, [consumer.buffer])
                             else:
                                 state.database.hold()
+                                is_late = False
                             try:
-                                with uninterrupted():
-                                    message = await finished(self._acknowledgement.next(consumer, check))
-                                    watch.looked(found=message is not None)
+                                message = None
+                                if is_late and consumer.buffer.looks_again and watch.is_in_vain:
+                                    watch.spared()
+                                else:
+                                    with uninterrupted():
+                                        message = await finished(self._acknowledgement.next(consumer, check))
+                                        watch.looked(found=message is not None)
                             finally:
                                 state.database.let_go()
                             if message is not None:
