@@ -16,12 +16,13 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
-from jmsql.exceptions import JMSException
+from jmsql.exceptions import IllegalStateException, JMSException
 
 __all__ = [
     "BackgroundTask",
     "Condition",
     "Event",
+    "Home",
     "Kept",
     "Lock",
     "Notifications",
@@ -441,6 +442,31 @@ class BackgroundTask:
         """Wait until it has run."""
         if self._task is not None:
             await asyncio.wait([self._task])
+
+
+class Home:
+    """The event loop in which something was made, and is used."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def check(self, kind: str) -> None:
+        """Raise IllegalStateException if the caller runs in another event loop.
+
+        Args:
+            kind: What was made.
+        """
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:  # a thread, which waits for nothing
+            return
+        if running is not self._loop:
+            raise IllegalStateException(
+                f"The {kind} belongs to another event loop. Make a connection in each event loop, or run this in the "
+                f"loop of the {kind} (asyncio.run_coroutine_threadsafe)."
+            )
 
 
 class Notifications:
