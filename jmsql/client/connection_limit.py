@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
-from jmsql.concurrency.tasks import Notifications, abandonable
+from jmsql.concurrency.tasks import BackgroundTask
 from jmsql.exceptions import ResourceAllocationException
 
 T = TypeVar("T")
-Kept_co = TypeVar("Kept_co", covariant=True)
-
-_LOOK = 0.1
-"""Seconds after which one that waits for a connection looks again, whether it was told of one or not."""
+Exchanged = TypeVar("Exchanged")
 
 _PATIENCE = 30.0
 """Seconds to wait for a connection, as SQLAlchemy's pools do."""
 
 
-class Holder(Protocol[Kept_co]):
+class Holder(Protocol[Exchanged]):
     """What takes a connection, and keeps it for what comes."""
 
     @property
@@ -30,74 +29,176 @@ class Holder(Protocol[Kept_co]):
     def is_spare(self) -> bool:
         """Whether it has a connection, or is given one, that it does not need now."""
 
-    def hand_over(self) -> Kept_co | None:
-        """Give the connection up to another one that needs the same; None: it is lost."""
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection that it has is gone."""
 
-    async def release(self) -> None:
-        """Give the connection up to the pool; the next use takes another one."""
+    @property
+    def occupation(self) -> str:
+        """What it needs its connection for, as an attribute of it: "in an open transaction"."""
+
+    def accept(self, connection: Exchanged, /) -> None:
+        """Have a connection."""
+
+    def hand_over(self) -> Exchanged | None:
+        """Have the connection no more, and return it; None: it was still being opened."""
 
 
 class ConnectionLimit(Generic[T]):
     """Lets so many sessions have a connection.
 
     A session keeps its connection for what comes. Where there are as many as may be, one that needs a connection gets
-    that of another session, which has no transaction open; if all have, it waits.
+    that of another session which does not need it now. If all need theirs, it waits. Those that wait get connections
+    in the order in which they came. A connection that is not needed any more goes to the first of them at once, also
+    if that one's task runs later: so nobody who comes meanwhile can take it.
+
+    Args:
+        give_back: Returns a connection to its pool.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, give_back: Callable[[T], Coroutine[Any, Any, object]]) -> None:
         self.most: int | None = None
         """How many; None: all."""
+        self._give_back = give_back
         self._holders: dict[Holder[T], None] = {}
-        self._freed = Notifications()
+        self._waiting: OrderedDict[Holder[T], asyncio.Future[bool]] = OrderedDict()
+        # Those whose turn has come and whose tasks have not run since; and whether they were given a connection.
+        self._chosen: dict[Holder[T], bool] = {}
+        self._returning = 0
 
-    async def take(self, holder: Holder[T], connect: Callable[[], Awaitable[T]]) -> T:
-        """Return a connection for a session, once it may have one.
+    async def take(self, holder: Holder[T], connect: Callable[[], Awaitable[T]], patience: float | None = None) -> bool:
+        """Have a session accept a connection, once it may have one.
 
         Args:
-            holder: The session.
+            holder: The session, which has none.
             connect: Opens one, or takes one from the pool.
+            patience: For how many seconds it waits, if that is less than anybody does; None: as long as anybody.
+
+        Returns:
+            Whether it has a connection; False: `patience` has ended.
 
         Raises:
             ResourceAllocationException: All connections are in use, and stay so for too long.
             JMSException: What connects has failed.
         """
-        deadline = time.monotonic() + _PATIENCE
-        while self.most is not None and holder not in self._holders and len(self._holders) >= self.most:
-            count = self._freed.count
-            spare = next((other for other in self._holders if other.is_spare), None)
-            if spare is not None:
-                # Not by way of the pool if it need not be: to check a connection in and out takes longer than to
-                # look for a message, and the pool may meanwhile have closed it.
-                connection = spare.hand_over() if spare.is_transacted == holder.is_transacted else None
-                if connection is not None:
-                    self._holders[holder] = None
-                    return connection
-                await spare.release()
-                continue
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise ResourceAllocationException(
-                    f"All {self.most} connections of the sessions have open transactions, and none ended within "
-                    f"{_PATIENCE:g} s. End transactions sooner, or make the factory's max_connections larger."
-                )
-            with abandonable():
-                await self._freed.wait(count, min(remaining, _LOOK))
-        self._holders[holder] = None
+        if self.most is None:
+            holder.accept(await connect())
+            return True
+        if holder not in self._holders:
+            turn = self._waiting[holder] = asyncio.get_running_loop().create_future()
+            self._serve()
+            if not await self._wait(holder, turn, patience):
+                return False
+            if self._chosen.pop(holder):
+                return True
         try:
-            return await connect()
+            holder.accept(await connect())
         except BaseException:
             if holder.is_spare:  # it is cancelled, and finds what is being opened when it asks again
                 self.freed()
             else:
                 self.left(holder)
             raise
+        return True
+
+    async def _wait(self, holder: Holder[T], turn: asyncio.Future[bool], patience: float | None) -> bool:
+        """Wait for a session's turn, and return whether it came."""
+        longest = _PATIENCE if patience is None else min(patience, _PATIENCE)
+        timer = None if turn.done() else turn.get_loop().call_later(longest, partial(_end, turn, has_come=False))
+        try:
+            if await turn:
+                return True
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it has come meanwhile: it is the next one's
+                self._chosen.pop(holder)
+                if holder.is_spare:
+                    self.freed()
+                else:
+                    self.left(holder)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if self._waiting.get(holder) is turn:
+                del self._waiting[holder]
+        if patience is not None and patience < _PATIENCE:
+            return False
+        raise ResourceAllocationException(
+            f"No connection became free within {_PATIENCE:g} s: the sessions may have {self.most}, of which "
+            f"{self._occupations()}. End transactions sooner, close sessions that have used get_database(), or make "
+            "the factory's max_connections larger."
+        )
+
+    def _occupations(self) -> str:
+        """Say what the connections are needed for."""
+        counts = Counter(holder.occupation for holder in self._holders)
+        phrases = [
+            f"{number} {'is' if number == 1 else 'are'} {occupation}" for occupation, number in counts.most_common()
+        ]
+        return " and ".join(phrases)
 
     def freed(self) -> None:
         """Take note that a session does not need its connection for now."""
-        if self.most is not None:
-            self._freed.notify()
+        if self._waiting:
+            self._serve()
 
     def left(self, holder: Holder[T]) -> None:
         """Take note that a session has no connection any more."""
         self._holders.pop(holder, None)
         self.freed()
+
+    def _serve(self) -> None:
+        """Give those that wait what they can have now."""
+        while self._waiting:
+            holder, turn = next(iter(self._waiting.items()))
+            if turn.done():  # it was cancelled, or has waited for too long
+                del self._waiting[holder]
+            elif self.most is None or len(self._holders) + self._returning < self.most:
+                self._choose(holder, turn, has_connection=False)
+            elif not self._take_from_another(holder, turn):
+                break
+
+    def _take_from_another(self, holder: Holder[T], turn: asyncio.Future[bool]) -> bool:
+        """Have another session give up a connection that it does not need; return False if none can."""
+        spare = None
+        for other in self._holders:
+            if other not in self._chosen and other.is_spare:
+                spare = other
+                if self._can_use(holder, other):
+                    break
+        if spare is None or (self._returning >= len(self._waiting) and not self._can_use(holder, spare)):
+            return False
+        is_usable = self._can_use(holder, spare)
+        del self._holders[spare]
+        connection = spare.hand_over()
+        if connection is not None and is_usable:
+            # Not by way of the pool: to check a connection in and out takes longer than to look for a message, and the
+            # pool may meanwhile have closed it.
+            holder.accept(connection)
+            self._choose(holder, turn, has_connection=True)
+        elif connection is not None:
+            self._returning += 1
+            BackgroundTask(partial(self._return, connection), "jmsql-connection").start()
+        return True
+
+    @staticmethod
+    def _can_use(holder: Holder[T], other: Holder[T]) -> bool:
+        return other.is_transacted == holder.is_transacted and not other.is_lost
+
+    def _choose(self, holder: Holder[T], turn: asyncio.Future[bool], *, has_connection: bool) -> None:
+        del self._waiting[holder]
+        self._holders[holder] = None
+        self._chosen[holder] = has_connection
+        _end(turn, has_come=True)
+
+    async def _return(self, connection: T) -> None:
+        try:
+            await self._give_back(connection)
+        finally:
+            self._returning -= 1
+            self.freed()
+
+
+def _end(turn: asyncio.Future[bool], *, has_come: bool) -> None:
+    if not turn.done():
+        turn.set_result(has_come)

@@ -231,9 +231,9 @@ class PrefetchBuffer:
         """Hold messages for delivery."""
         self._rows.extend(rows)
 
-    def keep_first(self, row: MessageRow) -> None:
-        """Hold a message again that was the next."""
-        self._rows.appendleft(row)
+    def keep_first(self, *rows: MessageRow) -> None:
+        """Hold messages again that were the next."""
+        self._rows.extendleft(reversed(rows))
 
     @property
     def held(self) -> list[MessageKey]:
@@ -311,12 +311,14 @@ class PrefetchBuffer:
             self.returned(self.key(row))
         return rows
 
-    def give_up_groups(self, groups: Collection[int]) -> list[MessageRow]:
-        """Hold no more messages of some groups, and return them."""
-        rows = [row for row in self._rows if row.group_hash in groups]
+    def held_of(self, groups: Collection[int]) -> list[MessageRow]:
+        """Return the messages of some groups that are held for delivery."""
+        return [row for row in self._rows if row.group_hash in groups]
+
+    def give_up_groups(self, groups: Collection[int]) -> None:
+        """Hold no more messages of some groups."""
         self.recorded = 0
         self._rows = deque(row for row in self._rows if row.group_hash not in groups)
-        return rows
 
     def returned(self, key: MessageKey | GroupKey) -> None:
         """Look again from a message that was released, or at a group that nobody holds any more."""

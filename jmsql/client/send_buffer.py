@@ -123,12 +123,8 @@ class SendBuffer:
         return self._count < FEWEST_COPIED and not any(isinstance(run.destination, Topic) for run in self._runs)
 
     def last_insertions(self) -> list[Query[Any]]:
-        """Return the statements that insert what is collected together with the commit, and count it as inserted."""
-        batches = list(self._batches().values())
-        insertions = [last_insertion(_messages(runs)) for runs in batches]
-        for runs in batches:
-            self._were_inserted(runs)
-        return insertions
+        """Return the statements that insert what is collected together with the commit, of which `ended` is told."""
+        return [last_insertion(_messages(runs)) for runs in self._batches().values()]
 
     def _batches(self) -> dict[tuple[Topic | None, bool], list[_Run]]:
         batches: dict[tuple[Topic | None, bool], list[_Run]] = {}
@@ -145,7 +141,8 @@ class SendBuffer:
             self._has_inserted_delayed |= run.delayed
 
     def ended(self) -> News:
-        """Forget the transaction, and return what it has sent."""
+        """Forget the transaction, and return what it has sent: all that was inserted or collected."""
+        self._were_inserted(list(self._runs))
         news = News(self._inserted, self._has_inserted_delayed)
         self._inserted = Counter()
         self._has_inserted_delayed = False

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from jmsql.exceptions import JMSException
+from jmsql.exceptions import IllegalStateException, JMSException
 
 __all__ = [
     "BackgroundTask",
@@ -31,7 +31,6 @@ __all__ = [
     "Opening",
     "RLock",
     "Semaphore",
-    "abandonable",
     "call",
     "calling",
     "current",
@@ -399,21 +398,20 @@ class Kept(Generic[T]):
 
     async def take(self) -> T:
         """Open it, unless that has begun, and return it to the caller alone."""
-        with abandonable():
-            opening = self._opening
-            if opening is None or (opening.done() and _has_failed(opening)):
-                opening = self._opening = _begin(self._open())
-                opening.add_done_callback(_has_failed)  # nobody else may ever ask
-            self._is_awaited = True
-            try:
-                found = await asyncio.shield(opening)
-            except Exception:
-                self._opening = None
-                raise
-            finally:
-                self._is_awaited = False
+        opening = self._opening
+        if opening is None or (opening.done() and _has_failed(opening)):
+            opening = self._opening = _begin(self._open())
+            opening.add_done_callback(_has_failed)  # nobody else may ever ask
+        self._is_awaited = True
+        try:
+            found = await asyncio.shield(opening)
+        except Exception:
             self._opening = None
-            return found
+            raise
+        finally:
+            self._is_awaited = False
+        self._opening = None
+        return found
 
     def give_up(self) -> None:
         """Have it closed, as soon as it is open, if nobody waits for it any more."""
@@ -573,6 +571,31 @@ class BackgroundTask:
         """Wait until it has run."""
         if self._task is not None:
             await asyncio.wait([self._task])
+
+
+class Home:
+    """The event loop in which something was made, and is used."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def check(self, kind: str) -> None:
+        """Raise IllegalStateException if the caller runs in another event loop.
+
+        Args:
+            kind: What was made.
+        """
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:  # a thread, which waits for nothing
+            return
+        if running is not self._loop:
+            raise IllegalStateException(
+                f"The {kind} belongs to another event loop. Make a connection in each event loop, or run this in the "
+                f"loop of the {kind} (asyncio.run_coroutine_threadsafe)."
+            )
 
 
 class Notifications:

@@ -15,7 +15,7 @@ from jmsql.client._async.exchange.producer import MessageProducer
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import opens
+from jmsql.concurrency.tasks import detached, opens
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, require_queue, require_topic
@@ -310,6 +310,12 @@ class _Exchange(NamedTuple):
     producer: MessageProducer
 
 
+async def _discard(replies: TemporaryQueue | TemporaryTopic, consumer: MessageConsumer | None) -> None:
+    if consumer is not None:
+        await consumer.close()
+    await replies.delete()
+
+
 class _Requestor:
     """What requests to queues and to topics have in common."""
 
@@ -331,8 +337,13 @@ class _Requestor:
         """Make what requests go out by, and replies come in by, unless it is there."""
         if self._exchange is None:
             replies = await self._create_replies()
-            consumer = await self._session.create_consumer(replies)
-            self._exchange = _Exchange(replies, consumer, await self._session.create_producer(self._destination))
+            consumer: MessageConsumer | None = None
+            try:
+                consumer = await self._session.create_consumer(replies)
+                self._exchange = _Exchange(replies, consumer, await self._session.create_producer(self._destination))
+            except BaseException:
+                await detached(_discard(replies, consumer))
+                raise
         return self._exchange
 
     async def request(self, message: Message, timeout: float | timedelta | None = None) -> Message | None:
@@ -374,13 +385,16 @@ class _Requestor:
         self._closed = True
         try:
             if self._exchange is not None:
-                await self._exchange.consumer.close()
-                await self._exchange.replies.delete()
+                await detached(_discard(self._exchange.replies, self._exchange.consumer))
         finally:
             await self._session.close()
 
     async def __aenter__(self) -> Self:
-        await self._open()
+        try:
+            await self._open()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

@@ -303,6 +303,12 @@ class _Exchange(NamedTuple):
     producer: MessageProducer
 
 
+def _discard(replies: TemporaryQueue | TemporaryTopic, consumer: MessageConsumer | None) -> None:
+    if consumer is not None:
+        consumer.close()
+    replies.delete()
+
+
 class _Requestor:
     """What requests to queues and to topics have in common."""
 
@@ -323,8 +329,13 @@ class _Requestor:
         """Make what requests go out by, and replies come in by, unless it is there."""
         if self._exchange is None:
             replies = self._create_replies()
-            consumer = self._session.create_consumer(replies)
-            self._exchange = _Exchange(replies, consumer, self._session.create_producer(self._destination))
+            consumer: MessageConsumer | None = None
+            try:
+                consumer = self._session.create_consumer(replies)
+                self._exchange = _Exchange(replies, consumer, self._session.create_producer(self._destination))
+            except BaseException:
+                _discard(replies, consumer)
+                raise
         return self._exchange
 
     def request(self, message: Message, timeout: float | timedelta | None = None) -> Message | None:
@@ -366,13 +377,16 @@ class _Requestor:
         self._closed = True
         try:
             if self._exchange is not None:
-                self._exchange.consumer.close()
-                self._exchange.replies.delete()
+                _discard(self._exchange.replies, self._exchange.consumer)
         finally:
             self._session.close()
 
     def __enter__(self) -> Self:
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(

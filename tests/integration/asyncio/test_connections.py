@@ -145,25 +145,22 @@ async def test_connecting_that_nobody_waits_for_any_more_leaves_no_connection() 
         assert connection == "a connection"
         discarded.set()
 
-    for wrapped in (lambda work: work, tasks.finished):
-        kept = tasks.Kept(connect, discard)
-        for _ in range(2):  # the second time it is under way already
-            task = asyncio.create_task(wrapped(kept.take()))
-            await begun.wait()
-            await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert kept.is_left
-        kept.give_up()
-        assert not kept.is_left
-        assert not discarded.is_set()
-        leave.set()
-        async with asyncio.timeout(5):
-            await discarded.wait()
-            assert await kept.take() == "a connection", "another one"
-        for event in (begun, leave, discarded):
-            event.clear()
+    kept = tasks.Kept(connect, discard)
+    for _ in range(2):  # the second time it is under way already
+        task = asyncio.create_task(kept.take())
+        await begun.wait()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert kept.is_left
+    kept.give_up()
+    assert not kept.is_left
+    assert not discarded.is_set()
+    leave.set()
+    async with asyncio.timeout(5):
+        await discarded.wait()
+        assert await kept.take() == "a connection", "another one"
 
 
 async def test_connecting_that_has_failed_meanwhile_is_tried_again() -> None:

@@ -360,6 +360,8 @@ class Connection:
         self._sessions.check_no_completion("close")
         if self._client.closed:
             return
+        if ASYNC:
+            self._sessions.home.check("connection")
         await detached(self._close())
 
     async def _close(self) -> None:

@@ -36,7 +36,7 @@ class ConnectionPool:
     def __init__(self, endpoint: Endpoint, facts: tuple[Hashable, ...]) -> None:
         self.url = endpoint.url
         if ASYNC:
-            self.limit: ConnectionLimit[AsyncConnection] = ConnectionLimit()
+            self.limit: ConnectionLimit[AsyncConnection] = ConnectionLimit(give_back)
             """Which sessions have connections."""
             self.turns = Semaphore(_AT_ONCE)
             """For what is done beside the sessions' transactions, where a thousand tasks may ask at once."""
@@ -92,6 +92,18 @@ class ConnectionPool:
         """End the connections of the pool."""
         if self._engine is not None:
             await self._engine.dispose()
+
+
+async def give_back(connection: AsyncConnection) -> None:
+    """Return a connection to its pool, on which nothing is open but what is being committed."""
+    if connection.closed:
+        return
+    driver = driver_connection(connection)
+    assert isinstance(driver, WatchedConnection)
+    await driver.settle()
+    if driver.closed:
+        await connection.invalidate()
+    await connection.close()
 
 
 def _keep_more(engine: AsyncEngine, number: int) -> None:

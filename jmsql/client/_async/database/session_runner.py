@@ -14,7 +14,7 @@ import sqlalchemy.exc
 from psycopg.pq import PipelineStatus, TransactionStatus
 from sqlalchemy import event
 
-from jmsql.client._async.database.pool import ConnectionPool, driver_connection, synchronous
+from jmsql.client._async.database.pool import ConnectionPool, driver_connection, give_back, synchronous
 from jmsql.client._async.database.watched_connection import StatementListener, WatchedConnection
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import Kept, Lock, finished, interruptible, sleep, uninterrupted
@@ -95,6 +95,7 @@ class SessionRunner(Runner):
             self._running = 0
             self._opening = Kept(self._connect, _discard)
             self._interruption = Interruption(lambda: self._driver_connection)
+        self._taking = Lock()
         self._has_worked = False
         self._loss: str | None = None
         self._question: Query[list[int]] | None = None
@@ -123,26 +124,68 @@ class SessionRunner(Runner):
             IllegalStateException: It was closed, by another thread that did not wait for this one.
             TransactionRolledBackException: The application has closed it, or rolled its transaction back.
         """
-        if self._closed:
-            raise IllegalStateException("The session is closed.")
-        if self.is_lost and not self._is_in_use:
-            await self.discard()
+        await self._take_connection()
         self._require_whole()
-        if self._connection is None:
-            if ASYNC:
-                connection = await self._pool.limit.take(self, self._opening.take)
-            else:
-                connection = self._connect()
-            driver = driver_connection(connection)
-            assert isinstance(driver, WatchedConnection)
-            self._connection, self._driver_connection = connection, driver
-            runner = TransactionRunner if self._transacted else PreparedRunner
-            self._runner = runner(driver, self.schema, self._prepared)
+        assert self._connection is not None
         if self._transacted:
             self._is_in_use = True
             if self.is_lent and not self._connection.in_transaction():
                 await self._connection.begin()
         return self._connection
+
+    async def _take_connection(self) -> None:
+        """Have a connection. Until the caller waits for something else, no other session can take it."""
+        if self._closed:
+            raise IllegalStateException("The session is closed.")
+        if self.is_lost and not self._is_in_use:
+            await self.discard()
+        if self._connection is None:
+            async with self._taking:  # the asynchronous sender may need it too
+                if self._connection is None:
+                    if ASYNC:
+                        await self._pool.limit.take(self, self._opening.take)
+                    else:
+                        self.accept(self._connect())
+
+    def accept(self, connection: AsyncConnection) -> None:
+        """Run statements on a connection from now on."""
+        driver = driver_connection(connection)
+        assert isinstance(driver, WatchedConnection)
+        self._connection, self._driver_connection = connection, driver
+        runner = TransactionRunner if self._transacted else PreparedRunner
+        self._runner = runner(driver, self.schema, self._prepared)
+
+    @contextlib.asynccontextmanager
+    async def connected(self, *, needed: bool = True) -> AsyncIterator[None]:
+        """Keep a connection for as long as a block runs, which is for what is not to be left undone.
+
+        Waiting for the connection can be cancelled, and nothing in the block has to wait for one.
+
+        Args:
+            needed: False takes none.
+
+        Raises:
+            IllegalStateException: It was closed, by another thread that did not wait for this one.
+            ResourceAllocationException: All connections are in use, and stay so; or the server cannot be reached.
+        """
+        await self.hold(needed=needed)
+        try:
+            yield
+        finally:
+            self.let_go()
+
+    async def hold(self, *, needed: bool = True) -> None:
+        """Do what `connected` does, until `let_go`."""
+        if needed:
+            await self._take_connection()
+        if ASYNC:
+            self._running += 1
+
+    def let_go(self) -> None:
+        """Let another session have the connection, if it is not needed otherwise."""
+        if ASYNC:
+            self._running -= 1
+            self._pool.limit.freed()
 
     async def _connect(self) -> AsyncConnection:
         connection = await self._pool.connect()
@@ -174,28 +217,28 @@ class SessionRunner(Runner):
         with uninterrupted():
             driver.watch(None)
             self._forget_connection()
-            await finished(self._give_back(connection))
-
-    @staticmethod
-    async def _give_back(connection: AsyncConnection) -> None:
-        """Return a connection to its pool, on which nothing is open but what is being committed."""
-        driver = driver_connection(connection)
-        assert isinstance(driver, WatchedConnection)
-        await driver.settle()
-        if driver.closed:
-            await connection.invalidate()
-        await connection.close()
+            await finished(give_back(connection))
 
     if ASYNC:
 
         async def run(self, work: Query[T] | Steps[T]) -> T:
             """Run statements in the transaction, which begins if none is open."""
+            await self._take_connection()
             self._running += 1  # a task that is to run the statements has not begun to
             try:
                 return await finished(super().run(work))
             finally:
                 self._running -= 1
                 self._pool.limit.freed()
+
+        async def hold_within(self, patience: float | None) -> bool:
+            """Do what `hold` does, and wait at most so many seconds for other sessions; return whether it is done."""
+            if self._connection is None and patience is not None and not self._closed:
+                async with self._taking:
+                    if self._connection is None and not await self._pool.limit.take(self, self._opening.take, patience):
+                        return False
+            await self.hold()
+            return True
 
         @property
         def is_spare(self) -> bool:
@@ -214,24 +257,25 @@ class SessionRunner(Runner):
             """Whether its statements run in transactions that it commits."""
             return self._transacted
 
+        @property
+        def occupation(self) -> str:
+            """What it needs its connection for, as a clause about sessions."""
+            if self.is_lent:
+                return "kept for the application since get_database()"
+            if self._is_in_use or not self.is_idle:
+                return "in an open transaction"
+            return "in use by a call"
+
         def hand_over(self) -> AsyncConnection | None:
-            """Give the connection up to another session; None: it is lost. The next use takes another one."""
-            connection = None if self.is_lost else self._connection
-            if connection is None:
-                return None
-            self._forget_connection()
+            """Have the connection no more, and return it; None: it was still being opened."""
+            connection = self._connection
+            self._forget()
             return connection
 
-        async def release(self) -> None:
-            """Give the connection up to its pool; the next use takes another one."""
-            if self.is_lost:
-                await self.discard()
-                return
-            with uninterrupted():
-                connection = self._connection
-                self._forget_connection()
-                if connection is not None:
-                    await finished(self._give_back(connection))
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has a connection, as far as is known."""
+        return self._connection is not None and not self.is_lost
 
     @property
     def is_idle(self) -> bool:
@@ -262,6 +306,7 @@ class SessionRunner(Runner):
 
         In a transaction, that is lost then.
         """
+        await self._take_connection()  # which can be cancelled
         return await finished(interruptible(self.run(work), self._interruption))
 
     async def run_and_ask(self, work: Steps[None], question: Query[list[int]] | None) -> list[int] | None:
@@ -376,10 +421,13 @@ class SessionRunner(Runner):
             raise TransactionRolledBackException(self._loss)
 
     def _ended(self) -> None:
-        self._is_in_use = self._has_worked = self.was_committed = self.is_ours = False
-        self._loss = None
+        self._forget_transaction()
         if ASYNC:
             self._pool.limit.freed()
+
+    def _forget_transaction(self) -> None:
+        self._is_in_use = self._has_worked = self.was_committed = self.is_ours = False
+        self._loss = None
 
     async def commit(
         self, last: Sequence[Query[Any]] = (), question: Query[list[int]] | None = None
@@ -526,9 +574,7 @@ class SessionRunner(Runner):
 
     def ended_implicitly(self) -> None:
         """Take note that such a transaction is over, and another session may have the connection."""
-        if ASYNC:
-            self._running -= 1
-            self._pool.limit.freed()
+        self.let_go()
 
     async def settle(self) -> None:
         """Wait for the commit of such a transaction, if one is under way."""
@@ -578,9 +624,13 @@ class SessionRunner(Runner):
             self._forget_connection()
 
     def _forget_connection(self) -> None:
+        self._forget()
+        if ASYNC:
+            self._pool.limit.left(self)
+
+    def _forget(self) -> None:
         self._connection = self._runner = self._driver_connection = None
         self.is_lent = False
-        self._ended()
+        self._forget_transaction()
         if ASYNC:
             self._opening.give_up()
-            self._pool.limit.left(self)

@@ -12,7 +12,7 @@ from jmsql.client._async.delivery.claimed_delivery import ClaimedDelivery
 from jmsql.client._async.delivery.delivery import Accept, AcceptingDelivery, Delivery, HeldDelivery, ImmediateDelivery
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import settling
-from jmsql.concurrency.tasks import BackgroundTask, Notifications, uninterrupted
+from jmsql.concurrency.tasks import BackgroundTask, Notifications, finished
 from jmsql.exceptions import JMSException
 
 if TYPE_CHECKING:
@@ -120,6 +120,11 @@ class ClaimedAcknowledgement(Acknowledgement):
         super().__init__(state, self._claimed)
 
     @property
+    def has_delivered(self) -> bool:
+        """Whether something was delivered that is not acknowledged."""
+        return self._claimed.has_delivered
+
+    @property
     def is_settled(self) -> bool:
         return not self._claimed.has_delivered
 
@@ -151,10 +156,12 @@ class ClientAcknowledgement(ClaimedAcknowledgement):
 
     async def acknowledge(self) -> None:
         await super().acknowledge()
-        async with self._state.lock:
-            with uninterrupted():
-                with settling(self._state.facts, "acknowledge"):
-                    await self._claimed.acknowledge()
+        async with self._state.lock, self._state.database.connected(needed=self._claimed.has_delivered):
+            await finished(self._acknowledge())
+
+    async def _acknowledge(self) -> None:
+        with settling(self._state.facts, "acknowledge"):
+            await self._claimed.acknowledge()
 
 
 def _acceptance(consumer: ConsumerState, check: MessageCheck | None) -> Accept | None:
@@ -165,7 +172,12 @@ def _acceptance(consumer: ConsumerState, check: MessageCheck | None) -> Accept |
 class OwnAcknowledgement(ClaimedAcknowledgement):
     """The session acknowledges by itself."""
 
+    def __init__(self, state: SessionState) -> None:
+        super().__init__(state)
+        self._failure: str | None = None
+
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        await self._release_failed()
         row = await self.delivery(consumer).next(consumer.buffer, _acceptance(consumer, check))
         return None if row is None else self.message(consumer, row)
 
@@ -174,8 +186,15 @@ class OwnAcknowledgement(ClaimedAcknowledgement):
 
     async def handled(self, error: str | None) -> None:
         if error is not None:
+            self._failure = error
+            await self._release_failed()
+
+    async def _release_failed(self) -> None:
+        """Release what a listener has failed with. If that fails itself, it is tried again before the next delivery."""
+        if self._failure is not None:
             with settling(self._state.facts, "release"):
-                self._client.returned(await self._claimed.release(error))
+                self._client.returned(await self._claimed.release(self._failure))
+            self._failure = None
 
 
 class AutoAcknowledgement(OwnAcknowledgement):
@@ -220,6 +239,7 @@ class DupsOkAcknowledgement(OwnAcknowledgement):
         return message
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        await self._release_failed()
         if self._is_due:
             await self._claimed.acknowledge()
         row = await self._claimed.next(consumer.buffer, _acceptance(consumer, check))

@@ -126,7 +126,8 @@ class Dispatcher:
                 listener = consumer.listener  # which may have been unset while this waited, or by another one
                 is_listening = listener is not None and not consumer.closed
                 if is_listening and self._may_deliver and self._transaction.is_usable:
-                    message = await self._acknowledgement.next(consumer)
+                    async with self.state.database.connected():
+                        message = await self._acknowledgement.next(consumer)
                     watch.looked(found=message is not None)
                     delivered |= await self._deliver(listener, message)
         return delivered

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jmsql.client._async.delivery.locked_delivery import FrugalDelivery
 from jmsql.client._async.session.transaction import LocalTransaction
 from jmsql.client.instrumentation import settling
-from jmsql.concurrency.tasks import uninterrupted
+from jmsql.concurrency.tasks import finished
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,
@@ -58,68 +58,73 @@ class GlobalTransaction(LocalTransaction):
         await self._sending.complete("tpc_begin")
         checked = Xid.checked(*xid)
         async with self._state.lock:
-            with uninterrupted():
-                self._check_none("Finish it before you begin another.")
-                if self.is_used:
-                    raise TransactionInProgressException(
-                        "The session has a transaction of its own open; commit() or rollback() it first."
-                    )
-                self._xid, self._phase = checked, _Phase.ACTIVE
+            self._check_none("Finish it before you begin another.")
+            if self.is_used:
+                raise TransactionInProgressException(
+                    "The session has a transaction of its own open; commit() or rollback() it first."
+                )
+            self._xid, self._phase = checked, _Phase.ACTIVE
 
     async def prepare(self) -> None:
         """Do what `XASession.tpc_prepare` does."""
         await self._sending.complete("tpc_prepare")
         async with self._state.lock:
-            with uninterrupted():
-                xid = self._require(_Phase.ACTIVE)
-                self._state.check_open()
-                try:
-                    self._database.require_transaction()
-                    await self._sending.flush()
-                    await self._locked.before_prepare()
-                    await self._database.prepare(xid.identifier)
-                except JMSException as error:
-                    if error.error_code == "08007":
-                        self._phase = _Phase.UNKNOWN
-                    await self._roll_back_after(error)
-                self._phase = _Phase.PREPARED
+            xid = self._require(_Phase.ACTIVE)
+            async with self._connected(needed=True):
+                await finished(self._prepare(xid))
+
+    async def _prepare(self, xid: Xid) -> None:
+        try:
+            self._database.require_transaction()
+            await self._sending.flush()
+            await self._locked.before_prepare()
+            await self._database.prepare(xid.identifier)
+        except JMSException as error:
+            if error.error_code == "08007":
+                self._phase = _Phase.UNKNOWN
+            await self._roll_back_after(error)
+        self._phase = _Phase.PREPARED
 
     async def commit_branch(self, xid: Xid | None) -> None:
         """Do what `XASession.tpc_commit` does."""
         await self._sending.complete("tpc_commit")
         async with self._state.lock:
-            with uninterrupted():
-                if xid is not None:
-                    self._check_none("Leave out the identifier to commit that one.")
-                    await self._client.run_beside(commit_prepared(Xid.checked(*xid)))
-                    return
-                own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
-                if self._phase is _Phase.ACTIVE:
-                    await self._commit()
-                else:
-                    with settling(self._state.facts, "commit"):
-                        await self._finish_prepared(commit_prepared(own))
-                        await self._forget_deliveries()
-                        await self._committed()
-                self._leave()
+            if xid is not None:
+                self._check_none("Leave out the identifier to commit that one.")
+                await self._client.run_beside(commit_prepared(Xid.checked(*xid)))
+                return
+            own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
+            async with self._connected(needed=self._sending.has_collected):
+                await finished(self._commit_own(own))
+
+    async def _commit_own(self, own: Xid) -> None:
+        if self._phase is _Phase.ACTIVE:
+            await self._commit()
+        else:
+            with settling(self._state.facts, "commit"):
+                await self._finish_prepared(commit_prepared(own))
+                await self._forget_deliveries()
+                await self._committed()
+        self._leave()
 
     async def roll_back_branch(self, xid: Xid | None) -> None:
         """Do what `XASession.tpc_rollback` does."""
         await self._sending.complete("tpc_rollback")
         async with self._state.lock:
-            with uninterrupted():
-                if xid is not None:
-                    self._check_none("Leave out the identifier to roll that one back.")
-                    await self._client.run_beside(roll_back_prepared(Xid.checked(*xid)))
-                    return
-                own = self._require(*(set(_Phase) - {_Phase.NONE}))
-                with settling(self._state.facts, "rollback"):
-                    if self._phase is _Phase.PREPARED:
-                        await self._finish_prepared(roll_back_prepared(own))
-                    elif self._phase is _Phase.UNKNOWN and own in await self.prepared():
-                        await self._client.run_beside(roll_back_prepared(own))
-                    await self.roll_back()
-                self._leave()
+            if xid is not None:
+                self._check_none("Leave out the identifier to roll that one back.")
+                await self._client.run_beside(roll_back_prepared(Xid.checked(*xid)))
+                return
+            await finished(self._roll_back_own(self._require(*(set(_Phase) - {_Phase.NONE}))))
+
+    async def _roll_back_own(self, own: Xid) -> None:
+        with settling(self._state.facts, "rollback"):
+            if self._phase is _Phase.PREPARED:
+                await self._finish_prepared(roll_back_prepared(own))
+            elif self._phase is _Phase.UNKNOWN and own in await self.prepared():
+                await self._client.run_beside(roll_back_prepared(own))
+            await self.roll_back()
+        self._leave()
 
     async def prepared(self) -> list[Xid]:
         """Do what `XASession.tpc_recover` does."""

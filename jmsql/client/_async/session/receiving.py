@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql")
 
 
+def _remaining(deadline: float | None) -> float | None:
+    """Return for how many seconds more to wait; None: for ever."""
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
 class Receiving(ReceiveOperations):
     """The consumers and browsers of one session, and the way of their messages.
 
@@ -114,13 +119,13 @@ class Receiving(ReceiveOperations):
         async with state.lock:
             if consumer not in state.consumers:
                 return  # the session has closed, and parted with it
-            state.consumers.remove(consumer)
             if not state.closed:
                 try:
                     await self._acknowledgement.settle()
                 except JMSException as error:
                     logger.warning("Closing %r: %s", consumer, error)
                 self._client.returned(await self._acknowledgement.delivery(consumer).closed(consumer.buffer))
+            state.consumers.remove(consumer)
             await self._client.subscription_registry.leave(consumer)
 
     async def part_with_all(self) -> None:
@@ -164,9 +169,26 @@ class Receiving(ReceiveOperations):
                         if turn is not None:
                             await turn.acquire()
                         try:
-                            with uninterrupted():
-                                message = await finished(self._acknowledgement.next(consumer, check))
-                                watch.looked(found=message is not None)
+                            if ASYNC:
+                                is_late = not state.database.is_connected
+                                # Without a time-out None says that there is no message, which has to be seen.
+                                if not await state.database.hold_within(_remaining(deadline) if timeout else None):
+                                    return None
+                                if is_late:  # others may have looked meanwhile
+                                    watch.begin(news, [consumer.buffer])
+                            else:
+                                state.database.hold()
+                                is_late = False
+                            try:
+                                message = None
+                                if is_late and consumer.buffer.looks_again and watch.is_in_vain:
+                                    watch.spared()
+                                else:
+                                    with uninterrupted():
+                                        message = await finished(self._acknowledgement.next(consumer, check))
+                                        watch.looked(found=message is not None)
+                            finally:
+                                state.database.let_go()
                             if message is not None:
                                 return message
                             await state.database.pause()
@@ -176,8 +198,8 @@ class Receiving(ReceiveOperations):
                 if state.closed or client.closed:
                     return None  # a listener gets what is there, and does not make close() wait for what may come
                 pause = None if started else client.start_reminder.look(consumer)
-                remaining = None if deadline is None else deadline - time.monotonic()
-                if remaining is not None and remaining <= 0:
+                remaining = _remaining(deadline)
+                if remaining == 0:
                     return None
                 await watch.wait(remaining if pause is None or (remaining is not None and remaining < pause) else pause)
         finally:
@@ -194,17 +216,20 @@ class Receiving(ReceiveOperations):
         return self._acknowledgement.take_held(consumer)
 
     async def set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
-        state, acknowledgement = self._state, self._acknowledgement
+        state = self._state
         if listener is not None:
             state.check_no_message_listener()
-        async with state.lock:
-            with uninterrupted():
-                self._client.returned(await acknowledgement.delivery(consumer).closed(consumer.buffer))
-                consumer.listener = listener
-                consumer.buffer.fetch_by(acknowledgement.delivery(consumer).operation)
-                if listener is not None:
-                    self._dispatcher.start()
+        async with state.lock, state.database.connected(needed=len(consumer.buffer) > 0):
+            await finished(self._set_listener(consumer, listener))
         state.notifications.notify()
+
+    async def _set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
+        acknowledgement = self._acknowledgement
+        self._client.returned(await acknowledgement.delivery(consumer).closed(consumer.buffer))
+        consumer.listener = listener
+        consumer.buffer.fetch_by(acknowledgement.delivery(consumer).operation)
+        if listener is not None:
+            self._dispatcher.start()
 
     async def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
         return await self._client.redelivery.rules_of(policy)

@@ -76,7 +76,7 @@ class ImmediateSending(Sending):
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:  # noqa: ARG002 - one message is a batch of its own
         if self._sender is not None:
             await self._sender.wait_until_sent()
-        async with self._state.lock:
+        async with self._state.lock, self._database.connected():
             with uninterrupted():
                 try:
                     question = self._client.waited_for([destination])
@@ -124,14 +124,19 @@ class TransactedSending(Sending):
         """Where the transaction has sent to."""
         return self._send_buffer.destinations
 
+    @property
+    def has_collected(self) -> bool:
+        """Whether something is still to be inserted."""
+        return bool(self._send_buffer)
+
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self._check_usable()
         async with self.lock:
             if self._database.is_lent:
                 await self._database.begin()  # else the application might
-            self._send_buffer.add(destination, message, size)
-            if self._send_buffer.is_full:
+            if self._send_buffer.is_full:  # before the message is added: a caller that is cancelled has not sent it
                 await self.flush()
+            self._send_buffer.add(destination, message, size)
 
     async def send_asynchronously(self, send: AsynchronousSend) -> None:
         self._check_usable()

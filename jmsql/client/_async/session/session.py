@@ -233,6 +233,8 @@ class Session(AbstractSession):
         """
         if self._state.closed:
             return
+        if ASYNC:
+            self._state.home.check("session")
         self._state.check_no_completion("close")
         await detached(self._close())
 

@@ -8,7 +8,8 @@ from jmsql.client._async.database.session_runner import SessionRunner
 from jmsql.client._async.shared.client_context import ClientContext
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import SessionFacts
-from jmsql.concurrency.tasks import Notifications, RLock, current
+from jmsql.concurrency import ASYNC
+from jmsql.concurrency.tasks import Home, Notifications, RLock, current
 from jmsql.exceptions import IllegalStateException
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class SessionState:
         self.lock = RLock()
         """Held while the session is in use: by a call, or by a listener for as long as it runs."""
         self.notifications = Notifications()
+        if ASYNC:
+            self.home = Home()
         self.consumers: set[ConsumerState] = set()
         self.message_listener: MessageListener | None = None
         self.listener: object = None
@@ -73,6 +76,8 @@ class SessionState:
 
     def check_open(self) -> None:
         """Raise IllegalStateException if the session is closed, and the caller is no listener that has its use."""
+        if ASYNC:
+            self.home.check("session")
         if self.closed and not self.is_used_by_listener:
             raise IllegalStateException(self.why_closed)
 

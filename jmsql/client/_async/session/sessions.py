@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from jmsql.client._async.session.session_state import SessionState
-from jmsql.concurrency.tasks import current
+from jmsql.concurrency import ASYNC
+from jmsql.concurrency.tasks import Home, current
 from jmsql.exceptions import IllegalStateException
 from jmsql.store.control.counters import Consumption
 
@@ -44,6 +45,8 @@ class Sessions:
         self._client = client
         self._on_removed = on_removed
         self._lock = threading.RLock()
+        if ASYNC:
+            self.home = Home()
         self._why_closed = "The connection is closed."
         self._open: dict[OpenSession, Dispatcher] = {}
         self.waits: dict[object, Collection[SessionState]] = {}
@@ -75,6 +78,8 @@ class Sessions:
 
     def check_open(self) -> None:
         """Raise IllegalStateException if the connection is closed, and the caller is no listener that has its use."""
+        if ASYNC:
+            self.home.check("connection")
         if self._client.closed and not any(state.is_used_by_listener for state in self._states()):
             raise IllegalStateException(self._why_closed)
 
@@ -85,8 +90,14 @@ class Sessions:
 
     def check_unused(self, destination: Destination) -> None:
         """Raise IllegalStateException if a destination has a consumer in one of the sessions."""
-        if any(consumer.destination == destination for consumer in self._consumers()):
+        consumers = [consumer for consumer in self._consumers() if consumer.destination == destination]
+        if any(not consumer.is_load for consumer in consumers):
             raise IllegalStateException(f"{destination} has a consumer; close that one first.")
+        if consumers:
+            raise IllegalStateException(
+                f"A server session still delivers messages of {destination}. Delete it once its listener has returned: "
+                "closing the server session pool waits for that."
+            )
 
     def subscribers(self) -> list[ConsumerState]:
         """Return the consumers that have subscriptions."""

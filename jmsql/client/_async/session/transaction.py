@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from jmsql.client._async.delivery.locked_delivery import LockedDelivery
@@ -91,9 +92,11 @@ class NoTransaction(Transaction):
 
     async def recover(self, error: BaseException | str | None) -> None:
         async with self._state.lock:
-            with uninterrupted():
-                with settling(self._state.facts, "recover"):
-                    self._state.client.returned(await self._claims.release(failure_text(error)))
+            await finished(self._recover(failure_text(error)))
+
+    async def _recover(self, error: str | None) -> None:
+        with settling(self._state.facts, "recover"):
+            self._state.client.returned(await self._claims.release(error))
 
     async def share(self) -> NoReturn:
         raise IllegalStateException("Only a transacted session has a transaction to share.")
@@ -123,13 +126,31 @@ class LocalTransaction(Transaction):
 
     async def commit(self) -> None:
         await self._sending.complete("commit")
-        async with self._state.lock:
+        async with self._state.lock, self._connected(needed=self._sending.has_collected):
             await finished(self._commit())
+
+    @asynccontextmanager
+    async def _connected(self, *, needed: bool) -> AsyncIterator[None]:
+        """Have the connection by which the transaction ends, for as long as a block runs.
+
+        A caller that is cancelled while it waits for that leaves the transaction as it is.
+
+        Args:
+            needed: Whether there has to be one; False: the transaction has none, if it has done nothing.
+        """
+        self._state.check_open()  # once more: it may have been closed while the caller waited for its use
+        try:
+            await self._database.hold(needed=needed)
+        except JMSException as error:
+            await finished(self._roll_back_after(error))
+        try:
+            yield
+        finally:
+            self._database.let_go()
 
     async def _commit(self) -> None:
         """Insert what is to be sent, then commit; roll back if anything fails."""
         with settling(self._state.facts, "commit"):
-            self._state.check_open()  # once more: it may have been closed while the caller waited for its use
             try:
                 self._database.require_transaction()
                 insertions = await self._sending.before_commit()
@@ -166,9 +187,11 @@ class LocalTransaction(Transaction):
     async def rollback(self, error: BaseException | str | None) -> None:
         await self._sending.complete("rollback")
         async with self._state.lock:
-            with uninterrupted():
-                with settling(self._state.facts, "rollback"):
-                    await self.roll_back(failure_text(error))
+            await finished(self._rollback(failure_text(error)))
+
+    async def _rollback(self, error_text: str | None) -> None:
+        with settling(self._state.facts, "rollback"):
+            await self.roll_back(error_text)
 
     async def roll_back(self, error_text: str | None = None) -> None:
         """Roll back, with the session's lock held.
@@ -211,7 +234,7 @@ class LocalTransaction(Transaction):
     # Shared with the application
 
     async def share(self) -> AsyncConnection:
-        async with self._state.lock:
+        async with self._state.lock, self._database.connected():
             with uninterrupted():
                 if not self._database.has_failed:
                     # A connection that is lost raises here; later, the application's own statement says so.

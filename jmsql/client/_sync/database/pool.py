@@ -85,6 +85,18 @@ class ConnectionPool:
             self._engine.dispose()
 
 
+def give_back(connection: Connection) -> None:
+    """Return a connection to its pool, on which nothing is open but what is being committed."""
+    if connection.closed:
+        return
+    driver = driver_connection(connection)
+    assert isinstance(driver, WatchedConnection)
+    driver.settle()
+    if driver.closed:
+        connection.invalidate()
+    connection.close()
+
+
 def _keep_more(engine: Engine, number: int) -> None:
     from jmsql.store.connections.pools import DemandPool  # loads SQLAlchemy, as the engine has
 

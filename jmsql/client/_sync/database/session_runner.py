@@ -14,7 +14,7 @@ import sqlalchemy.exc
 from psycopg.pq import TransactionStatus
 from sqlalchemy import event
 
-from jmsql.client._sync.database.pool import ConnectionPool, driver_connection, synchronous
+from jmsql.client._sync.database.pool import ConnectionPool, driver_connection, give_back, synchronous
 from jmsql.client._sync.database.watched_connection import StatementListener, WatchedConnection
 from jmsql.concurrency.threads import Lock, sleep
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
@@ -81,6 +81,7 @@ class SessionRunner(Runner):
         self.was_committed = False
         """Whether the application has committed the transaction, which is for the session to do."""
         self._is_in_use = False
+        self._taking = Lock()
         self._has_worked = False
         self._loss: str | None = None
         self._question: Query[list[int]] | None = None
@@ -109,23 +110,60 @@ class SessionRunner(Runner):
             IllegalStateException: It was closed, by another thread that did not wait for this one.
             TransactionRolledBackException: The application has closed it, or rolled its transaction back.
         """
-        if self._closed:
-            raise IllegalStateException("The session is closed.")
-        if self.is_lost and not self._is_in_use:
-            self.discard()
+        self._take_connection()
         self._require_whole()
-        if self._connection is None:
-            connection = self._connect()
-            driver = driver_connection(connection)
-            assert isinstance(driver, WatchedConnection)
-            self._connection, self._driver_connection = connection, driver
-            runner = TransactionRunner if self._transacted else PreparedRunner
-            self._runner = runner(driver, self.schema, self._prepared)
+        assert self._connection is not None
         if self._transacted:
             self._is_in_use = True
             if self.is_lent and not self._connection.in_transaction():
                 self._connection.begin()
         return self._connection
+
+    def _take_connection(self) -> None:
+        """Have a connection. Until the caller waits for something else, no other session can take it."""
+        if self._closed:
+            raise IllegalStateException("The session is closed.")
+        if self.is_lost and not self._is_in_use:
+            self.discard()
+        if self._connection is None:
+            with self._taking:  # the asynchronous sender may need it too
+                if self._connection is None:
+                    self.accept(self._connect())
+
+    def accept(self, connection: Connection) -> None:
+        """Run statements on a connection from now on."""
+        driver = driver_connection(connection)
+        assert isinstance(driver, WatchedConnection)
+        self._connection, self._driver_connection = connection, driver
+        runner = TransactionRunner if self._transacted else PreparedRunner
+        self._runner = runner(driver, self.schema, self._prepared)
+
+    @contextlib.contextmanager
+    def connected(self, *, needed: bool = True) -> Iterator[None]:
+        """Keep a connection for as long as a block runs, which is for what is not to be left undone.
+
+        Waiting for the connection can be cancelled, and nothing in the block has to wait for one.
+
+        Args:
+            needed: False takes none.
+
+        Raises:
+            IllegalStateException: It was closed, by another thread that did not wait for this one.
+            ResourceAllocationException: All connections are in use, and stay so; or the server cannot be reached.
+        """
+        self.hold(needed=needed)
+        try:
+            yield
+        finally:
+            self.let_go()
+
+    def hold(self, *, needed: bool = True) -> None:
+        """Do what `connected` does, until `let_go`."""
+        if needed:
+            self._take_connection()
+
+    def let_go(self) -> None:
+        """Let another session have the connection, if it is not needed otherwise."""
 
     def _connect(self) -> Connection:
         connection = self._pool.connect()
@@ -156,17 +194,12 @@ class SessionRunner(Runner):
             synchronous(connection).info.pop(LENT, None)
         driver.watch(None)
         self._forget_connection()
-        self._give_back(connection)
+        give_back(connection)
 
-    @staticmethod
-    def _give_back(connection: Connection) -> None:
-        """Return a connection to its pool, on which nothing is open but what is being committed."""
-        driver = driver_connection(connection)
-        assert isinstance(driver, WatchedConnection)
-        driver.settle()
-        if driver.closed:
-            connection.invalidate()
-        connection.close()
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has a connection, as far as is known."""
+        return self._connection is not None and not self.is_lost
 
     @property
     def is_idle(self) -> bool:
@@ -197,6 +230,7 @@ class SessionRunner(Runner):
 
         In a transaction, that is lost then.
         """
+        self._take_connection()  # which can be cancelled
         return self.run(work)
 
     def run_and_ask(self, work: Steps[None], question: Query[list[int]] | None) -> list[int] | None:
@@ -307,6 +341,9 @@ class SessionRunner(Runner):
             raise TransactionRolledBackException(self._loss)
 
     def _ended(self) -> None:
+        self._forget_transaction()
+
+    def _forget_transaction(self) -> None:
         self._is_in_use = self._has_worked = self.was_committed = self.is_ours = False
         self._loss = None
 
@@ -437,6 +474,7 @@ class SessionRunner(Runner):
 
     def ended_implicitly(self) -> None:
         """Take note that such a transaction is over, and another session may have the connection."""
+        self.let_go()
 
     def settle(self) -> None:
         """Wait for the commit of such a transaction, if one is under way."""
@@ -483,6 +521,9 @@ class SessionRunner(Runner):
             self._forget_connection()
 
     def _forget_connection(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self._connection = self._runner = self._driver_connection = None
         self.is_lent = False
-        self._ended()
+        self._forget_transaction()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.statement import Query
 
+
+logger = logging.getLogger("jmsql")
 
 _Delivered: TypeAlias = tuple[PrefetchBuffer, int, MessageRow]
 """A message, with where it came to and the queue that it is in."""
@@ -123,7 +126,11 @@ class ClaimedDelivery:
         while (row := buffer.next()) is not None:
             key = buffer.key(row)
             if rules is not None and rules.is_exhausted(key, row.delivery_count or 0):
-                self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
+                try:
+                    self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
+                except BaseException:
+                    buffer.keep_first(row)
+                    raise
                 continue
             self._note(buffer, row)
             return row
@@ -149,9 +156,13 @@ class ClaimedDelivery:
         if rules is not None:
             first = next((number for number, row in enumerate(rows) if row.delivery_count), len(rows))
             rows, rest = rows[: max(first, 1)], rows[max(first, 1) :]
-            for key in self._release_rows(buffer, rest):
-                buffer.returned(key)
-        buffer.keep(rows)
+            try:
+                for key in self._release_rows(buffer, rest):
+                    buffer.returned(key)
+            finally:
+                buffer.keep_first(*rows)
+        else:
+            buffer.keep(rows)
         return bool(rows)
 
     def _lives(self) -> bool:
@@ -216,11 +227,10 @@ class ClaimedDelivery:
         """
         if not self._delivered:
             return []
-        delivered, self._delivered = self._delivered, []
-        self._extended.clear()
+        delivered = list(self._delivered)
         # What the session holds of the same groups comes after these.
         groups = {row.group_hash for _, _, row in delivered if row.group_hash is not None}
-        held = [(buffer, row) for buffer in self._buffers for row in buffer.give_up_groups(groups)] if groups else []
+        held = [(buffer, row) for buffer in self._buffers for row in buffer.held_of(groups)] if groups else []
         failed = [
             FailedDelivery(buffer, key_of(queue_id, row), row.handle, (row.delivery_count or 0) + 1)
             for buffer, queue_id, row in delivered
@@ -228,6 +238,10 @@ class ClaimedDelivery:
         self._give_up(
             self._redelivery.failures(failed, error) + [Release(buffer.key(row), row.handle) for buffer, row in held]
         )
+        self._delivered.clear()
+        self._extended.clear()
+        for buffer, _ in held:
+            buffer.give_up_groups(groups)
         count_outcome([(buffer, row) for buffer, _, row in delivered], "rolled_back")
         for each in failed:
             each.buffer.returned(each.key)
@@ -249,18 +263,37 @@ class ClaimedDelivery:
             self._announce([key for _, key in free])
 
     def _release_rows(self, buffer: PrefetchBuffer, rows: list[MessageRow]) -> list[MessageKey]:
-        """Give up the claims on messages that were not delivered, and return those."""
+        """Give up the claims on messages that a prefetch buffer holds no more, and return those.
+
+        If that cannot be done now, it holds them again.
+        """
         if not rows:
             return []
         releases = [Release(buffer.key(row), row.handle) for row in rows]
-        self._give_up(releases)
+        try:
+            self._give_up(releases)
+        except BaseException:
+            buffer.keep_first(*rows)
+            raise
         return [release.key for release in releases]
 
-    def _give_up(self, releases: list[Release]) -> None:
+    def _has_given_up(self, releases: list[Release]) -> bool:
+        """Give claims up on the session's own connection, and return whether that was possible.
+
+        It may have none, for which it would have to wait, or may have lost it while it was idle. As claims have
+        numbers, nothing is given up twice.
+        """
+        if not self._connection.is_connected:
+            return False
         try:
             self._connection.run(self._connection.recipient.release(releases))
-        except JMSException:
-            # The connection may have been lost while it was idle. As claims have numbers, nothing is given up twice.
-            self._connection.run(self._connection.recipient.release(releases))
+        except JMSException as error:
+            logger.info("Claims are given up beside the session: %s", error)
+            return False
+        return True
+
+    def _give_up(self, releases: list[Release]) -> None:
+        if not self._has_given_up(releases):
+            self._redelivery.release(releases)
         if any(release.dead_letter_queue_id is not None for release in releases):
             self._redelivery.bury()

@@ -121,10 +121,14 @@ class LockedDelivery:
                 self._bring_back([key])
                 row = row._replace(delivery_count=(row.delivery_count or 0) + 1)
             if rules is not None:
-                if rules.is_exhausted(key, row.delivery_count or 0):
-                    self._mark_exhausted(key, rules)
-                    continue
-                self._record(buffer, row, rules)
+                try:
+                    if rules.is_exhausted(key, row.delivery_count or 0):
+                        self._mark_exhausted(key, rules)
+                        continue
+                    self._record(buffer, row, rules)
+                except BaseException:
+                    buffer.keep_first(row)
+                    raise
             if row.delivery_count is not None:
                 self._redelivered.append(key)
             self._undeleted.append((buffer, row))

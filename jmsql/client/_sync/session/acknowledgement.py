@@ -121,6 +121,11 @@ class ClaimedAcknowledgement(Acknowledgement):
         super().__init__(state, self._claimed)
 
     @property
+    def has_delivered(self) -> bool:
+        """Whether something was delivered that is not acknowledged."""
+        return self._claimed.has_delivered
+
+    @property
     def is_settled(self) -> bool:
         return not self._claimed.has_delivered
 
@@ -152,9 +157,12 @@ class ClientAcknowledgement(ClaimedAcknowledgement):
 
     def acknowledge(self) -> None:
         super().acknowledge()
-        with self._state.lock:
-            with settling(self._state.facts, "acknowledge"):
-                self._claimed.acknowledge()
+        with self._state.lock, self._state.database.connected(needed=self._claimed.has_delivered):
+            self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        with settling(self._state.facts, "acknowledge"):
+            self._claimed.acknowledge()
 
 
 def _acceptance(consumer: ConsumerState, check: MessageCheck | None) -> Accept | None:
@@ -165,7 +173,12 @@ def _acceptance(consumer: ConsumerState, check: MessageCheck | None) -> Accept |
 class OwnAcknowledgement(ClaimedAcknowledgement):
     """The session acknowledges by itself."""
 
+    def __init__(self, state: SessionState) -> None:
+        super().__init__(state)
+        self._failure: str | None = None
+
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        self._release_failed()
         row = self.delivery(consumer).next(consumer.buffer, _acceptance(consumer, check))
         return None if row is None else self.message(consumer, row)
 
@@ -174,8 +187,15 @@ class OwnAcknowledgement(ClaimedAcknowledgement):
 
     def handled(self, error: str | None) -> None:
         if error is not None:
+            self._failure = error
+            self._release_failed()
+
+    def _release_failed(self) -> None:
+        """Release what a listener has failed with. If that fails itself, it is tried again before the next delivery."""
+        if self._failure is not None:
             with settling(self._state.facts, "release"):
-                self._client.returned(self._claimed.release(error))
+                self._client.returned(self._claimed.release(self._failure))
+            self._failure = None
 
 
 class AutoAcknowledgement(OwnAcknowledgement):
@@ -220,6 +240,7 @@ class DupsOkAcknowledgement(OwnAcknowledgement):
         return message
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        self._release_failed()
         if self._is_due:
             self._claimed.acknowledge()
         row = self._claimed.next(consumer.buffer, _acceptance(consumer, check))

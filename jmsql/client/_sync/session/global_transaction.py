@@ -70,17 +70,20 @@ class GlobalTransaction(LocalTransaction):
         self._sending.complete("tpc_prepare")
         with self._state.lock:
             xid = self._require(_Phase.ACTIVE)
-            self._state.check_open()
-            try:
-                self._database.require_transaction()
-                self._sending.flush()
-                self._locked.before_prepare()
-                self._database.prepare(xid.identifier)
-            except JMSException as error:
-                if error.error_code == "08007":
-                    self._phase = _Phase.UNKNOWN
-                self._roll_back_after(error)
-            self._phase = _Phase.PREPARED
+            with self._connected(needed=True):
+                self._prepare(xid)
+
+    def _prepare(self, xid: Xid) -> None:
+        try:
+            self._database.require_transaction()
+            self._sending.flush()
+            self._locked.before_prepare()
+            self._database.prepare(xid.identifier)
+        except JMSException as error:
+            if error.error_code == "08007":
+                self._phase = _Phase.UNKNOWN
+            self._roll_back_after(error)
+        self._phase = _Phase.PREPARED
 
     def commit_branch(self, xid: Xid | None) -> None:
         """Do what `XASession.tpc_commit` does."""
@@ -91,14 +94,18 @@ class GlobalTransaction(LocalTransaction):
                 self._client.run_beside(commit_prepared(Xid.checked(*xid)))
                 return
             own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
-            if self._phase is _Phase.ACTIVE:
-                self._commit()
-            else:
-                with settling(self._state.facts, "commit"):
-                    self._finish_prepared(commit_prepared(own))
-                    self._forget_deliveries()
-                    self._committed()
-            self._leave()
+            with self._connected(needed=self._sending.has_collected):
+                self._commit_own(own)
+
+    def _commit_own(self, own: Xid) -> None:
+        if self._phase is _Phase.ACTIVE:
+            self._commit()
+        else:
+            with settling(self._state.facts, "commit"):
+                self._finish_prepared(commit_prepared(own))
+                self._forget_deliveries()
+                self._committed()
+        self._leave()
 
     def roll_back_branch(self, xid: Xid | None) -> None:
         """Do what `XASession.tpc_rollback` does."""
@@ -108,14 +115,16 @@ class GlobalTransaction(LocalTransaction):
                 self._check_none("Leave out the identifier to roll that one back.")
                 self._client.run_beside(roll_back_prepared(Xid.checked(*xid)))
                 return
-            own = self._require(*(set(_Phase) - {_Phase.NONE}))
-            with settling(self._state.facts, "rollback"):
-                if self._phase is _Phase.PREPARED:
-                    self._finish_prepared(roll_back_prepared(own))
-                elif self._phase is _Phase.UNKNOWN and own in self.prepared():
-                    self._client.run_beside(roll_back_prepared(own))
-                self.roll_back()
-            self._leave()
+            self._roll_back_own(self._require(*(set(_Phase) - {_Phase.NONE})))
+
+    def _roll_back_own(self, own: Xid) -> None:
+        with settling(self._state.facts, "rollback"):
+            if self._phase is _Phase.PREPARED:
+                self._finish_prepared(roll_back_prepared(own))
+            elif self._phase is _Phase.UNKNOWN and own in self.prepared():
+                self._client.run_beside(roll_back_prepared(own))
+            self.roll_back()
+        self._leave()
 
     def prepared(self) -> list[Xid]:
         """Do what `XASession.tpc_recover` does."""

@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql")
 
 
+def _remaining(deadline: float | None) -> float | None:
+    """Return for how many seconds more to wait; None: for ever."""
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
 class Receiving(ReceiveOperations):
     """The consumers and browsers of one session, and the way of their messages.
 
@@ -112,13 +117,13 @@ class Receiving(ReceiveOperations):
         with state.lock:
             if consumer not in state.consumers:
                 return  # the session has closed, and parted with it
-            state.consumers.remove(consumer)
             if not state.closed:
                 try:
                     self._acknowledgement.settle()
                 except JMSException as error:
                     logger.warning("Closing %r: %s", consumer, error)
                 self._client.returned(self._acknowledgement.delivery(consumer).closed(consumer.buffer))
+            state.consumers.remove(consumer)
             self._client.subscription_registry.leave(consumer)
 
     def part_with_all(self) -> None:
@@ -157,8 +162,17 @@ class Receiving(ReceiveOperations):
                         if turn is not None:
                             turn.acquire()
                         try:
-                            message = self._acknowledgement.next(consumer, check)
-                            watch.looked(found=message is not None)
+                            state.database.hold()
+                            is_late = False
+                            try:
+                                message = None
+                                if is_late and consumer.buffer.looks_again and watch.is_in_vain:
+                                    watch.spared()
+                                else:
+                                    message = self._acknowledgement.next(consumer, check)
+                                    watch.looked(found=message is not None)
+                            finally:
+                                state.database.let_go()
                             if message is not None:
                                 return message
                             state.database.pause()
@@ -168,8 +182,8 @@ class Receiving(ReceiveOperations):
                 if state.closed or client.closed:
                     return None  # a listener gets what is there, and does not make close() wait for what may come
                 pause = None if started else client.start_reminder.look(consumer)
-                remaining = None if deadline is None else deadline - time.monotonic()
-                if remaining is not None and remaining <= 0:
+                remaining = _remaining(deadline)
+                if remaining == 0:
                     return None
                 watch.wait(remaining if pause is None or (remaining is not None and remaining < pause) else pause)
         finally:
@@ -186,16 +200,20 @@ class Receiving(ReceiveOperations):
         return self._acknowledgement.take_held(consumer)
 
     def set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
-        state, acknowledgement = self._state, self._acknowledgement
+        state = self._state
         if listener is not None:
             state.check_no_message_listener()
-        with state.lock:
-            self._client.returned(acknowledgement.delivery(consumer).closed(consumer.buffer))
-            consumer.listener = listener
-            consumer.buffer.fetch_by(acknowledgement.delivery(consumer).operation)
-            if listener is not None:
-                self._dispatcher.start()
+        with state.lock, state.database.connected(needed=len(consumer.buffer) > 0):
+            self._set_listener(consumer, listener)
         state.notifications.notify()
+
+    def _set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
+        acknowledgement = self._acknowledgement
+        self._client.returned(acknowledgement.delivery(consumer).closed(consumer.buffer))
+        consumer.listener = listener
+        consumer.buffer.fetch_by(acknowledgement.delivery(consumer).operation)
+        if listener is not None:
+            self._dispatcher.start()
 
     def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
         return self._client.redelivery.rules_of(policy)

@@ -86,8 +86,14 @@ class Sessions:
 
     def check_unused(self, destination: Destination) -> None:
         """Raise IllegalStateException if a destination has a consumer in one of the sessions."""
-        if any(consumer.destination == destination for consumer in self._consumers()):
+        consumers = [consumer for consumer in self._consumers() if consumer.destination == destination]
+        if any(not consumer.is_load for consumer in consumers):
             raise IllegalStateException(f"{destination} has a consumer; close that one first.")
+        if consumers:
+            raise IllegalStateException(
+                f"A server session still delivers messages of {destination}. Delete it once its listener has returned: "
+                "closing the server session pool waits for that."
+            )
 
     def subscribers(self) -> list[ConsumerState]:
         """Return the consumers that have subscriptions."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from jmsql.client._sync.delivery.locked_delivery import LockedDelivery
@@ -91,8 +92,11 @@ class NoTransaction(Transaction):
 
     def recover(self, error: BaseException | str | None) -> None:
         with self._state.lock:
-            with settling(self._state.facts, "recover"):
-                self._state.client.returned(self._claims.release(failure_text(error)))
+            self._recover(failure_text(error))
+
+    def _recover(self, error: str | None) -> None:
+        with settling(self._state.facts, "recover"):
+            self._state.client.returned(self._claims.release(error))
 
     def share(self) -> NoReturn:
         raise IllegalStateException("Only a transacted session has a transaction to share.")
@@ -122,13 +126,31 @@ class LocalTransaction(Transaction):
 
     def commit(self) -> None:
         self._sending.complete("commit")
-        with self._state.lock:
+        with self._state.lock, self._connected(needed=self._sending.has_collected):
             self._commit()
+
+    @contextmanager
+    def _connected(self, *, needed: bool) -> Iterator[None]:
+        """Have the connection by which the transaction ends, for as long as a block runs.
+
+        A caller that is cancelled while it waits for that leaves the transaction as it is.
+
+        Args:
+            needed: Whether there has to be one; False: the transaction has none, if it has done nothing.
+        """
+        self._state.check_open()  # once more: it may have been closed while the caller waited for its use
+        try:
+            self._database.hold(needed=needed)
+        except JMSException as error:
+            self._roll_back_after(error)
+        try:
+            yield
+        finally:
+            self._database.let_go()
 
     def _commit(self) -> None:
         """Insert what is to be sent, then commit; roll back if anything fails."""
         with settling(self._state.facts, "commit"):
-            self._state.check_open()  # once more: it may have been closed while the caller waited for its use
             try:
                 self._database.require_transaction()
                 insertions = self._sending.before_commit()
@@ -165,8 +187,11 @@ class LocalTransaction(Transaction):
     def rollback(self, error: BaseException | str | None) -> None:
         self._sending.complete("rollback")
         with self._state.lock:
-            with settling(self._state.facts, "rollback"):
-                self.roll_back(failure_text(error))
+            self._rollback(failure_text(error))
+
+    def _rollback(self, error_text: str | None) -> None:
+        with settling(self._state.facts, "rollback"):
+            self.roll_back(error_text)
 
     def roll_back(self, error_text: str | None = None) -> None:
         """Roll back, with the session's lock held.
@@ -209,7 +234,7 @@ class LocalTransaction(Transaction):
     # Shared with the application
 
     def share(self) -> Connection:
-        with self._state.lock:
+        with self._state.lock, self._database.connected():
             if not self._database.has_failed:
                 # A connection that is lost raises here; later, the application's own statement says so.
                 self._flush()
