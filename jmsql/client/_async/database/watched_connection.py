@@ -17,7 +17,7 @@ from jmsql.store.runners.application_sql import (
     outlives_transaction,
     read_savepoint_step,
 )
-from jmsql.store.runners.prepared_statements import PreparedStatements
+from jmsql.store.wire.prepared_statements import PreparedStatements
 
 StatementListener = Callable[[SavepointStep | None], Awaitable[None]]
 """Called before each statement of the application's, with what the statement does with a savepoint."""

@@ -31,7 +31,7 @@ from jmsql.store.statement import Query, Result, Statement, Steps, nothing
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from jmsql.store.runners.prepared_statements import PreparedStatements
+    from jmsql.store.wire.prepared_statements import PreparedStatements
 
 
 T = TypeVar("T")

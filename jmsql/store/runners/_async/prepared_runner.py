@@ -13,7 +13,7 @@ from psycopg.pq.abc import PGresult
 
 from jmsql.concurrency.tasks import sleep
 from jmsql.store.runners._async.runner import Runner
-from jmsql.store.runners.prepared_statements import PreparedStatements, numbered
+from jmsql.store.wire.prepared_statements import PreparedStatements, numbered
 from jmsql.store.statement import Query, Result
 
 if TYPE_CHECKING:

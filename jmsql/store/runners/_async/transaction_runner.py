@@ -13,7 +13,7 @@ from psycopg.pq.abc import PGresult
 
 from jmsql.store.runners._async.prepared_runner import OUTDATED, Bound, PreparingRunner, bound
 from jmsql.store.runners._async.runner import Runner, copy
-from jmsql.store.runners.prepared_statements import PreparedStatements
+from jmsql.store.wire.prepared_statements import PreparedStatements
 from jmsql.store.statement import Query, Result
 
 T = TypeVar("T")

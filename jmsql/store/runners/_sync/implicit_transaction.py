@@ -14,8 +14,8 @@ from psycopg.pq.abc import PGresult
 
 from jmsql.store.runners._sync.committing_connection import CommittingConnection
 from jmsql.store.runners._sync.prepared_runner import OUTDATED, PreparingRunner, bound
-from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Result
+from jmsql.store.wire.prepared_statements import PreparedStatements
 
 
 class ImplicitTransaction(PreparingRunner):

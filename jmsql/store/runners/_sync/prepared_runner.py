@@ -14,8 +14,8 @@ from psycopg.pq.abc import PGresult
 
 from jmsql.concurrency.threads import sleep
 from jmsql.store.runners._sync.runner import Runner
-from jmsql.store.runners.prepared_statements import PreparedStatements, numbered
 from jmsql.store.statement import Query, Result
+from jmsql.store.wire.prepared_statements import PreparedStatements, numbered
 
 if TYPE_CHECKING:
     from psycopg import abc

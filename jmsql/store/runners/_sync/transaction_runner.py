@@ -14,8 +14,8 @@ from psycopg.pq.abc import PGresult
 
 from jmsql.store.runners._sync.prepared_runner import OUTDATED, Bound, PreparingRunner, bound
 from jmsql.store.runners._sync.runner import Runner, copy
-from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Query, Result
+from jmsql.store.wire.prepared_statements import PreparedStatements
 
 T = TypeVar("T")
 
