@@ -33,7 +33,7 @@ exchange. The client then does not wait for the disk of the server, and hears of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -161,7 +161,7 @@ def converse(
     """
     if pgconn.pipeline_status == PipelineStatus.OFF:
         pgconn.enter_pipeline_mode()
-    sent = _Sent(pgconn, exchange, prepared)
+    sent = _send(pgconn, exchange, prepared)
     yield from generators.send(pgconn)
     if unanswered is not None:
         yield from _read_commit(pgconn, unanswered, encoding)
@@ -198,14 +198,103 @@ def converse(
                     has_ended = True  # though the server may not live to say that it is ready
                 results.append(result)
     finally:
-        sent.discard_unprepared(results)
+        if prepared is not None:
+            for place, statement in sent.preparations:
+                if len(results) <= place or results[place].status != ExecStatus.COMMAND_OK:
+                    prepared.discard(statement.text, statement.types)
     if syncs < sent.syncs:
         pgconn.finish()  # it was lost after the end
-    elif sent.syncs:
+    elif syncs:
         pgconn.exit_pipeline_mode()
     if error is not None:
         raise error
-    return sent.outcome(results)
+
+    answer: Result | None = None
+    if sent.question_place is not None and exchange.afterwards is not None and prepared is not None:
+        if len(results) > sent.question_place and results[sent.question_place].status == ExecStatus.TUPLES_OK:
+            answer = exchange.afterwards.read(results[sent.question_place])
+        else:
+            prepared.forget()  # perhaps it was that
+    read = [statement.read(results[place]) for statement, place in zip(exchange.statements, sent.places, strict=True)]
+    return Outcome(read, answer, sent.used_prepared)
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What was sent, by the places of the results: each command brings one."""
+
+    count: int = 0
+    places: list[int] = field(default_factory=list)
+    """Those of the statements."""
+    preparations: list[tuple[int, Bound]] = field(default_factory=list)
+    end_place: int | None = None
+    """That of COMMIT or ROLLBACK."""
+    question_place: int | None = None
+    syncs: int = 0
+    """How many messages Sync are answered beside that."""
+    used_prepared: bool = False
+
+
+def _send(pgconn: PGconn, exchange: Exchange, prepared: PreparedStatements | None) -> _Sent:
+    """Hand all of an exchange to libpq."""
+    sent = _Sent()
+    if exchange.begin is not None:
+        pgconn.send_query_params(exchange.begin, None)
+        sent.count += 1
+    question = None if prepared is None else exchange.afterwards
+    for statement in exchange.statements if question is None else (*exchange.statements, question):
+        if statement is question:
+            _send_end(pgconn, exchange.end, sent)
+        name = None if prepared is None else prepared.name(statement.text, statement.types)
+        if prepared is None or (name is not None and not exchange.trusts_prepared):
+            pgconn.send_query_params(
+                statement.text, statement.values, statement.types, statement.formats, Format.BINARY
+            )
+        else:
+            if name is None:
+                name = _send_preparation(pgconn, prepared, statement, sent)
+            else:
+                sent.used_prepared = True
+            pgconn.send_query_prepared(name, statement.values, statement.formats, Format.BINARY)
+        if statement is question:
+            sent.question_place = sent.count
+        else:
+            sent.places.append(sent.count)
+        sent.count += 1
+    if question is None:
+        _send_end(pgconn, exchange.end, sent)
+    else:
+        pgconn.pipeline_sync()
+        sent.syncs += 1
+    return sent
+
+
+def _send_end(pgconn: PGconn, end: End, sent: _Sent) -> None:
+    if end is End.FLUSH:
+        pgconn.send_flush_request()
+        return
+    if end is not End.SYNC:
+        sent.end_place = sent.count
+        pgconn.send_query_params(b"commit" if end is End.COMMIT else b"rollback", None)
+        sent.count += 1
+    pgconn.pipeline_sync()
+    sent.syncs += 1
+
+
+def _send_preparation(pgconn: PGconn, prepared: PreparedStatements, statement: Bound, sent: _Sent) -> bytes:
+    """Prepare a statement, close another one if there are too many, and return its name."""
+    name = prepared.new_name()
+    pgconn.send_prepare(name, statement.text, statement.types)
+    sent.preparations.append((sent.count, statement))
+    sent.count += 1
+    outdated = prepared.add(statement.text, statement.types, name)
+    if outdated is not None:
+        if psycopg.capabilities.has_send_close_prepared():  # which a pooler understands, too
+            pgconn.send_close_prepared(outdated)
+        else:
+            pgconn.send_query_params(b"deallocate " + outdated, None)
+        sent.count += 1
+    return name
 
 
 def read_commit(pgconn: PGconn, unanswered: Unanswered, encoding: str = "utf-8") -> abc.PQGen[None]:
@@ -225,7 +314,7 @@ def _read_commit(pgconn: PGconn, unanswered: Unanswered, encoding: str) -> abc.P
             result = yield from generators.fetch(pgconn)
             if result is None:
                 if pgconn.status == ConnStatus.BAD:
-                    raise error or psycopg.OperationalError("the connection is lost")
+                    raise error or psycopg.OperationalError("the connection is lost")  # noqa: TRY301 - told below
             elif result.status == ExecStatus.PIPELINE_SYNC:
                 break
             elif result.status == ExecStatus.FATAL_ERROR:
@@ -234,102 +323,3 @@ def _read_commit(pgconn: PGconn, unanswered: Unanswered, encoding: str) -> abc.P
         unanswered(failure if isinstance(failure, psycopg.Error) else psycopg.OperationalError("interrupted"))
         raise
     unanswered(error)
-
-
-class _Sent:
-    """The commands of an exchange as libpq has taken them, and the places of their results.
-
-    Args:
-        pgconn: The connection, in pipeline mode.
-        exchange: What is sent.
-        prepared: What the connection has prepared.
-    """
-
-    __slots__ = ("_asked", "_pgconn", "_preparations", "_prepared", "_statements", "_used", "count", "end_place", "syncs")
-
-    def __init__(self, pgconn: PGconn, exchange: Exchange, prepared: PreparedStatements | None) -> None:
-        self._pgconn = pgconn
-        self._prepared = prepared
-        self._statements: list[tuple[int, Bound]] = []
-        self._preparations: list[tuple[int, Bound]] = []
-        self._asked: tuple[int, Bound] | None = None
-        self._used = False
-        self.count = 0
-        """How many results come."""
-        self.syncs = 0
-        """How many messages Sync are answered."""
-        self.end_place: int | None = None
-        """Where the result of COMMIT or ROLLBACK comes."""
-        if exchange.begin is not None:
-            self._send_text(exchange.begin)
-        for statement in exchange.statements:
-            self._statements.append(self._send(statement, trusts_prepared=exchange.trusts_prepared))
-        if exchange.end is End.FLUSH:
-            pgconn.send_flush_request()
-            return
-        if exchange.end is not End.SYNC:
-            self.end_place = self.count
-            self._send_text(b"commit" if exchange.end is End.COMMIT else b"rollback")
-        self._sync()
-        if exchange.afterwards is not None and prepared is not None:
-            self._asked = self._send(exchange.afterwards, trusts_prepared=True)
-            self._sync()
-
-    def _sync(self) -> None:
-        self._pgconn.pipeline_sync()
-        self.syncs += 1
-
-    def _send_text(self, text: bytes) -> None:
-        self._pgconn.send_query_params(text, None)
-        self.count += 1
-
-    def _send(self, statement: Bound, *, trusts_prepared: bool) -> tuple[int, Bound]:
-        prepared = self._prepared
-        name = None if prepared is None else prepared.name(statement.text, statement.types)
-        if prepared is None or (name is not None and not trusts_prepared):
-            self._pgconn.send_query_params(
-                statement.text, statement.values, statement.types, statement.formats, Format.BINARY
-            )
-        else:
-            if name is None:
-                name = self._send_preparation(prepared, statement)
-            else:
-                self._used = True
-            self._pgconn.send_query_prepared(name, statement.values, statement.formats, Format.BINARY)
-        place = self.count
-        self.count += 1
-        return place, statement
-
-    def _send_preparation(self, prepared: PreparedStatements, statement: Bound) -> bytes:
-        """Prepare a statement, close another one if there are too many, and return its name."""
-        name = prepared.new_name()
-        self._pgconn.send_prepare(name, statement.text, statement.types)
-        self._preparations.append((self.count, statement))
-        self.count += 1
-        outdated = prepared.add(statement.text, statement.types, name)
-        if outdated is not None:
-            if psycopg.capabilities.has_send_close_prepared():  # which a pooler understands, too
-                self._pgconn.send_close_prepared(outdated)
-                self.count += 1
-            else:
-                self._send_text(b"deallocate " + outdated)
-        return name
-
-    def discard_unprepared(self, results: Sequence[PGresult]) -> None:
-        """Forget the statements of which the server has not said that they are prepared."""
-        if self._prepared is not None:
-            for place, statement in self._preparations:
-                if len(results) <= place or results[place].status != ExecStatus.COMMAND_OK:
-                    self._prepared.discard(statement.text, statement.types)
-
-    def outcome(self, results: Sequence[PGresult]) -> Outcome:
-        """Return what the results mean."""
-        read = [statement.read(results[place]) for place, statement in self._statements]
-        answer: Result | None = None
-        if self._asked is not None:
-            place, question = self._asked
-            if len(results) > place and results[place].status == ExecStatus.TUPLES_OK:
-                answer = question.read(results[place])
-            elif self._prepared is not None:
-                self._prepared.forget()  # perhaps it was that
-        return Outcome(read, answer, self._used)

@@ -40,9 +40,7 @@ def rows(connection: psycopg.Connection[Any]) -> list[int]:
     return [number for (number,) in connection.execute("select number from implicit order by number")]
 
 
-def test_its_statements_take_effect_together(
-    connection: WireConnection, transaction: WireRunner
-) -> None:
+def test_its_statements_take_effect_together(connection: WireConnection, transaction: WireRunner) -> None:
     transaction.run(INSERT.bind(number=1))
     transaction.run(INSERT.bind(number=2))
     assert transaction.run(NUMBERS.bind()) == [1, 2]
@@ -101,9 +99,7 @@ def test_a_statement_whose_result_has_other_columns_now_is_prepared_again(
     transaction.commit()
 
 
-def test_no_more_than_a_hundred_stay_prepared(
-    connection: WireConnection, transaction: WireRunner
-) -> None:
+def test_no_more_than_a_hundred_stay_prepared(connection: WireConnection, transaction: WireRunner) -> None:
     statements = [Statement("number", f"select {number}", "asking", value(int)) for number in range(105)]
     for number, statement in enumerate(statements):
         assert transaction.run(statement.bind()) == number
@@ -154,9 +150,7 @@ def test_nothing_is_prepared_through_a_pooler_that_loses_it(connection: WireConn
     assert count == (0,)
 
 
-def test_a_connection_that_the_server_ends_is_closed(
-    connection: WireConnection, transaction: WireRunner
-) -> None:
+def test_a_connection_that_the_server_ends_is_closed(connection: WireConnection, transaction: WireRunner) -> None:
     with pytest.raises(JMSException, match="the server closed the connection"):
         transaction.run(TERMINATE.bind())
     assert connection.closed

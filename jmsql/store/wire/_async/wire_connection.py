@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from jmsql.store.wire.exchange import BEGIN, OUTDATED, Bound, End, Exchange, Outcome, bind, converse, read_commit
+from jmsql.store.wire.exchange import BEGIN, OUTDATED, End, Exchange, Outcome, converse, read_commit
 from jmsql.store.wire.prepared_statements import PreparedStatements
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
     @property
     def is_idle(self) -> bool:
         """Whether no transaction is open, except one that is being committed."""
-        if self.is_committing:
+        if self._failed is not None:
             return True
         return not self._is_open and self.pgconn.transaction_status == TransactionStatus.IDLE
 
@@ -52,10 +52,6 @@ class WireConnection(psycopg.AsyncConnection[Any]):
             self.pgconn.consume_input()  # the server's last words
             self.pgconn.consume_input()
 
-    def bind(self, statement: bytes, parameters: Mapping[str, Any]) -> Bound:
-        """Write the parameters of a statement."""
-        return bind(self, statement, parameters)
-
     async def exchange(self, exchange: Exchange) -> Outcome:
         """Carry an exchange out; once more if it begins its transaction and what was prepared is outdated.
 
@@ -65,35 +61,33 @@ class WireConnection(psycopg.AsyncConnection[Any]):
         Raises:
             psycopg.Error: A statement failed, or what ends the transaction, or the connection is lost.
         """
-        begins = self.is_idle or exchange.end is End.FLUSH
+        prepared = self.prepared_statements
+        ends = exchange.end is not End.FLUSH
+        begins = not ends or self.is_idle
+        self._is_open = self._is_open or not ends
         try:
-            try:
-                return await self._converse(exchange)
-            except OUTDATED:
-                prepared = self.prepared_statements
-                if prepared is None:
-                    raise
-                prepared.forget()
-                if not begins:
-                    raise
-                # Nothing has come of the transaction: one that ends with FLUSH has received nothing before.
-                await self.undo()
-                return await self._converse(exchange)
+            while True:
+                unanswered = None if self._failed is None else self._answered
+                work = converse(self.pgconn, exchange, prepared, unanswered, self.info.encoding)
+                try:
+                    outcome: Outcome = await super().wait(work)
+                except OUTDATED:
+                    if not prepared:
+                        raise
+                    prepared.forget()
+                    if not begins:
+                        raise
+                    # Nothing has come of the transaction: one that ends with FLUSH has received nothing before.
+                    await self.undo()
+                    self._is_open = not ends
+                else:
+                    self._is_open = not ends
+                    return outcome
         except BaseException:
             if self._is_open:
                 await self.undo()
             self.give_up()
             raise
-
-    async def _converse(self, exchange: Exchange) -> Outcome:
-        if exchange.end is End.FLUSH:
-            self._is_open = True
-        unanswered = self._answered if self.is_committing else None
-        work = converse(self.pgconn, exchange, self.prepared_statements, unanswered, self.info.encoding)
-        outcome: Outcome = await super().wait(work)
-        if exchange.end is not End.FLUSH:
-            self._is_open = False
-        return outcome
 
     async def leave_commit(self, failed: Callable[[psycopg.Error], object]) -> None:
         """Have the server commit what it has begun by itself, and leave the answer to the next use of the connection.
@@ -133,8 +127,10 @@ class WireConnection(psycopg.AsyncConnection[Any]):
         if not self.is_idle:
             # A transaction that began by itself can be rolled back once it is one that has begun.
             undone = Exchange(begin=BEGIN if self._is_open else None, end=End.ROLLBACK)
+            unanswered = None if self._failed is None else self._answered
+            work = converse(self.pgconn, undone, None, unanswered, self.info.encoding)
             with contextlib.suppress(psycopg.Error):
-                await self._converse(undone)
+                await super().wait(work)
             self.give_up()
 
     def give_up(self) -> None:

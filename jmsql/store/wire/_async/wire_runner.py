@@ -11,7 +11,7 @@ from jmsql.concurrency.tasks import sleep
 from jmsql.store.runners._async.runner import Runner, copy
 from jmsql.store.statement import CannotCopyError, Query, Result
 from jmsql.store.wire._async.wire_connection import WireConnection
-from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Bound, End, Exchange
+from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Bound, End, Exchange, bind
 
 T = TypeVar("T")
 
@@ -35,9 +35,7 @@ class WireRunner(Runner):
 
     __slots__ = ("_begin", "_connection", "_end", "_is_certain", "answer", "question")
 
-    def __init__(
-        self, connection: WireConnection, schema: str, *, begin: bool = False, end: End = End.SYNC
-    ) -> None:
+    def __init__(self, connection: WireConnection, schema: str, *, begin: bool = False, end: End = End.SYNC) -> None:
         super().__init__(schema)
         self._connection = connection
         self._begin = begin
@@ -46,7 +44,7 @@ class WireRunner(Runner):
         # is missing is begun again; later ones must not fail.
         self._is_certain = not connection.prepared_statements
         self.question: Query[Any] | None = None
-        """What is asked after each statement, in the same exchange; it changes nothing."""
+        """What is asked after each statement that commits by itself, in its exchange; it changes nothing."""
         self.answer: Any = None
         """The answer after the last statement; None: nothing was asked or answered, as through a pooler."""
 
@@ -56,8 +54,8 @@ class WireRunner(Runner):
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:
-            call = self._connection.bind(statement, parameters)
-            [result] = await self._exchange([call], self._end, self.question)
+            call = bind(self._connection, statement, parameters)
+            [result] = await self._exchange([call], self._end, self.question if self.is_idle else None)
         except BaseException:
             if self._end is not End.SYNC:
                 await self._connection.undo()
@@ -121,4 +119,4 @@ class WireRunner(Runner):
         return outcome.results
 
     def _bound(self, query: Query[Any]) -> Bound:
-        return self._connection.bind(query.statement.encoded(self.schema), query.parameters)
+        return bind(self._connection, query.statement.encoded(self.schema), query.parameters)

@@ -12,7 +12,7 @@ from jmsql.concurrency.threads import sleep
 from jmsql.store.runners._sync.runner import Runner, copy
 from jmsql.store.statement import CannotCopyError, Query, Result
 from jmsql.store.wire._sync.wire_connection import WireConnection
-from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Bound, End, Exchange
+from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Bound, End, Exchange, bind
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class WireRunner(Runner):
         # is missing is begun again; later ones must not fail.
         self._is_certain = not connection.prepared_statements
         self.question: Query[Any] | None = None
-        """What is asked after each statement, in the same exchange; it changes nothing."""
+        """What is asked after each statement that commits by itself, in its exchange; it changes nothing."""
         self.answer: Any = None
         """The answer after the last statement; None: nothing was asked or answered, as through a pooler."""
 
@@ -55,8 +55,8 @@ class WireRunner(Runner):
 
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:
-            call = self._connection.bind(statement, parameters)
-            [result] = self._exchange([call], self._end, self.question)
+            call = bind(self._connection, statement, parameters)
+            [result] = self._exchange([call], self._end, self.question if self.is_idle else None)
         except BaseException:
             if self._end is not End.SYNC:
                 self._connection.undo()
@@ -120,4 +120,4 @@ class WireRunner(Runner):
         return outcome.results
 
     def _bound(self, query: Query[Any]) -> Bound:
-        return self._connection.bind(query.statement.encoded(self.schema), query.parameters)
+        return bind(self._connection, query.statement.encoded(self.schema), query.parameters)
