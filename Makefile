@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on first use from requirements.lock. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check-fast pythons packages java generate lint types format docs benchmarks lock clean
+.PHONY: help setup demo test check-fast pythons packages java current-pgbouncer generate lint types format docs benchmarks lock clean
 
 # Every command, and every process that the tests start, would compile again all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -13,7 +13,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 pyth
 	$$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 19
 
 setup: $(SETUP) ## make the virtual environment
 
@@ -42,7 +42,7 @@ WITH_CHECKS = checks=$$(mktemp) && \
 	test $$tests = 0 && test $$others = 0
 
 test: CHECKS := lint docs
-test: packages ## run every check and all tests (ARGS go to pytest)
+test: current-pgbouncer ## run every check and all tests (ARGS go to pytest)
 	@$(WITH_CHECKS)
 
 check-fast: CHECKS := lint
@@ -81,6 +81,10 @@ packages java:
 	if test $@ = java; then $(BIN)/python -m jmsql.spark.session >/dev/null; exit; fi; \
 	echo "Not installed:$$missing. Without them, tests behind a pooler, of clocks, of networks and of reports are" \
 		"skipped, and those of Spark fail without Java; as root on Debian, apt-get install$$missing brings them." >&2
+
+current-pgbouncer: packages ## find a PgBouncer that keeps prepared statements, or build it (Debian, as root)
+	@bash tools/current_pgbouncer $(BIN) || \
+		echo "Not built: a PgBouncer of 1.21 or newer. The tests run behind the installed one alone." >&2
 
 generate: $(SETUP) ## make the client for threads from its source for asyncio
 	@$(BIN)/python -m tools.async_to_sync

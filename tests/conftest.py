@@ -77,6 +77,13 @@ def pooler(jmsql_server_url: str) -> Iterator[PgBouncer]:
         yield pooler
 
 
+@pytest.fixture(scope="session")
+def current_pooler(jmsql_server_url: str) -> Iterator[PgBouncer]:
+    """One that keeps prepared statements, from PgBouncer 1.21 on."""
+    with pgbouncer(jmsql_server_url, current=True) as pooler:
+        yield pooler
+
+
 @pytest.fixture
 def jmsql_clean_url(request: pytest.FixtureRequest, _jmsql_database: SessionDatabase) -> str:
     """The URL of the session's database, whose schema is empty but for what a shared connection knows."""

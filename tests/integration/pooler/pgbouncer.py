@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,14 +104,15 @@ class PgBouncer:
 
 
 @contextmanager
-def pgbouncer(server_url: str, size: int = SERVER_CONNECTIONS) -> Iterator[PgBouncer]:
+def pgbouncer(server_url: str, size: int = SERVER_CONNECTIONS, *, current: bool = False) -> Iterator[PgBouncer]:
     """Run the pooler in front of all databases of a server.
 
     Args:
         server_url: The server.
         size: How many connections it has to each database.
+        current: Whether it is one that keeps prepared statements, if there is one beside the system's.
     """
-    program = _program()
+    program = _program(current=current)
     server = sqlalchemy.make_url(server_url)
     role, password = f"pooler_{secrets.token_hex(4)}", secrets.token_hex(16)
     with _role(server_url, role, password), tempfile.TemporaryDirectory(prefix="jmsql-pooler-") as name:
@@ -157,7 +159,10 @@ def pgbouncer(server_url: str, size: int = SERVER_CONNECTIONS) -> Iterator[PgBou
                 process.wait()
 
 
-def _program() -> str:
+def _program(*, current: bool) -> str:
+    built = Path(sys.prefix, "bin", "pgbouncer")
+    if current and built.exists():
+        return str(built)
     program = os.environ.get("JMSQL_TEST_PGBOUNCER") or shutil.which("pgbouncer", path=f"{os.defpath}:/usr/sbin")
     if program is None:
         pytest.skip("pgbouncer is not installed (Debian: apt-get install pgbouncer)")

@@ -18,7 +18,7 @@ class Route(Enum):
 
     DIRECT = "direct"
     POOLED = "pooled"
-    """The sessions through a pooler, the control connection past it."""
+    """The sessions through a pooler that keeps prepared statements, the control connection past it."""
     POOLED_ALONE = "pooled-alone"
     """Everything through a pooler."""
 
@@ -29,12 +29,12 @@ def by_route(factory: ConnectionFactory, route: Route, request: pytest.FixtureRe
     Args:
         factory: One whose clients reach the server directly.
         route: The way.
-        request: Where the fixture `pooler` is had, if it is needed.
+        request: Where the fixture of the pooler is, if it is needed.
     """
     if route is Route.DIRECT:
         yield factory
         return
-    pooler: PgBouncer = request.getfixturevalue("pooler")
+    pooler: PgBouncer = request.getfixturevalue("current_pooler" if route is Route.POOLED else "pooler")
     assert factory.url is not None
     control_url = factory.url if route is Route.POOLED else None
     yield dataclasses.replace(factory, url=pooler.url(factory.url), control_url=control_url)

@@ -34,9 +34,15 @@ def size(request: pytest.FixtureRequest) -> int:
     return SERVER_CONNECTIONS[request.param]
 
 
+@pytest.fixture(scope="module", params=[False, True], ids=["packaged pooler", "current pooler"])
+def keeps_prepared_statements(request: pytest.FixtureRequest) -> bool:
+    chosen: bool = request.param
+    return chosen
+
+
 @pytest.fixture(scope="module")
-def narrow_pooler(jmsql_server_url: str, size: int) -> Iterator[PgBouncer]:
-    with pgbouncer(jmsql_server_url, size) as pooler:
+def narrow_pooler(jmsql_server_url: str, size: int, keeps_prepared_statements: bool) -> Iterator[PgBouncer]:
+    with pgbouncer(jmsql_server_url, size, current=keeps_prepared_statements) as pooler:
         yield pooler
 
 

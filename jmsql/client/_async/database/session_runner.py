@@ -22,18 +22,15 @@ from jmsql.exceptions import IllegalStateException, JMSException, TransactionRol
 from jmsql.store.connections.engine import LENT, POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.receiving.acknowledge import Client, Recipient
-from jmsql.store.runners._async.implicit_transaction import ImplicitTransaction
-from jmsql.store.runners._async.prepared_runner import AskingRunner, PreparedRunner
 from jmsql.store.runners._async.runner import PsycopgRunner, Runner
-from jmsql.store.runners._async.transaction_runner import LookingRunner, TransactionRunner
 from jmsql.store.runners.application_sql import SavepointStep
 from jmsql.store.runners.interruption import Interruption
 from jmsql.store.statement import Query, Result, Statement, Steps, nothing
+from jmsql.store.wire._async.wire_runner import WireRunner
+from jmsql.store.wire.exchange import End
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
-
-    from jmsql.store.runners.prepared_statements import PreparedStatements
 
 
 T = TypeVar("T")
@@ -99,7 +96,6 @@ class SessionRunner(Runner):
         self._has_worked = False
         self._loss: str | None = None
         self._question: Query[list[int]] | None = None
-        self._asking: AskingRunner | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -152,8 +148,7 @@ class SessionRunner(Runner):
         driver = driver_connection(connection)
         assert isinstance(driver, WatchedConnection)
         self._connection, self._driver_connection = connection, driver
-        runner = TransactionRunner if self._transacted else PreparedRunner
-        self._runner = runner(driver, self.schema, self._prepared)
+        self._runner = WireRunner(driver, self.schema, begin=self._transacted)
 
     @contextlib.asynccontextmanager
     async def connected(self, *, needed: bool = True) -> AsyncIterator[None]:
@@ -279,8 +274,7 @@ class SessionRunner(Runner):
 
     @property
     def is_idle(self) -> bool:
-        driver = self._driver_connection
-        return self._runner is None or self._runner.is_idle or (driver is not None and driver.is_committing)
+        return self._runner is None or self._runner.is_idle
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         assert self._runner is not None
@@ -296,9 +290,8 @@ class SessionRunner(Runner):
             self.is_ours = True
         self._has_worked = True
         assert self._runner is not None
-        if self._question is not None and isinstance(self._runner, PreparedRunner):
-            self._asking = AskingRunner(self._runner, self._question)
-            return self._asking
+        if isinstance(self._runner, WireRunner):
+            self._runner.question = self._question
         return self._runner
 
     async def attempt(self, work: Query[T] | Steps[T]) -> T:
@@ -319,23 +312,26 @@ class SessionRunner(Runner):
         Returns:
             The answer, or None if nothing was asked or answered.
         """
-        await self.settle()  # else the connection is not idle
-        self._question, self._asking = question, None
+        self._question = question
         try:
             await self.attempt(work)
-            return None if self._asking is None else self._asking.answer
+            assert isinstance(self._runner, WireRunner)
+            answer: list[int] | None = self._runner.answer
+            return answer
         finally:
-            self._question = self._asking = None
+            self._question = None
 
     async def look(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
         await self.begin()
-        if self.has_begun or not isinstance(self._runner, TransactionRunner):
+        if self.has_begun or not (self._transacted and isinstance(self._runner, WireRunner)):
             return await self.attempt(work)
         if ASYNC:
             self._running += 1
         try:
-            return await finished(interruptible(LookingRunner(self._runner).run(work), self._interruption))
+            assert self._driver_connection is not None
+            looking = WireRunner(self._driver_connection, self.schema, begin=True, end=End.COMMIT)
+            return await finished(interruptible(looking.run(work), self._interruption))
         finally:
             if ASYNC:
                 self._running -= 1
@@ -452,14 +448,14 @@ class SessionRunner(Runner):
             return None
         transaction = self._transaction
         advice = "Look for its effects before doing it again."
-        if isinstance(transaction, TransactionRunner):
+        if isinstance(transaction, WireRunner):
             return await self._end("committing", partial(transaction.commit, last, question), advice)
         return await self._end("committing", transaction.commit, advice)
 
     @property
-    def _transaction(self) -> AsyncConnection | TransactionRunner | psycopg.AsyncConnection[Any]:
+    def _transaction(self) -> AsyncConnection | WireRunner | psycopg.AsyncConnection[Any]:
         """What ends the transaction: SQLAlchemy, which takes longer, where the application may have asked it for it."""
-        if isinstance(self._runner, TransactionRunner):
+        if isinstance(self._runner, WireRunner):
             return self._runner
         connection = self._connection if self.is_lent else self._driver_connection
         assert connection is not None
@@ -528,7 +524,7 @@ class SessionRunner(Runner):
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             logger.info("%s", translate(error, "rolling back"))
             await self.discard()
-        if self._connection is not None and self._connection.closed:
+        if self.is_lost or (self._connection is not None and self._connection.closed):
             await self.discard()
         self._ended()
 
@@ -550,7 +546,7 @@ class SessionRunner(Runner):
         else:
             await self.rollback()
 
-    async def begin_implicitly(self) -> ImplicitTransaction:
+    async def begin_implicitly(self) -> WireRunner:
         """Return a transaction for statements that are to commit together, in a session that is not transacted.
 
         `ended_implicitly` is to be called when it is over.
@@ -563,14 +559,7 @@ class SessionRunner(Runner):
         if ASYNC:
             self._running += 1
         assert self._driver_connection is not None
-        return ImplicitTransaction(self._driver_connection, self.schema, self._prepared)
-
-    @property
-    def _prepared(self) -> PreparedStatements | None:
-        """What the connection has prepared beside psycopg; None: a pooler would lose it."""
-        driver = self._driver_connection
-        assert driver is not None
-        return None if driver.prepare_threshold is None else driver.prepared_statements
+        return WireRunner(self._driver_connection, self.schema, end=End.FLUSH)
 
     def ended_implicitly(self) -> None:
         """Take note that such a transaction is over, and another session may have the connection."""

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from jmsql.client._async.database.session_runner import SessionRunner
     from jmsql.selectors import Selector
     from jmsql.store.receiving.dequeue import GroupScan
-    from jmsql.store.runners._async.implicit_transaction import ImplicitTransaction
     from jmsql.store.statement import Query
+    from jmsql.store.wire._async.wire_runner import WireRunner
 
 
 logger = logging.getLogger("jmsql")
@@ -95,7 +95,7 @@ class ImmediateDelivery:
                 try:
                     accept(row)
                 except BaseException:
-                    await transaction.roll_back()
+                    await transaction.rollback()
                     raise
             await self._commit(transaction, buffer, row)
         except BaseException:
@@ -120,7 +120,7 @@ class ImmediateDelivery:
     ) -> Query[list[MessageRow]]:
         return self._connection.recipient.dequeue(queue_id, selector, lowest, limit, groups, asks=self._asks)
 
-    async def _commit(self, transaction: ImplicitTransaction, buffer: PrefetchBuffer, row: MessageRow | None) -> None:
+    async def _commit(self, transaction: WireRunner, buffer: PrefetchBuffer, row: MessageRow | None) -> None:
         """Have the server commit; if the connection breaks then, nobody knows the outcome: better twice than lost."""
 
         def failed(error: psycopg.Error) -> None:
@@ -128,7 +128,7 @@ class ImmediateDelivery:
                 logger.warning("%s The message is delivered, and may come again.", translate(error, "receiving"))
                 self._tell_of_return(buffer, row)
 
-        await transaction.send_commit(failed)
+        await transaction.leave_commit(failed)
         # Those who wait for a group are told, and look at once; who is about to wait has it written down before.
         if row is None or row.group_hash is not None:
             await self._connection.settle()

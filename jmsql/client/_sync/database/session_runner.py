@@ -21,17 +21,14 @@ from jmsql.exceptions import IllegalStateException, JMSException, TransactionRol
 from jmsql.store.connections.engine import LENT, POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.receiving.acknowledge import Client, Recipient
-from jmsql.store.runners._sync.implicit_transaction import ImplicitTransaction
-from jmsql.store.runners._sync.prepared_runner import AskingRunner, PreparedRunner
 from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
-from jmsql.store.runners._sync.transaction_runner import LookingRunner, TransactionRunner
 from jmsql.store.runners.application_sql import SavepointStep
 from jmsql.store.statement import Query, Result, Statement, Steps, nothing
+from jmsql.store.wire._sync.wire_runner import WireRunner
+from jmsql.store.wire.exchange import End
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
-    from jmsql.store.runners.prepared_statements import PreparedStatements
 
 
 T = TypeVar("T")
@@ -85,7 +82,6 @@ class SessionRunner(Runner):
         self._has_worked = False
         self._loss: str | None = None
         self._question: Query[list[int]] | None = None
-        self._asking: AskingRunner | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -135,8 +131,7 @@ class SessionRunner(Runner):
         driver = driver_connection(connection)
         assert isinstance(driver, WatchedConnection)
         self._connection, self._driver_connection = connection, driver
-        runner = TransactionRunner if self._transacted else PreparedRunner
-        self._runner = runner(driver, self.schema, self._prepared)
+        self._runner = WireRunner(driver, self.schema, begin=self._transacted)
 
     @contextlib.contextmanager
     def connected(self, *, needed: bool = True) -> Iterator[None]:
@@ -203,8 +198,7 @@ class SessionRunner(Runner):
 
     @property
     def is_idle(self) -> bool:
-        driver = self._driver_connection
-        return self._runner is None or self._runner.is_idle or (driver is not None and driver.is_committing)
+        return self._runner is None or self._runner.is_idle
 
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         assert self._runner is not None
@@ -220,9 +214,8 @@ class SessionRunner(Runner):
             self.is_ours = True
         self._has_worked = True
         assert self._runner is not None
-        if self._question is not None and isinstance(self._runner, PreparedRunner):
-            self._asking = AskingRunner(self._runner, self._question)
-            return self._asking
+        if isinstance(self._runner, WireRunner):
+            self._runner.question = self._question
         return self._runner
 
     def attempt(self, work: Query[T] | Steps[T]) -> T:
@@ -243,21 +236,24 @@ class SessionRunner(Runner):
         Returns:
             The answer, or None if nothing was asked or answered.
         """
-        self.settle()  # else the connection is not idle
-        self._question, self._asking = question, None
+        self._question = question
         try:
             self.attempt(work)
-            return None if self._asking is None else self._asking.answer
+            assert isinstance(self._runner, WireRunner)
+            answer: list[int] | None = self._runner.answer
+            return answer
         finally:
-            self._question = self._asking = None
+            self._question = None
 
     def look(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
         self.begin()
-        if self.has_begun or not isinstance(self._runner, TransactionRunner):
+        if self.has_begun or not (self._transacted and isinstance(self._runner, WireRunner)):
             return self.attempt(work)
         try:
-            return LookingRunner(self._runner).run(work)
+            assert self._driver_connection is not None
+            looking = WireRunner(self._driver_connection, self.schema, begin=True, end=End.COMMIT)
+            return looking.run(work)
         finally:
             self._ended()
 
@@ -368,14 +364,14 @@ class SessionRunner(Runner):
             return None
         transaction = self._transaction
         advice = "Look for its effects before doing it again."
-        if isinstance(transaction, TransactionRunner):
+        if isinstance(transaction, WireRunner):
             return self._end("committing", partial(transaction.commit, last, question), advice)
         return self._end("committing", transaction.commit, advice)
 
     @property
-    def _transaction(self) -> Connection | TransactionRunner | psycopg.Connection[Any]:
+    def _transaction(self) -> Connection | WireRunner | psycopg.Connection[Any]:
         """What ends the transaction: SQLAlchemy, which takes longer, where the application may have asked it for it."""
-        if isinstance(self._runner, TransactionRunner):
+        if isinstance(self._runner, WireRunner):
             return self._runner
         connection = self._connection if self.is_lent else self._driver_connection
         assert connection is not None
@@ -430,7 +426,7 @@ class SessionRunner(Runner):
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             logger.info("%s", translate(error, "rolling back"))
             self.discard()
-        if self._connection is not None and self._connection.closed:
+        if self.is_lost or (self._connection is not None and self._connection.closed):
             self.discard()
         self._ended()
 
@@ -452,7 +448,7 @@ class SessionRunner(Runner):
         else:
             self.rollback()
 
-    def begin_implicitly(self) -> ImplicitTransaction:
+    def begin_implicitly(self) -> WireRunner:
         """Return a transaction for statements that are to commit together, in a session that is not transacted.
 
         `ended_implicitly` is to be called when it is over.
@@ -463,14 +459,7 @@ class SessionRunner(Runner):
             self.settle()
             self.begin()
         assert self._driver_connection is not None
-        return ImplicitTransaction(self._driver_connection, self.schema, self._prepared)
-
-    @property
-    def _prepared(self) -> PreparedStatements | None:
-        """What the connection has prepared beside psycopg; None: a pooler would lose it."""
-        driver = self._driver_connection
-        assert driver is not None
-        return None if driver.prepare_threshold is None else driver.prepared_statements
+        return WireRunner(self._driver_connection, self.schema, end=End.FLUSH)
 
     def ended_implicitly(self) -> None:
         """Take note that such a transaction is over, and another session may have the connection."""

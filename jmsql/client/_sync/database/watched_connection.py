@@ -11,31 +11,25 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from jmsql.store.runners._sync.committing_connection import CommittingConnection
 from jmsql.store.runners.application_sql import (
     SavepointCommand,
     SavepointStep,
     outlives_transaction,
     read_savepoint_step,
 )
-from jmsql.store.runners.prepared_statements import PreparedStatements
+from jmsql.store.wire._sync.wire_connection import WireConnection
 
 StatementListener = Callable[[SavepointStep | None], None]
 """Called before each statement of the application's, with what the statement does with a savepoint."""
 
 
-class WatchedConnection(CommittingConnection):
+class WatchedConnection(WireConnection):
     """Tells a listener of what runs through its cursors and its `transaction` blocks.
 
     The session's own statements run on cursors of plain classes, of which the listener hears nothing.
     """
 
     _listener: StatementListener | None = None
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.prepared_statements = PreparedStatements()
-        """What was prepared beside psycopg."""
 
     has_changed_settings = False
     """Whether a statement that was heard of looked as if it left something on the connection: a role, or a lock."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from jmsql.client._sync.database.session_runner import SessionRunner
     from jmsql.selectors import Selector
     from jmsql.store.receiving.dequeue import GroupScan
-    from jmsql.store.runners._sync.implicit_transaction import ImplicitTransaction
     from jmsql.store.statement import Query
+    from jmsql.store.wire._sync.wire_runner import WireRunner
 
 
 logger = logging.getLogger("jmsql")
@@ -96,7 +96,7 @@ class ImmediateDelivery:
                 try:
                     accept(row)
                 except BaseException:
-                    transaction.roll_back()
+                    transaction.rollback()
                     raise
             self._commit(transaction, buffer, row)
         except BaseException:
@@ -121,7 +121,7 @@ class ImmediateDelivery:
     ) -> Query[list[MessageRow]]:
         return self._connection.recipient.dequeue(queue_id, selector, lowest, limit, groups, asks=self._asks)
 
-    def _commit(self, transaction: ImplicitTransaction, buffer: PrefetchBuffer, row: MessageRow | None) -> None:
+    def _commit(self, transaction: WireRunner, buffer: PrefetchBuffer, row: MessageRow | None) -> None:
         """Have the server commit; if the connection breaks then, nobody knows the outcome: better twice than lost."""
 
         def failed(error: psycopg.Error) -> None:
@@ -129,7 +129,7 @@ class ImmediateDelivery:
                 logger.warning("%s The message is delivered, and may come again.", translate(error, "receiving"))
                 self._tell_of_return(buffer, row)
 
-        transaction.send_commit(failed)
+        transaction.leave_commit(failed)
         # Those who wait for a group are told, and look at once; who is about to wait has it written down before.
         if row is None or row.group_hash is not None:
             self._connection.settle()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import psycopg
 import pytest
 
 from jmsql.exceptions import JMSException
-from jmsql.store.runners._sync.committing_connection import CommittingConnection
-from jmsql.store.runners._sync.transaction_runner import LookingRunner, TransactionRunner
-from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Statement, column, row_count, value
+from jmsql.store.wire._sync.wire_connection import WireConnection
+from jmsql.store.wire._sync.wire_runner import WireRunner
+from jmsql.store.wire.exchange import End, Exchange, Outcome
 
 NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))
 OTHER = Statement("other", "select -%(number)s::integer", "asking", value(int))
@@ -28,14 +27,14 @@ TERMINATE = Statement("terminate", "select pg_terminate_backend(pg_backend_pid()
 COPY = Statement("copy", "copy transacted from stdin", "sending", row_count)
 
 
-class CountingConnection(CommittingConnection):
-    """Counts how often it waits for the server."""
+class CountingConnection(WireConnection):
+    """Counts its exchanges."""
 
     exchanges = 0
 
-    def wait(self, *arguments: Any, **options: Any) -> Any:
+    def exchange(self, exchange: Exchange) -> Outcome:
         self.exchanges += 1
-        return super().wait(*arguments, **options)
+        return super().exchange(exchange)
 
 
 @pytest.fixture
@@ -47,18 +46,24 @@ def connection(jmsql_url: str) -> Iterator[CountingConnection]:
 
 
 @pytest.fixture
-def make(connection: CountingConnection) -> Callable[[], TransactionRunner]:
-    prepared = PreparedStatements()
-    return lambda: TransactionRunner(connection, "jmsql", prepared)
+def make(connection: CountingConnection) -> Callable[[], WireRunner]:
+    return lambda: WireRunner(connection, "jmsql", begin=True)
 
 
 @pytest.fixture(params=[True, False], ids=["prepared", "not prepared"])
-def runner(connection: CountingConnection, request: pytest.FixtureRequest) -> TransactionRunner:
-    return TransactionRunner(connection, "jmsql", PreparedStatements() if request.param else None)
+def runner(connection: CountingConnection, request: pytest.FixtureRequest) -> WireRunner:
+    if not request.param:
+        connection.prepare_threshold = None
+    return WireRunner(connection, "jmsql", begin=True)
+
+
+def looking_runner(connection: WireConnection) -> WireRunner:
+    """Return what runs statements that leave no transaction open."""
+    return WireRunner(connection, "jmsql", begin=True, end=End.COMMIT)
 
 
 def test_a_transaction_takes_an_exchange_to_begin_and_one_to_end(
-    connection: CountingConnection, runner: TransactionRunner
+    connection: CountingConnection, runner: WireRunner
 ) -> None:
     for number in (1, 2):
         before = connection.exchanges
@@ -74,8 +79,8 @@ def test_a_transaction_takes_an_exchange_to_begin_and_one_to_end(
     assert connection.exchanges == before
 
 
-def test_a_look_leaves_no_transaction_open(connection: CountingConnection, runner: TransactionRunner) -> None:
-    looking = LookingRunner(runner)
+def test_a_look_leaves_no_transaction_open(connection: CountingConnection, runner: WireRunner) -> None:
+    looking = looking_runner(connection)
     for _ in range(2):
         before = connection.exchanges
         assert looking.run(LEVEL.bind()) == "read committed"
@@ -87,24 +92,24 @@ def test_a_look_leaves_no_transaction_open(connection: CountingConnection, runne
 
 
 def test_a_look_goes_on_if_its_statement_was_forgotten(
-    connection: CountingConnection, make: Callable[[], TransactionRunner]
+    connection: CountingConnection, make: Callable[[], WireRunner]
 ) -> None:
     runner = make()
     runner.run(NUMBER.bind(number=1))
     runner.commit()
     connection.execute("deallocate all", prepare=False)
     connection.commit()
-    assert LookingRunner(runner).run(NUMBER.bind(number=2)) == 2
+    assert looking_runner(connection).run(NUMBER.bind(number=2)) == 2
     assert runner.is_idle
 
 
-def test_what_is_rolled_back_is_undone(runner: TransactionRunner) -> None:
+def test_what_is_rolled_back_is_undone(runner: WireRunner) -> None:
     runner.run(INSERT.bind(number=1))
     runner.rollback()
     assert runner.run(NUMBERS.bind()) == []
 
 
-def test_nothing_is_committed_if_a_last_statement_fails(runner: TransactionRunner) -> None:
+def test_nothing_is_committed_if_a_last_statement_fails(runner: WireRunner) -> None:
     runner.run(INSERT.bind(number=1))
     with pytest.raises(psycopg.errors.UniqueViolation):
         runner.commit([INSERT.bind(number=2), INSERT.bind(number=1), INSERT.bind(number=3)])
@@ -115,7 +120,7 @@ def test_nothing_is_committed_if_a_last_statement_fails(runner: TransactionRunne
     assert runner.run(NUMBERS.bind()) == []
 
 
-def test_a_batch_is_copied(connection: CountingConnection, runner: TransactionRunner) -> None:
+def test_a_batch_is_copied(connection: CountingConnection, runner: WireRunner) -> None:
     runner.run(NUMBERS.bind())
     assert runner.run(COPY.copying(b"1\n2\n")) == 2
     runner.commit([INSERT.bind(number=3)])
@@ -123,7 +128,7 @@ def test_a_batch_is_copied(connection: CountingConnection, runner: TransactionRu
 
 
 def test_a_transaction_begins_again_if_its_first_statement_was_forgotten(
-    connection: CountingConnection, make: Callable[[], TransactionRunner]
+    connection: CountingConnection, make: Callable[[], WireRunner]
 ) -> None:
     runner = make()
     runner.run(NUMBER.bind(number=1))
@@ -135,7 +140,7 @@ def test_a_transaction_begins_again_if_its_first_statement_was_forgotten(
 
 
 def test_what_begins_a_transaction_ends_it_in_the_same_exchange(
-    connection: CountingConnection, make: Callable[[], TransactionRunner]
+    connection: CountingConnection, make: Callable[[], WireRunner]
 ) -> None:
     runner = make()
     before = connection.exchanges
@@ -153,7 +158,7 @@ def test_what_begins_a_transaction_ends_it_in_the_same_exchange(
 
 
 def test_later_statements_do_not_rely_on_what_a_former_user_has_prepared(
-    connection: CountingConnection, make: Callable[[], TransactionRunner]
+    connection: CountingConnection, make: Callable[[], WireRunner]
 ) -> None:
     former = make()
     former.run(NUMBER.bind(number=1))
@@ -168,7 +173,7 @@ def test_later_statements_do_not_rely_on_what_a_former_user_has_prepared(
     runner.commit()
 
 
-def test_a_statement_that_cannot_be_prepared_is_not_taken_for_prepared(make: Callable[[], TransactionRunner]) -> None:
+def test_a_statement_that_cannot_be_prepared_is_not_taken_for_prepared(make: Callable[[], WireRunner]) -> None:
     runner = make()
     wrong = Statement("wrong", "select missing", "asking", value(int))
     for _ in range(2):
@@ -179,7 +184,7 @@ def test_a_statement_that_cannot_be_prepared_is_not_taken_for_prepared(make: Cal
 
 
 def test_no_more_than_a_hundred_statements_stay_prepared(
-    connection: CountingConnection, make: Callable[[], TransactionRunner]
+    connection: CountingConnection, make: Callable[[], WireRunner]
 ) -> None:
     runner = make()
     for number in range(105):
@@ -189,7 +194,7 @@ def test_no_more_than_a_hundred_statements_stay_prepared(
 
 
 def test_a_connection_that_the_server_has_ended_is_noticed_before_a_commit(
-    connection: CountingConnection, runner: TransactionRunner, jmsql_url: str
+    connection: CountingConnection, runner: WireRunner, jmsql_url: str
 ) -> None:
     runner.run(INSERT.bind(number=1))
     connection.notice_loss()
@@ -201,7 +206,7 @@ def test_a_connection_that_the_server_has_ended_is_noticed_before_a_commit(
 
 
 def test_what_is_asked_after_a_commit_is_another_transaction(
-    connection: CountingConnection, make: Callable[[], TransactionRunner]
+    connection: CountingConnection, make: Callable[[], WireRunner]
 ) -> None:
     runner = make()
     for number in (1, 2):
@@ -213,7 +218,7 @@ def test_what_is_asked_after_a_commit_is_another_transaction(
     assert runner.commit([], COUNT.bind()) is None, "no transaction was open"
 
 
-def test_an_answer_that_fails_leaves_the_commit(make: Callable[[], TransactionRunner]) -> None:
+def test_an_answer_that_fails_leaves_the_commit(make: Callable[[], WireRunner]) -> None:
     runner = make()
     assert runner.commit([INSERT.bind(number=1)], FAILING.bind()) is None
     assert runner.is_idle
@@ -225,14 +230,14 @@ def test_an_answer_that_fails_leaves_the_commit(make: Callable[[], TransactionRu
 
 
 def test_a_connection_that_is_lost_with_the_answer_has_committed(
-    connection: CountingConnection, make: Callable[[], TransactionRunner]
+    connection: CountingConnection, make: Callable[[], WireRunner]
 ) -> None:
     assert make().commit([INSERT.bind(number=1)], TERMINATE.bind()) is None
     assert connection.closed
 
 
 def test_an_answer_that_was_forgotten_leaves_the_commit(
-    connection: CountingConnection, make: Callable[[], TransactionRunner]
+    connection: CountingConnection, make: Callable[[], WireRunner]
 ) -> None:
     runner = make()
     runner.commit([INSERT.bind(number=1)], COUNT.bind())

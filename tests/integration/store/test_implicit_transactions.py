@@ -13,10 +13,10 @@ import pytest
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from jmsql.exceptions import JMSException
-from jmsql.store.runners._sync.committing_connection import CommittingConnection
-from jmsql.store.runners._sync.implicit_transaction import ImplicitTransaction
-from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Statement, column, nothing, value
+from jmsql.store.wire._sync.wire_connection import WireConnection
+from jmsql.store.wire._sync.wire_runner import WireRunner
+from jmsql.store.wire.exchange import End
 
 NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))
 INSERT = Statement("insert", "insert into implicit values (%(number)s)", "inserting", nothing)
@@ -25,29 +25,22 @@ TERMINATE = Statement("terminate", "select pg_terminate_backend(pg_backend_pid()
 
 
 @pytest.fixture
-def connection(jmsql_url: str) -> Iterator[CommittingConnection]:
-    with CommittingConnection.connect(jmsql_url, autocommit=True) as connection:
+def connection(jmsql_url: str) -> Iterator[WireConnection]:
+    with WireConnection.connect(jmsql_url, autocommit=True) as connection:
         connection.execute("create temporary table implicit (number integer primary key)")
         yield connection
 
 
 @pytest.fixture
-def prepared() -> PreparedStatements:
-    return PreparedStatements()
-
-
-@pytest.fixture
-def transaction(connection: CommittingConnection, prepared: PreparedStatements) -> ImplicitTransaction:
-    return ImplicitTransaction(connection, "jmsql", prepared)
+def transaction(connection: WireConnection) -> WireRunner:
+    return WireRunner(connection, "jmsql", end=End.FLUSH)
 
 
 def rows(connection: psycopg.Connection[Any]) -> list[int]:
     return [number for (number,) in connection.execute("select number from implicit order by number")]
 
 
-def test_its_statements_take_effect_together(
-    connection: CommittingConnection, transaction: ImplicitTransaction
-) -> None:
+def test_its_statements_take_effect_together(connection: WireConnection, transaction: WireRunner) -> None:
     transaction.run(INSERT.bind(number=1))
     transaction.run(INSERT.bind(number=2))
     assert transaction.run(NUMBERS.bind()) == [1, 2]
@@ -56,16 +49,16 @@ def test_its_statements_take_effect_together(
     assert rows(connection) == [1, 2]
 
 
-def test_what_is_rolled_back_has_no_effect(connection: CommittingConnection, transaction: ImplicitTransaction) -> None:
+def test_what_is_rolled_back_has_no_effect(connection: WireConnection, transaction: WireRunner) -> None:
     transaction.run(INSERT.bind(number=1))
-    transaction.roll_back()
+    transaction.rollback()
     assert rows(connection) == []
     transaction.run(INSERT.bind(number=2))
     transaction.commit()
     assert rows(connection) == [2]
 
 
-def test_an_error_undoes_what_went_before(connection: CommittingConnection, transaction: ImplicitTransaction) -> None:
+def test_an_error_undoes_what_went_before(connection: WireConnection, transaction: WireRunner) -> None:
     transaction.run(INSERT.bind(number=1))
     with pytest.raises(JMSException, match="inserting"):
         transaction.run(INSERT.bind(number=1))
@@ -74,7 +67,7 @@ def test_an_error_undoes_what_went_before(connection: CommittingConnection, tran
     transaction.commit()
 
 
-def test_an_error_of_the_commit_is_raised(connection: CommittingConnection, transaction: ImplicitTransaction) -> None:
+def test_an_error_of_the_commit_is_raised(connection: WireConnection, transaction: WireRunner) -> None:
     connection.execute("alter table implicit add constraint once unique (number) deferrable initially deferred")
     connection.execute("alter table implicit drop constraint implicit_pkey")
     transaction.run(INSERT.bind(number=1))
@@ -86,7 +79,7 @@ def test_an_error_of_the_commit_is_raised(connection: CommittingConnection, tran
 
 @pytest.mark.parametrize("statement", ["deallocate all", "discard all"])
 def test_statements_that_somebody_deallocates_are_prepared_again(
-    connection: CommittingConnection, transaction: ImplicitTransaction, statement: str
+    connection: WireConnection, transaction: WireRunner, statement: str
 ) -> None:
     for number in range(2):
         assert transaction.run(NUMBER.bind(number=number)) == number
@@ -95,7 +88,7 @@ def test_statements_that_somebody_deallocates_are_prepared_again(
 
 
 def test_a_statement_whose_result_has_other_columns_now_is_prepared_again(
-    connection: CommittingConnection, transaction: ImplicitTransaction
+    connection: WireConnection, transaction: WireRunner
 ) -> None:
     everything = Statement("everything", "select * from implicit", "asking", lambda result: result.rows)
     transaction.run(INSERT.bind(number=1))
@@ -106,9 +99,7 @@ def test_a_statement_whose_result_has_other_columns_now_is_prepared_again(
     transaction.commit()
 
 
-def test_no_more_than_a_hundred_stay_prepared(
-    connection: CommittingConnection, transaction: ImplicitTransaction
-) -> None:
+def test_no_more_than_a_hundred_stay_prepared(connection: WireConnection, transaction: WireRunner) -> None:
     statements = [Statement("number", f"select {number}", "asking", value(int)) for number in range(105)]
     for number, statement in enumerate(statements):
         assert transaction.run(statement.bind()) == number
@@ -120,7 +111,7 @@ def test_no_more_than_a_hundred_stay_prepared(
 
 
 def test_a_statement_travels_with_its_preparation(
-    connection: CommittingConnection, transaction: ImplicitTransaction, tmp_path: Path
+    connection: WireConnection, transaction: WireRunner, tmp_path: Path
 ) -> None:
     """PgBouncer answers for what it has prepared before, but not until the server sends something."""
     sent = tmp_path / "messages"
@@ -138,7 +129,7 @@ def test_a_statement_travels_with_its_preparation(
 
 
 def test_a_statement_that_cannot_be_prepared_is_prepared_when_it_can_be(
-    connection: CommittingConnection, transaction: ImplicitTransaction
+    connection: WireConnection, transaction: WireRunner
 ) -> None:
     later = Statement("later", "select count(*) from later", "asking", value(int))
     with pytest.raises(JMSException, match="asking"):
@@ -150,23 +141,22 @@ def test_a_statement_that_cannot_be_prepared_is_prepared_when_it_can_be(
     transaction.commit()
 
 
-def test_nothing_is_prepared_through_a_pooler_that_loses_it(connection: CommittingConnection) -> None:
-    transaction = ImplicitTransaction(connection, "jmsql", None)
+def test_nothing_is_prepared_through_a_pooler_that_loses_it(connection: WireConnection) -> None:
+    connection.prepare_threshold = None
+    transaction = WireRunner(connection, "jmsql", end=End.FLUSH)
     assert transaction.run(NUMBER.bind(number=7)) == 7
     transaction.commit()
     count = connection.execute("select count(*) from pg_prepared_statements where name like 'jmsql%'").fetchone()
     assert count == (0,)
 
 
-def test_a_connection_that_the_server_ends_is_closed(
-    connection: CommittingConnection, transaction: ImplicitTransaction
-) -> None:
+def test_a_connection_that_the_server_ends_is_closed(connection: WireConnection, transaction: WireRunner) -> None:
     with pytest.raises(JMSException, match="the server closed the connection"):
         transaction.run(TERMINATE.bind())
     assert connection.closed
 
 
-def test_percent_signs_stay(transaction: ImplicitTransaction) -> None:
+def test_percent_signs_stay(transaction: WireRunner) -> None:
     statement = Statement("like", "select 'a%%b' like %(pattern)s || '%%'", "asking", value(bool))
     assert transaction.run(statement.bind(pattern="a"))
     transaction.commit()
@@ -209,49 +199,49 @@ def at_each_commit(connection: psycopg.Connection[Any], action: LiteralString) -
 
 
 def test_a_commit_that_nobody_waits_for_comes_before_the_next_transaction(
-    connection: CommittingConnection, prepared: PreparedStatements, transaction: ImplicitTransaction
+    connection: WireConnection, transaction: WireRunner
 ) -> None:
     outcome = Outcome()
     for number in range(3):
         transaction.run(INSERT.bind(number=number))
-        transaction.send_commit(outcome.failed)
+        transaction.leave_commit(outcome.failed)
         assert transaction.is_idle
         assert connection.is_committing
-    another = ImplicitTransaction(connection, "jmsql", prepared)
+    another = WireRunner(connection, "jmsql", end=End.FLUSH)
     assert another.run(NUMBERS.bind()) == [0, 1, 2]
     assert not connection.is_committing
-    another.roll_back()
+    another.rollback()
     assert rows(connection) == [0, 1, 2]
     assert outcome.errors == []
 
 
 def test_whoever_uses_the_connection_next_finds_it_without_unread_answers(
-    connection: CommittingConnection, transaction: ImplicitTransaction
+    connection: WireConnection, transaction: WireRunner
 ) -> None:
     transaction.run(INSERT.bind(number=1))
-    transaction.send_commit(Outcome().failed)
+    transaction.leave_commit(Outcome().failed)
     assert rows(connection) == [1]
     assert connection.pgconn.pipeline_status == PipelineStatus.OFF
     transaction.run(INSERT.bind(number=2))
-    transaction.send_commit(Outcome().failed)
+    transaction.leave_commit(Outcome().failed)
     connection.settle()
     assert connection.info.transaction_status == TransactionStatus.IDLE
     transaction.run(INSERT.bind(number=3))
-    transaction.send_commit(Outcome().failed)
+    transaction.leave_commit(Outcome().failed)
     transaction.commit()
     assert rows(connection) == [1, 2, 3]
 
 
 def test_a_transaction_that_is_rolled_back_leaves_the_commit_before_it_alone(
-    connection: CommittingConnection, transaction: ImplicitTransaction
+    connection: WireConnection, transaction: WireRunner
 ) -> None:
     outcome = Outcome()
     transaction.run(INSERT.bind(number=1))
-    transaction.send_commit(outcome.failed)
+    transaction.leave_commit(outcome.failed)
     with pytest.raises(KeyError):
         transaction.run(INSERT.bind(another=2))
     transaction.run(INSERT.bind(number=3))
-    transaction.send_commit(outcome.failed)
+    transaction.leave_commit(outcome.failed)
     with pytest.raises(JMSException, match="inserting"):
         transaction.run(INSERT.bind(number=3))
     assert rows(connection) == [1, 3]
@@ -260,12 +250,12 @@ def test_a_transaction_that_is_rolled_back_leaves_the_commit_before_it_alone(
 
 @pytest.mark.parametrize("uses_a_transaction", [True, False])
 def test_the_sender_alone_hears_of_a_commit_that_fails(
-    connection: CommittingConnection, transaction: ImplicitTransaction, uses_a_transaction: bool
+    connection: WireConnection, transaction: WireRunner, uses_a_transaction: bool
 ) -> None:
     at_each_commit(connection, "raise exception 'not today'")
     outcome = Outcome()
     transaction.run(INSERT.bind(number=1))
-    transaction.send_commit(outcome.failed)
+    transaction.leave_commit(outcome.failed)
     if uses_a_transaction:
         assert transaction.run(NUMBERS.bind()) == []
         transaction.commit()
@@ -276,12 +266,12 @@ def test_the_sender_alone_hears_of_a_commit_that_fails(
 
 @pytest.mark.parametrize("uses_a_transaction", [True, False])
 def test_a_commit_in_which_the_server_ends_the_connection_is_told_once(
-    connection: CommittingConnection, transaction: ImplicitTransaction, uses_a_transaction: bool
+    connection: WireConnection, transaction: WireRunner, uses_a_transaction: bool
 ) -> None:
     at_each_commit(connection, "perform pg_terminate_backend(pg_backend_pid())")
     outcome = Outcome()
     transaction.run(INSERT.bind(number=1))
-    transaction.send_commit(outcome.failed)
+    transaction.leave_commit(outcome.failed)
     if uses_a_transaction:
         with pytest.raises(JMSException, match="lost"):
             transaction.run(NUMBERS.bind())
@@ -293,12 +283,12 @@ def test_a_commit_in_which_the_server_ends_the_connection_is_told_once(
 
 
 def test_an_interrupt_while_the_commit_is_waited_for_ends_no_more_than_the_wait(
-    connection: CommittingConnection, transaction: ImplicitTransaction
+    connection: WireConnection, transaction: WireRunner
 ) -> None:
     at_each_commit(connection, "perform pg_sleep(0.5)")
     outcome = Outcome()
     transaction.run(INSERT.bind(number=1))
-    transaction.send_commit(outcome.failed)
+    transaction.leave_commit(outcome.failed)
     with pytest.raises(KeyboardInterrupt), interrupted_after(0.1):
         connection.settle()
     assert not connection.is_committing

@@ -8,11 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from jmsql.client._sync.database.opening import open_runner
 from jmsql.exceptions import JMSException
 from jmsql.store.errors import is_connection_lost
-from jmsql.store.runners._sync.prepared_runner import AskingRunner, PreparedRunner
-from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import (
     Statement,
     column,
@@ -23,6 +20,8 @@ from jmsql.store.statement import (
     rows,
     value,
 )
+from jmsql.store.wire._sync.wire_connection import WireConnection
+from jmsql.store.wire._sync.wire_runner import WireRunner
 
 NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))
 TEXTS = Statement("texts", "select 'é%%', %(text)s::text, %(data)s::bytea, null::jsonb", "asking", rows)
@@ -38,18 +37,27 @@ TERMINATE = Statement("terminate", "select pg_terminate_backend(pg_backend_pid()
 
 
 @pytest.fixture
-def connection(jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
-    with open_runner(jmsql_url, "jmsql") as runner:
-        runner.connection.execute("create temporary table prepared (number integer primary key)")
-        yield runner.connection
+def connection(jmsql_url: str) -> Iterator[WireConnection]:
+    with WireConnection.connect(jmsql_url, autocommit=True) as connection:
+        connection.execute("create temporary table prepared (number integer primary key)")
+        yield connection
 
 
 @pytest.fixture(params=[True, False], ids=["prepared", "not prepared"])
-def runner(connection: psycopg.Connection[Any], request: pytest.FixtureRequest) -> PreparedRunner:
-    return PreparedRunner(connection, "jmsql", PreparedStatements() if request.param else None)
+def runner(connection: WireConnection, request: pytest.FixtureRequest) -> WireRunner:
+    if not request.param:
+        connection.prepare_threshold = None
+    return WireRunner(connection, "jmsql")
 
 
-def test_results_are_those_of_a_cursor(runner: PreparedRunner) -> None:
+def asking_runner(connection: WireConnection, question: Statement[list[int]]) -> WireRunner:
+    """Return what asks this after each statement."""
+    runner = WireRunner(connection, "jmsql")
+    runner.question = question.bind()
+    return runner
+
+
+def test_results_are_those_of_a_cursor(runner: WireRunner) -> None:
     assert runner.run(NUMBER.bind(number=7)) == 7
     assert runner.run(TEXTS.bind(text="100 % \\", data=b"\0\xff")) == [("é%", "100 % \\", b"\0\xff", None)]
     assert runner.run(TEXTS.bind(text=None, data=None)) == [("é%", None, None, None)]
@@ -57,7 +65,7 @@ def test_results_are_those_of_a_cursor(runner: PreparedRunner) -> None:
     assert runner.run(NUMBERS.bind()) == [1, 2]
 
 
-def test_each_statement_commits(runner: PreparedRunner) -> None:
+def test_each_statement_commits(runner: WireRunner) -> None:
     runner.run(INSERT.bind(number=1))
     with pytest.raises(JMSException) as refused:
         runner.run(INSERT.bind(number=2))
@@ -67,7 +75,7 @@ def test_each_statement_commits(runner: PreparedRunner) -> None:
     assert runner.run(NUMBERS.bind()) == [1, 2]
 
 
-def test_a_transaction_that_fails_leaves_nothing(runner: PreparedRunner) -> None:
+def test_a_transaction_that_fails_leaves_nothing(runner: WireRunner) -> None:
     def insert_twice() -> Iterator[Any]:
         yield from INSERT.bind(number=1)
         yield from INSERT.bind(number=2)
@@ -78,20 +86,20 @@ def test_a_transaction_that_fails_leaves_nothing(runner: PreparedRunner) -> None
     assert runner.run(NUMBERS.bind()) == []
 
 
-def test_statements_that_the_server_has_forgotten(connection: psycopg.Connection[Any], runner: PreparedRunner) -> None:
+def test_statements_that_the_server_has_forgotten(connection: WireConnection, runner: WireRunner) -> None:
     assert runner.run(NUMBER.bind(number=1)) == 1
     connection.execute("deallocate all")
     assert runner.run(NUMBER.bind(number=2)) == 2
 
 
-def test_statements_whose_result_has_changed(connection: psycopg.Connection[Any], runner: PreparedRunner) -> None:
+def test_statements_whose_result_has_changed(connection: WireConnection, runner: WireRunner) -> None:
     runner.run(INSERT.bind(number=1))
     assert runner.run(EVERYTHING.bind()) == [(1,), (2,)]
     connection.execute("alter table prepared add column note text default 'new'")
     assert runner.run(EVERYTHING.bind()) == [(1, "new"), (2, "new")]
 
 
-def test_many_statements(connection: psycopg.Connection[Any], runner: PreparedRunner) -> None:
+def test_many_statements(connection: WireConnection, runner: WireRunner) -> None:
     for number in range(110):
         asked = Statement("asked", f"select {number} + %(more)s::integer", "asking", value(int))
         assert runner.run(asked.bind(more=1)) == number + 1
@@ -100,7 +108,7 @@ def test_many_statements(connection: psycopg.Connection[Any], runner: PreparedRu
     assert row[0] <= 100
 
 
-def test_connection_that_breaks(connection: psycopg.Connection[Any], runner: PreparedRunner) -> None:
+def test_connection_that_breaks(connection: WireConnection, runner: WireRunner) -> None:
     with pytest.raises(JMSException) as lost:
         runner.run(TERMINATE.bind())
     assert is_connection_lost(lost.value)
@@ -110,8 +118,8 @@ def test_connection_that_breaks(connection: psycopg.Connection[Any], runner: Pre
     assert connection.closed
 
 
-def test_what_is_asked_after_a_statement_sees_its_commit(connection: psycopg.Connection[Any]) -> None:
-    asking = AskingRunner(PreparedRunner(connection, "jmsql", PreparedStatements()), TRANSACTIONS.bind())
+def test_what_is_asked_after_a_statement_sees_its_commit(connection: WireConnection) -> None:
+    asking = asking_runner(connection, TRANSACTIONS)
     for number in (1, 3):
         before = connection.execute("select pg_current_xact_id()::text::bigint").fetchone()
         assert asking.run(INSERT.bind(number=number)) == 2
@@ -120,8 +128,8 @@ def test_what_is_asked_after_a_statement_sees_its_commit(connection: psycopg.Con
         assert asking.answer[0] > before[0] + 1, "the transaction of the statement is over"
 
 
-def test_an_answer_that_fails_is_none(connection: psycopg.Connection[Any]) -> None:
-    asking = AskingRunner(PreparedRunner(connection, "jmsql", PreparedStatements()), FAILING.bind())
+def test_an_answer_that_fails_is_none(connection: WireConnection) -> None:
+    asking = asking_runner(connection, FAILING)
     assert asking.run(INSERT.bind(number=1)) == 2
     assert asking.answer is None
     with pytest.raises(JMSException) as refused:
@@ -131,21 +139,22 @@ def test_an_answer_that_fails_is_none(connection: psycopg.Connection[Any]) -> No
     assert asking.run(INSERT.bind(number=5)) == 2
 
 
-def test_a_connection_that_is_lost_with_the_answer_has_committed(connection: psycopg.Connection[Any]) -> None:
-    asking = AskingRunner(PreparedRunner(connection, "jmsql", PreparedStatements()), TERMINATE_AND_ANSWER.bind())
+def test_a_connection_that_is_lost_with_the_answer_has_committed(connection: WireConnection) -> None:
+    asking = asking_runner(connection, TERMINATE_AND_ANSWER)
     assert asking.run(INSERT.bind(number=1)) == 2
     assert asking.answer is None
     assert connection.closed
 
 
-def test_nothing_is_asked_where_nothing_is_prepared(connection: psycopg.Connection[Any]) -> None:
-    asking = AskingRunner(PreparedRunner(connection, "jmsql", None), TRANSACTIONS.bind())
+def test_nothing_is_asked_where_nothing_is_prepared(connection: WireConnection) -> None:
+    connection.prepare_threshold = None
+    asking = asking_runner(connection, TRANSACTIONS)
     assert asking.run(INSERT.bind(number=1)) == 2
     assert asking.answer is None
 
 
-def test_statements_and_answers_that_the_server_has_forgotten(connection: psycopg.Connection[Any]) -> None:
-    asking = AskingRunner(PreparedRunner(connection, "jmsql", PreparedStatements()), TRANSACTIONS.bind())
+def test_statements_and_answers_that_the_server_has_forgotten(connection: WireConnection) -> None:
+    asking = asking_runner(connection, TRANSACTIONS)
     asking.run(INSERT.bind(number=1))
     connection.execute("deallocate all")
     assert asking.run(INSERT.bind(number=3)) == 2

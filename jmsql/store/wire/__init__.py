@@ -1,0 +1,1 @@
+"""What travels between a client and PostgreSQL: statements on connections, one exchange at a time."""

@@ -1,0 +1,1 @@
+"""Connections that speak in exchanges, and what runs statements on them."""

@@ -1,0 +1,140 @@
+"""A connection of psycopg's that also speaks in exchanges."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.pq import PipelineStatus, TransactionStatus
+
+from jmsql.store.wire.exchange import BEGIN, OUTDATED, End, Exchange, Outcome, converse, read_commit
+from jmsql.store.wire.prepared_statements import PreparedStatements
+
+T = TypeVar("T")
+
+
+class WireConnection(psycopg.AsyncConnection[Any]):
+    """Carries exchanges out, one at a time.
+
+    A commit may be left unanswered. Whatever the connection is used for next, also through psycopg's own methods, has
+    it answered first; its sender hears what became of it, and nobody else.
+    """
+
+    _failed: Callable[[psycopg.Error], object] | None = None
+    _is_open = False
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._known_statements = PreparedStatements()
+
+    @property
+    def prepared_statements(self) -> PreparedStatements | None:
+        """What was prepared beside psycopg; None: the connection leads through a pooler that would lose it."""
+        return None if self.prepare_threshold is None else self._known_statements
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction is open, except one that is being committed."""
+        if self._failed is not None:
+            return True
+        return not self._is_open and self.pgconn.transaction_status == TransactionStatus.IDLE
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a commit was sent whose answer nobody has read."""
+        return self._failed is not None
+
+    def notice_loss(self) -> None:
+        """Count as closed if the server has ended the connection, before anything is sent."""
+        with contextlib.suppress(psycopg.OperationalError):
+            self.pgconn.consume_input()  # the server's last words
+            self.pgconn.consume_input()
+
+    async def exchange(self, exchange: Exchange) -> Outcome:
+        """Carry an exchange out; once more if it begins its transaction and what was prepared is outdated.
+
+        If it fails in a transaction that PostgreSQL has begun by itself, or that it was to begin and end, that
+        transaction is rolled back. Another one stays open, as failed.
+
+        Raises:
+            psycopg.Error: A statement failed, or what ends the transaction, or the connection is lost.
+        """
+        prepared = self.prepared_statements
+        ends = exchange.end is not End.FLUSH
+        begins = not ends or self.is_idle
+        self._is_open = self._is_open or not ends
+        try:
+            while True:
+                unanswered = None if self._failed is None else self._answered
+                work = converse(self.pgconn, exchange, prepared, unanswered, self.info.encoding)
+                try:
+                    outcome: Outcome = await super().wait(work)
+                except OUTDATED:
+                    if not prepared:
+                        raise
+                    prepared.forget()
+                    if not begins:
+                        raise
+                    # Nothing has come of the transaction: one that ends with FLUSH has received nothing before.
+                    await self.undo()
+                    self._is_open = not ends
+                else:
+                    self._is_open = not ends
+                    return outcome
+        except BaseException:
+            if self._is_open:
+                await self.undo()
+            self.give_up()
+            raise
+
+    async def leave_commit(self, failed: Callable[[psycopg.Error], object]) -> None:
+        """Have the server commit what it has begun by itself, and leave the answer to the next use of the connection.
+
+        Args:
+            failed: Called if the commit has failed, or nobody knows.
+        """
+        try:
+            await self.exchange(Exchange(is_answered=False))
+        except psycopg.Error as error:
+            failed(error)
+        else:
+            self._failed = failed
+            self.__dict__["wait"] = self._settle_and_wait  # until it is answered, so that nothing else is slower
+
+    async def settle(self) -> None:
+        """Wait for the commit that was left unanswered, if one was."""
+        if self.is_committing:
+            try:
+                with contextlib.suppress(psycopg.Error):
+                    await super().wait(read_commit(self.pgconn, self._answered, self.info.encoding))
+            finally:
+                self.give_up()
+
+    async def _settle_and_wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
+        await self.settle()
+        return await super().wait(gen, *arguments, **parameters)  # whose parameters differ between releases
+
+    def _answered(self, error: psycopg.Error | None) -> None:
+        failed, self._failed = self._failed, None
+        self.__dict__.pop("wait", None)
+        if error is not None and failed is not None:
+            failed(error)
+
+    async def undo(self) -> None:
+        """Roll back the transaction that is open, if one is; a lost connection has done so already."""
+        if not self.is_idle:
+            # A transaction that began by itself can be rolled back once it is one that has begun.
+            undone = Exchange(begin=BEGIN if self._is_open else None, end=End.ROLLBACK)
+            unanswered = None if self._failed is None else self._answered
+            work = converse(self.pgconn, undone, None, unanswered, self.info.encoding)
+            with contextlib.suppress(psycopg.Error):
+                await super().wait(work)
+            self.give_up()
+
+    def give_up(self) -> None:
+        """End the connection if nobody knows where it is: an exchange was not read to its end."""
+        self._is_open = False
+        if self.pgconn.pipeline_status != PipelineStatus.OFF and not self.is_committing:
+            self.pgconn.finish()
