@@ -296,7 +296,7 @@ def fail(connection: Connection, administration: Administration) -> None:
         for _ in range(4):
             assert consumer.receive(timeout=5.0) is not None
             session.rollback()
-    wait_for(lambda: administration.count("dead") == 2 and administration.count("expired") == 2)
+    wait_for(lambda: administration.count("dead") == 2 and administration.count("expired") == 2, 30.0)
     assert administration.dead_letters("dead")
     assert administration.retry("dead", "color = 'blue'").returned
     assert administration.move("failing", "dead", "color = 'blue'")
