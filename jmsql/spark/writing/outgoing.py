@@ -146,8 +146,8 @@ def _milliseconds(batch: pa.RecordBatch, name: str) -> pa.Array:
     early = timestamps.filter(pc.less(milliseconds, 1))
     if len(early):
         raise JMSException(
-            f"The column {name!r} holds the timestamp {early.cast(pa.string())[0]}; times are after 1970-01-01 00:00 UTC, and null where "
-            "there is none."
+            f"The column {name!r} holds the timestamp {early.cast(pa.string())[0]}; times are after 1970-01-01 00:00 "
+            "UTC, and null where there is none."
         )
     return milliseconds
 
