@@ -178,6 +178,10 @@ class _Interruption:
     def is_requested(self) -> bool:
         return self._request is not None
 
+    @property
+    def has_begun(self) -> bool:
+        return self._timer is not None
+
     def begin(self) -> None:
         """Have the server asked, unless that has begun or the exchange ends soon."""
         if self._timer is None:
@@ -193,8 +197,8 @@ class _Interruption:
 
     async def end(self) -> None:
         """Make sure that no request reaches what the connection is used for next."""
-        if self._timer is not None:
-            self._timer.cancel()
+        assert self._timer is not None
+        self._timer.cancel()
         if self._request is not None:
             await asyncio.wait([self._request])
             error = self._request.exception()
@@ -228,7 +232,7 @@ class _Finishing:
 # Tasks that were cancelled while they did what is done as a whole.
 _postponed: WeakKeyDictionary[asyncio.Task[Any], _Cancellation] = WeakKeyDictionary()
 # Tasks that do it, which nobody else cancels.
-_finishing: WeakKeyDictionary[asyncio.Task[Any], _Finishing] = WeakKeyDictionary()
+_finishing: dict[asyncio.Task[Any], _Finishing] = {}
 
 
 class uninterrupted:  # noqa: N801 - used as a statement
@@ -345,7 +349,8 @@ async def interruptible(work: Coroutine[Any, Any, T], exchange: Exchange) -> T:
         raise asyncio.CancelledError from error
     finally:
         finishing.interruption = None
-        await interruption.end()
+        if interruption.has_begun:
+            await interruption.end()
 
 
 def _shielded_from_anyio() -> AbstractContextManager[object]:
@@ -454,8 +459,13 @@ def _begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     task = asyncio.get_running_loop().create_task(work, context=context)
     _running.add(task)
     _finishing[task] = _Finishing()
-    task.add_done_callback(_running.discard)
+    task.add_done_callback(_forget)
     return task
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    _running.discard(task)
+    _finishing.pop(task, None)
 
 
 def _wake(waiter: asyncio.Future[None], _: object) -> None:
@@ -560,7 +570,7 @@ class BackgroundTask:
         context.run(_call.set, None)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=self._name, context=context)
         _running.add(self._task)
-        self._task.add_done_callback(_running.discard)
+        self._task.add_done_callback(_forget)
 
     @property
     def identity(self) -> object:
