@@ -6,7 +6,7 @@ from typing import LiteralString
 
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.rows.message_rows import MessageKey
-from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import Timings
 
 LEADER: LiteralString = """

@@ -16,7 +16,7 @@ from jmsql.client._async.enlistment.caller_transaction import (
 )
 from jmsql.client._async.enlistment.enlisted_session import EnlistedSession
 from jmsql.public_names import set_module
-from jmsql.store.runners._async.runner import Runner
+from jmsql.store.wire._async.runner import Runner
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class _AsyncpgTransaction(CallerTransaction):
         return bool(self._connection.is_in_transaction())
 
     async def runner(self, schema: str) -> Runner:
-        from jmsql.store.runners.asyncpg_runner import AsyncpgRunner
+        from jmsql.store.wire.asyncpg_runner import AsyncpgRunner
 
         return AsyncpgRunner(self._connection, schema)
 

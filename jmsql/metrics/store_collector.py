@@ -22,7 +22,7 @@ from jmsql.store.administration.measurement import (
     StoreMeasurement,
     TableMeasurement,
 )
-from jmsql.store.runners._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import AutocommitRunner
 
 logger = logging.getLogger("jmsql.metrics")
 

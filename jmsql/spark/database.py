@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jmsql.exceptions import JMSException, JMSSecurityException
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.schema.version import check_version
 from jmsql.store.statement import SqlFile, first_value, nothing, records, rows
+from jmsql.store.wire._sync.runner import Runner
 
 _UNDEFINED_TABLE = "42P01"
 

@@ -12,7 +12,7 @@ from jmsql.client._sync.database.opening import open_runner
 from jmsql.selectors import Selector
 from jmsql.store.administration import selector_indexes
 from jmsql.store.administration.selector_indexes import Explanation, IndexProgress
-from jmsql.store.runners._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import AutocommitRunner
 from jmsql.values.counting import counted
 
 application = command_group(

@@ -15,8 +15,8 @@ from jmsql.store.administration import diagnosis, inspection
 from jmsql.store.administration.diagnosis import Blocker, MessageTable, PreparedTransaction, ServerFacts, SnapshotHolder
 from jmsql.store.administration.selector_indexes import selector_indexes, serving
 from jmsql.store.errors import is_connection_lost
-from jmsql.store.runners._sync.runner import AutocommitRunner, Runner
 from jmsql.store.schema.version import current_version, newest_version
+from jmsql.store.wire._sync.runner import AutocommitRunner, Runner
 from jmsql.values.counting import counted
 
 _SLOW_NOTIFICATION = 1.0

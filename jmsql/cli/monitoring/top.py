@@ -24,7 +24,7 @@ from jmsql.cli.output import console, json_text, print_json, shown_number, table
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.store.administration import measurement
 from jmsql.store.administration.measurement import LONGEST_LOOK, StoreMeasurement
-from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.values.counting import counted
 
 

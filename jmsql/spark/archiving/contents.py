@@ -28,8 +28,8 @@ from jmsql.spark.streaming.history_stream import (
     end_of_history,
 )
 from jmsql.spark.streaming.queue_stream import BatchLimits
-from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.statement import SqlFile, Statement, fill, rows
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.values.destinations import Destination, Queue, Topic, named_destination
 from jmsql.values.postgresql_text import optional_to_postgresql
 

@@ -16,7 +16,7 @@ from jmsql.spark.archiving.parquet_files import Unloading, compact
 from jmsql.spark.archiving.target import ArchiveLock, Target
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.options import PropertyFormat
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.values.destinations import Destination
 
 if TYPE_CHECKING:

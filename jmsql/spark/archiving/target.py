@@ -14,8 +14,8 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSy
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.database import allow_idleness
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import SqlFile, nothing, value
+from jmsql.store.wire._sync.runner import Runner
 
 _PATTERN_CHARACTERS = frozenset("{}[]*")
 _LONGEST_NAME = 255

@@ -40,7 +40,7 @@ from jmsql.spark.options import Options, read_timestamp
 from jmsql.spark.reading.browse import divide_queue, find_queue, read_queue, source_of
 from jmsql.spark.reading.history import HistorySpan, divide_history, find_origin, read_history
 from jmsql.spark.reading.snapshot import keep_snapshot, see_snapshot
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.values.postgresql_text import to_postgresql
 
 

@@ -16,8 +16,8 @@ from jmsql.store.receiving.candidates import HAS_NOT_EXPIRED, LAST_SEQUENCE, by_
 from jmsql.store.receiving.dequeue import PRIORITIES
 from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.columns import and_chosen
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Result, SqlFile, Statement, Steps, fill, nothing, optional_value, rows
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.values.destinations import Destination
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 

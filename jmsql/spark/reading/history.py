@@ -20,8 +20,8 @@ from jmsql.spark.database import check_database
 from jmsql.spark.options import Options
 from jmsql.store.receiving.candidates import LAST_SEQUENCE
 from jmsql.store.rows.columns import and_chosen
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, fill, nothing, rows, value
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.values.destinations import Destination, Topic
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 

@@ -17,7 +17,7 @@ from jmsql.spark.columns.expressions import HISTORY_COLUMNS
 from jmsql.spark.columns.schema import TYPED_PROPERTIES
 from jmsql.spark.connection import DatabaseReference
 from jmsql.store.administration.dead_letters import dead_letter_queues
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.values.destinations import Destination, Queue
 
 _COLUMNS = {

@@ -14,7 +14,6 @@ from jmsql.spark.columns.expressions import HISTORY_EXPRESSIONS, select_list
 from jmsql.spark.reading.history import HistoryOrigin
 from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits, check_epoch
 from jmsql.store.rows.columns import and_chosen
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import (
     Query,
     Result,
@@ -28,6 +27,7 @@ from jmsql.store.statement import (
     rows,
     value,
 )
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.values.destinations import Topic
 from jmsql.values.postgresql_text import optional_to_postgresql
 

@@ -19,7 +19,7 @@ from jmsql.spark.options import Options, read_timestamp
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
 from jmsql.spark.streaming.history_stream import HistoryPosition, HistoryStream, Lost, create_cursor, end_of_history
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader, StreamPartition
-from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 
 logger = logging.getLogger("jmsql")
 

@@ -17,7 +17,6 @@ from jmsql.store.errors import is_connection_lost
 from jmsql.store.receiving.candidates import by_key
 from jmsql.store.receiving.dequeue import PRIORITIES, ScanBounds
 from jmsql.store.receiving.receive import claim_batch, has_groups
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import (
     Result,
     SqlFile,
@@ -31,6 +30,7 @@ from jmsql.store.statement import (
     rows,
     value,
 )
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import Timings
 
 logger = logging.getLogger("jmsql")

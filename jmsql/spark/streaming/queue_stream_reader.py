@@ -38,8 +38,8 @@ from jmsql.store.control.server import ServerClock
 from jmsql.store.destinations.subscriptions import occupy, rejoin
 from jmsql.store.errors import jms_errors
 from jmsql.store.rows.message_rows import GroupKey, MessageKey
-from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.statement import Steps, in_transaction
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.timings import Timings
 
 logger = logging.getLogger("jmsql")

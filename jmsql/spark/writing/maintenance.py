@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jmsql.spark.writing.commit import forget_writes, remove_abandoned
 from jmsql.store.maintenance.maintenance_task import MaintenanceTask, request_tasks
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Query
+from jmsql.store.wire._sync.runner import Runner
 
 # The name stands in databases, in `jmsql.spark` and among the entry points in pyproject.toml.
 _ATTEMPTS = "spark-attempts"

@@ -18,9 +18,9 @@ from jmsql.spark.writing.commit import Attempt, names_of
 from jmsql.spark.writing.outgoing import OUTGOING_SCHEMA
 from jmsql.store.destinations.lookup import find_queue, queue_id
 from jmsql.store.rows.columns import DELAYED_COLUMNS
-from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.sending.send import Publisher, publish_statement, publish_with
 from jmsql.store.statement import SqlFile, Statement, Steps, fill, nothing, rows, value
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.values.destinations import Queue, Topic
 from jmsql.values.postgresql_text import to_postgresql
 

@@ -18,7 +18,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.writing.commit import Attempt, abandon, plan, remove_abandoned, send_once
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.store.destinations.lookup import queue_id
-from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
     import pyarrow as pa

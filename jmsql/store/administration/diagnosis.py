@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeVar
 
 import psycopg
 
-from jmsql.store.runners._sync.runner import AutocommitRunner, Runner
 from jmsql.store.statement import (
     Query,
     Result,
@@ -27,6 +26,7 @@ from jmsql.store.statement import (
     records,
     value,
 )
+from jmsql.store.wire._sync.runner import AutocommitRunner, Runner
 from jmsql.values.duration import as_setting
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import existing_queue
 from jmsql.store.identifier import in_schema, quote_identifier
 from jmsql.store.receiving.receive import browse_statement
-from jmsql.store.runners._sync.runner import AutocommitRunner
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, column, first_value, nothing, records
+from jmsql.store.wire._sync.runner import AutocommitRunner
 
 T = TypeVar("T")
 

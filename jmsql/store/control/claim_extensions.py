@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from jmsql.store.receiving.redelivery import ExtendedClaim, extend_claims
-from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.wire._sync.runner import Runner
 
 _EXTENSIONS_IN_A_TIMEOUT = 3
 

@@ -41,9 +41,9 @@ from jmsql.store.history.keeping import QueuesWithHistory
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.receiving.redelivery import ExtendedClaim
 from jmsql.store.rows.message_rows import GroupKey, MessageKey
-from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.sending.notification import DELAYED_CHANNEL, Notification, combine, notify
 from jmsql.store.statement import Query, SqlFile, nothing
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.timings import Timings, jitter
 from jmsql.values.postgresql_text import to_postgresql
 

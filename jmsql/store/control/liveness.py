@@ -8,8 +8,8 @@ import socket
 import time
 from typing import Protocol
 
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Query, SqlFile, row_count, value
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import Timings
 from jmsql.values.duration import as_setting
 

@@ -7,9 +7,9 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from jmsql.exceptions import JMSException
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.schema.version import check_schema, check_version
 from jmsql.store.statement import Query, SqlFile, Steps, record, rows, value
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import Timings
 from jmsql.values.recently_used import RecentlyUsed
 

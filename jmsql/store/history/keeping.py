@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Collection
 
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import SqlFile, column
+from jmsql.store.wire._sync.runner import Runner
 
 _find = SqlFile("control").statement("queues_with_history", "looking for queues with history", column)
 

@@ -6,8 +6,8 @@ import time
 
 from jmsql.store.receiving.candidates import LAST_SEQUENCE
 from jmsql.store.rows.columns import DELAYED_COLUMNS
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import SqlFile, Statement, mapping, optional_value, row_count
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import Timings
 
 _LIMIT = 500

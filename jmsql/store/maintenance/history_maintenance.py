@@ -7,7 +7,7 @@ from datetime import date
 
 from jmsql.exceptions import JMSException
 from jmsql.store.history.partitions import HistoryPartitions, held_message
-from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import Timings
 
 logger = logging.getLogger("jmsql")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from jmsql.store.receiving.candidates import LAST_SEQUENCE, LOOK_UPS
 from jmsql.store.rows.arrays import array_literal
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Result, SqlFile, fill, record
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import Timings
 from jmsql.values.duration import as_setting
 

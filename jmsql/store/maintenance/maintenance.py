@@ -18,8 +18,8 @@ from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.receiving.redelivery import LostClaim, Release, bury, lost_claims, release
 from jmsql.store.rows.columns import SEND_COLUMNS
 from jmsql.store.rows.message_rows import MessageKey
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothing, record, row_count, rows, value
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import Timings
 from jmsql.timings import jitter as spread
 from jmsql.values.duration import as_setting

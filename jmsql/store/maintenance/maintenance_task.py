@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Query, SqlFile, nothing
+from jmsql.store.wire._sync.runner import Runner
 
 logger = logging.getLogger("jmsql")
 

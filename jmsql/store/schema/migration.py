@@ -17,7 +17,6 @@ from jmsql.public_names import set_module
 from jmsql.store.connections.engine import open_engine
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import in_schema, internal_schema, quote_identifier
-from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.schema.version import (
     DEFAULT_SCHEMA,
     VERSION_TABLE,
@@ -29,6 +28,7 @@ from jmsql.store.schema.version import (
     migrations_directory,
     newest_version,
 )
+from jmsql.store.wire._sync.runner import PsycopgRunner
 
 # Alembic is imported where it is used: it takes longer than all else that clients import.
 

@@ -15,7 +15,7 @@ from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, JMSSecurityE
 from jmsql.admin import Administration
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import ask_to_dequeue
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import drain, wait_for
 from tests.integration.access.conftest import Plain
 from tests.texts import send_texts, texts_of

@@ -21,8 +21,8 @@ from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session
 from jmsql.admin import Administration
 from jmsql.cli.application import app
 from jmsql.metrics import StoreCollector
-from jmsql.store.runners.prepared_statements import numbered
 from jmsql.store.statement import Statement
+from jmsql.store.wire.prepared_statements import numbered
 from jmsql.testing import FAST_TIMINGS, drain, wait_for
 from jmsql.xa import XAConnectionFactory
 from tests.integration.access.role_kinds import PASSWORD, roles_of_each_kind

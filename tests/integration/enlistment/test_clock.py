@@ -12,8 +12,8 @@ import sqlalchemy
 from sqlalchemy import orm
 
 import jmsql
-from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.statement import Result
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.timings import Timings
 from tests.clocks import DELIVERY_DELAY, HOUR, TIME_TO_LIVE, WRONG, require_servers_time, set_clock
 from tests.integration.enlistment.callers import KINDS, ORDERS, Kind, received, resolved

@@ -11,7 +11,7 @@ import pytest
 
 import jmsql
 from jmsql.store.history.partitions import HistoryPartitions
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from tests.background import Background
 from tests.integration.history.conftest import SetClock, dequeue, send

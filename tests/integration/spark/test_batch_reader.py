@@ -25,7 +25,7 @@ from jmsql.spark.columns.expressions import COLUMNS, SMALL_FIELDS
 from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader, BrowsePartition
 from jmsql.spark.reading.browse import divide_queue
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from tests.integration.client.server import Server
 from tests.integration.store.plans import PlannedStatement
 

@@ -17,7 +17,7 @@ from jmsql.spark.columns.expressions import HISTORY_COLUMNS, Condition
 from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BrowsePartition, HistoryReader
 from jmsql.spark.reading.history import HistoryOrigin, HistorySpan, divide_history
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from tests.integration.client.server import Server, with_parameters
 from tests.integration.store.plans import Plan
 

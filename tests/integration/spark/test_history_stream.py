@@ -18,7 +18,7 @@ import jmsql
 from jmsql.spark.options import Options
 from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
 from jmsql.store.history.partitions import HistoryPartitions
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.integration.history.conftest import SetClock, database, set_clock  # noqa: F401 - fixtures

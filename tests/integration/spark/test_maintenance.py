@@ -16,7 +16,7 @@ from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.writer import BatchWriter
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.maintenance.maintenance_task import MaintenanceTask, register_task, request_tasks
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
 from tests.leadership import LEADER

@@ -11,7 +11,7 @@ import jmsql
 from jmsql.spark.streaming.queue_stream import BatchLimits, SparkStream, Start, create_source
 from jmsql.store.destinations.lookup import queue_id
 from jmsql.store.receiving.redelivery import Release, lost_claims, release
-from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 
 NOBODY = 4711
 """The number of a connection that is not there."""

@@ -29,7 +29,7 @@ from jmsql.spark.writing.outgoing import OutgoingMessages
 from jmsql.spark.writing.task import TaskMessages
 from jmsql.store.destinations.lookup import queue_id
 from jmsql.store.maintenance.maintenance import reap_expired
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from jmsql.xa import XAConnectionFactory
 from tests.integration.client.server import Server, with_parameters

@@ -13,9 +13,9 @@ import pytest
 
 from jmsql.store.destinations import lookup
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, OutgoingMessage
-from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.sending.send import send as store_send
 from jmsql.store.statement import Query, Steps
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 
 T = TypeVar("T")
 

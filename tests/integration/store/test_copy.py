@@ -17,9 +17,9 @@ from jmsql.exceptions import InvalidDestinationException, JMSException, Transact
 from jmsql.store.destinations import lookup
 from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.store.rows.message_rows import OutgoingMessage
-from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.sending.send import insertion, send
 from jmsql.store.statement import Result
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from tests.integration.store.conftest import text_message
 
 BATCH = 60

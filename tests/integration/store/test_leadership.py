@@ -11,8 +11,8 @@ import pytest
 from jmsql.store.maintenance.leadership import LeadershipLostError, LeadingRunner, Lease
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.receiving.receive import has_groups
-from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.statement import Result
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
 from tests.integration.store.conftest import Client, OpenClient, send

@@ -16,7 +16,7 @@ import jmsql
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.store.administration.diagnosis import tables_without_pages
 from jmsql.store.maintenance.maintenance import Maintenance
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
 from tests.integration.store.plans import bloat_indexes

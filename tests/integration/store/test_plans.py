@@ -50,9 +50,9 @@ from jmsql.store.receiving.redelivery import (
 )
 from jmsql.store.rows.columns import SEND_COLUMNS
 from jmsql.store.rows.message_rows import MessageKey, OutgoingMessage
-from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.sending.send import insertion, last_insertion, queues_to_copy_to
 from jmsql.store.statement import Query, Statement, column
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.timings import Timings
 from tests.integration.store.plans import SMALL_TABLES, Plan, PlannedStatement, bloat_indexes, sql_of
 

@@ -18,7 +18,7 @@ from jmsql.spark.writing.commit import remove_abandoned, send_once
 from jmsql.spark.writing.outgoing import OutgoingMessages
 from jmsql.spark.writing.task import TaskMessages
 from jmsql.store.history.partitions import HistoryPartitions
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 
 ORDERS = Queue("orders")

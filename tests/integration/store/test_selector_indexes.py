@@ -25,7 +25,7 @@ from jmsql.store.administration.selector_indexes import (
     selector_indexes,
 )
 from jmsql.store.receiving.receive import claim_statement, dequeue_statement, lock_statement
-from jmsql.store.runners._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import AutocommitRunner
 from jmsql.testing import wait_for
 from tests.integration.store.plans import Plan, PlannedStatement, sql_of
 

@@ -22,7 +22,7 @@ from jmsql import (
 from jmsql.admin import Administration
 from jmsql.embedded import start_server
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, attach
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import drain
 from tests.background import Background
 from tests.integration.client.server import Server

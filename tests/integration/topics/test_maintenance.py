@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Topic
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.integration.client.server import Server

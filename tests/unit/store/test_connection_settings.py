@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.store.runners.application_sql import outlives_transaction
+from jmsql.store.wire.application_sql import outlives_transaction
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.store.runners.application_sql import SavepointCommand, SavepointStep, read_savepoint_step
+from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep, read_savepoint_step
 
 SET, RELEASE, ROLLBACK = SavepointCommand.SET, SavepointCommand.RELEASE, SavepointCommand.ROLLBACK
 

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from jmsql.exceptions import JMSException, JMSSecurityException
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, fill, in_transaction, row_count, value
+from jmsql.store.wire._sync.runner import Runner
 
 FIND = Statement(
     "find", "select queue_id from jmsql_internal.queue where name = %(name)s", "looking up {name!r}", value(int)

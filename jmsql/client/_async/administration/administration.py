@@ -27,9 +27,9 @@ from jmsql.store.destinations.access import AccessSummary, Action
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.destinations.lookup import automatic_creation, set_automatic_creation
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
-from jmsql.store.runners._async.runner import AutocommitRunner
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, in_transaction
+from jmsql.store.wire._async.runner import AutocommitRunner
 from jmsql.timings import Timings
 from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_queue, require_topic
 

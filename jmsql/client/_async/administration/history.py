@@ -11,7 +11,7 @@ from jmsql.selectors import Selector
 from jmsql.store.history import past_messages
 from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, days, held_message, today
 from jmsql.store.history.past_messages import HistoryRange, PastMessage
-from jmsql.store.runners._async.runner import Runner
+from jmsql.store.wire._async.runner import Runner
 from jmsql.values.destinations import Destination, Queue, named_destination, require_queue
 
 logger = logging.getLogger("jmsql")

@@ -15,7 +15,7 @@ from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import Lock, Semaphore
 from jmsql.store.connections.engine import Endpoint
 from jmsql.store.errors import jms_errors
-from jmsql.store.runners._async.runner import PsycopgRunner, Runner
+from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
     import sqlalchemy

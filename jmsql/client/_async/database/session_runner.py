@@ -22,12 +22,12 @@ from jmsql.exceptions import IllegalStateException, JMSException, TransactionRol
 from jmsql.store.connections.engine import LENT, POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.receiving.acknowledge import Client, Recipient
-from jmsql.store.runners._async.runner import PsycopgRunner, Runner
-from jmsql.store.runners.application_sql import SavepointStep
-from jmsql.store.runners.interruption import Interruption
 from jmsql.store.statement import Query, Result, Statement, Steps, nothing
+from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 from jmsql.store.wire._async.wire_runner import WireRunner
+from jmsql.store.wire.application_sql import SavepointStep
 from jmsql.store.wire.exchange import End
+from jmsql.store.wire.interruption import Interruption
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection

@@ -13,8 +13,8 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import Notifications, finished
 from jmsql.store.errors import is_connection_lost
-from jmsql.store.runners._async.runner import PsycopgRunner, Runner
 from jmsql.store.statement import Result
+from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -154,12 +154,12 @@ def _runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema: str)
         return PsycopgRunner(driver_connection, schema)
     if ASYNC:
         if dialect.driver == "asyncpg":
-            from jmsql.store.runners.asyncpg_runner import AsyncpgRunner
+            from jmsql.store.wire.asyncpg_runner import AsyncpgRunner
 
             return AsyncpgRunner(driver_connection, schema)
     if not ASYNC:
         if dialect.is_async:
-            from jmsql.store.runners import greenlets
+            from jmsql.store.wire import greenlets
 
             return greenlets.runner(driver_connection, dialect.driver, schema)
     return None
@@ -170,7 +170,7 @@ if not ASYNC:
     def _news(dialect: sqlalchemy.Dialect) -> Notifications:
         if not dialect.is_async:
             return Notifications()
-        from jmsql.store.runners import greenlets
+        from jmsql.store.wire import greenlets
 
         return greenlets.GreenletNotifications()
 

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from jmsql.store.destinations.subscriptions import SubscriptionDefinition
     from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, OutgoingMessage
-    from jmsql.store.runners._async.runner import Runner
     from jmsql.store.statement import Query, Steps
+    from jmsql.store.wire._async.runner import Runner
     from jmsql.values.policies import RedeliveryPolicy
 
 

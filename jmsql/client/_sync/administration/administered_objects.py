@@ -14,8 +14,8 @@ from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
 from jmsql.store.administration import bindings
 from jmsql.store.connections.database_url import parse_url
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.schema.version import DEFAULT_SCHEMA
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import Timings
 from jmsql.values.destinations import Destination, Queue, Topic
 

@@ -12,9 +12,9 @@ from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.connections.database_url import parse_url, url_in_environment
 from jmsql.store.connections.engine import POOLED, Endpoint
 from jmsql.store.errors import jms_errors
-from jmsql.store.runners._sync.runner import AutocommitRunner, Runner
 from jmsql.store.schema.version import check_name, check_schema
 from jmsql.store.statement import Query, Result, SqlFile, Steps, nothing
+from jmsql.store.wire._sync.runner import AutocommitRunner, Runner
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from jmsql.client._sync.database.watched_connection import WatchedConnection
 from jmsql.concurrency.threads import Lock
 from jmsql.store.connections.engine import Endpoint
 from jmsql.store.errors import jms_errors
-from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
     import sqlalchemy

@@ -21,10 +21,10 @@ from jmsql.exceptions import IllegalStateException, JMSException, TransactionRol
 from jmsql.store.connections.engine import LENT, POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.receiving.acknowledge import Client, Recipient
-from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
-from jmsql.store.runners.application_sql import SavepointStep
 from jmsql.store.statement import Query, Result, Statement, Steps, nothing
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.store.wire._sync.wire_runner import WireRunner
+from jmsql.store.wire.application_sql import SavepointStep
 from jmsql.store.wire.exchange import End
 
 if TYPE_CHECKING:

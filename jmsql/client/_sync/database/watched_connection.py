@@ -11,13 +11,13 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from jmsql.store.runners.application_sql import (
+from jmsql.store.wire._sync.wire_connection import WireConnection
+from jmsql.store.wire.application_sql import (
     SavepointCommand,
     SavepointStep,
     outlives_transaction,
     read_savepoint_step,
 )
-from jmsql.store.wire._sync.wire_connection import WireConnection
 
 StatementListener = Callable[[SavepointStep | None], None]
 """Called before each statement of the application's, with what the statement does with a savepoint."""

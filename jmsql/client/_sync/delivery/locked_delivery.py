@@ -16,7 +16,7 @@ from jmsql.store.receiving.acknowledge import present
 from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
 from jmsql.store.receiving.redelivery import Release, Rules
 from jmsql.store.rows.message_rows import MessageKey, MessageRow
-from jmsql.store.runners.application_sql import SavepointCommand, SavepointStep
+from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
     from jmsql.client._sync.database.session_runner import SessionRunner

@@ -13,8 +13,8 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 
 from jmsql.concurrency.threads import Notifications
 from jmsql.store.errors import is_connection_lost
-from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.statement import Result
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -137,7 +137,7 @@ def _runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema: str)
     if isinstance(driver_connection, psycopg.Connection):
         return PsycopgRunner(driver_connection, schema)
     if dialect.is_async:
-        from jmsql.store.runners import greenlets
+        from jmsql.store.wire import greenlets
 
         return greenlets.runner(driver_connection, dialect.driver, schema)
     return None
@@ -146,7 +146,7 @@ def _runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema: str)
 def _news(dialect: sqlalchemy.Dialect) -> Notifications:
     if not dialect.is_async:
         return Notifications()
-    from jmsql.store.runners import greenlets
+    from jmsql.store.wire import greenlets
 
     return greenlets.GreenletNotifications()
 

@@ -17,7 +17,7 @@ from jmsql.client._sync.shared.redelivery import failure_text
 from jmsql.client.instrumentation import settling
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.receiving.acknowledge import missing_messages
-from jmsql.store.runners.application_sql import SavepointCommand, SavepointStep
+from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

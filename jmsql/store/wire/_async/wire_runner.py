@@ -9,11 +9,11 @@ import psycopg
 
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import interruptible, sleep
-from jmsql.store.runners._async.runner import Runner, copy
-from jmsql.store.runners.interruption import Interruption
 from jmsql.store.statement import CannotCopyError, Query, Result, Steps
+from jmsql.store.wire._async.runner import Runner, copy
 from jmsql.store.wire._async.wire_connection import WireConnection
 from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Bound, End, Exchange, bind
+from jmsql.store.wire.interruption import Interruption
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import psycopg
 
 from jmsql.concurrency.threads import sleep
-from jmsql.store.runners._sync.runner import Runner, copy
 from jmsql.store.statement import CannotCopyError, Query, Result
+from jmsql.store.wire._sync.runner import Runner, copy
 from jmsql.store.wire._sync.wire_connection import WireConnection
 from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Bound, End, Exchange, bind
 

@@ -14,7 +14,7 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session, Timings
 from jmsql.store.control.liveness import AdvisoryLock
-from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.forked import ForkedProcess
 from tests.integration.client.server import Server

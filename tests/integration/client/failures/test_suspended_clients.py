@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Message, MessageConsumer, Queue, Timings
-from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.wire._sync.runner import Runner
 from jmsql.testing import FAST_TIMINGS, drain, wait_for
 from tests.integration.client.server import Server
 from tests.integration.pooler.routes import Route

@@ -12,10 +12,10 @@ import psycopg
 from sqlalchemy.util import await_only
 
 from jmsql.concurrency import tasks, threads
-from jmsql.store.runners._async.runner import PsycopgRunner
-from jmsql.store.runners._async.runner import Runner as AsyncRunner
-from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Result
+from jmsql.store.wire._async.runner import PsycopgRunner
+from jmsql.store.wire._async.runner import Runner as AsyncRunner
+from jmsql.store.wire._sync.runner import Runner
 
 
 class GreenletRunner(Runner):
@@ -50,7 +50,7 @@ def runner(driver_connection: Any, driver: str, schema: str) -> Runner | None:
     if isinstance(driver_connection, psycopg.AsyncConnection):
         return GreenletRunner(PsycopgRunner(driver_connection, schema))
     if driver == "asyncpg":
-        from jmsql.store.runners.asyncpg_runner import AsyncpgRunner
+        from jmsql.store.wire.asyncpg_runner import AsyncpgRunner
 
         return GreenletRunner(AsyncpgRunner(driver_connection, schema))
     return None

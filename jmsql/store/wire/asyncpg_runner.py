@@ -14,8 +14,8 @@ import asyncpg
 from jmsql.concurrency.tasks import interruptible, sleep
 from jmsql.exceptions import IllegalStateException
 from jmsql.store.rows.arrays import array_literal
-from jmsql.store.runners._async.runner import Runner
 from jmsql.store.statement import Result
+from jmsql.store.wire._async.runner import Runner
 
 _PLACEHOLDER = re.compile(r"%(?:%|\((?P<name>\w+)\)s(?P<cast>::(?P<bytes>bytea\b(?!\[))?)?)")
 

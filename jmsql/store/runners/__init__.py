@@ -1,1 +1,0 @@
-"""Running statements on connections, and what is remembered of a connection."""

@@ -1,1 +1,0 @@
-"""Runners of statements."""
