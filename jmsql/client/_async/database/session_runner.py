@@ -294,13 +294,17 @@ class SessionRunner(Runner):
             self._runner.question = self._question
         return self._runner
 
-    async def attempt(self, work: Query[T] | Steps[T]) -> T:
-        """Run statements of which nothing comes if the server interrupts one, as it is asked to if a task is cancelled.
+    if not ASYNC:
+        attempt = Runner.run  # threads are not cancelled
+    else:
 
-        In a transaction, that is lost then.
-        """
-        await self._take_connection()  # which can be cancelled
-        return await finished(interruptible(self.run(work), self._interruption))
+        async def attempt(self, work: Query[T] | Steps[T]) -> T:
+            """Run statements, which the server is asked to interrupt if the task is cancelled.
+
+            Nothing comes of them then. In a transaction, that is lost.
+            """
+            await self._take_connection()  # which can be cancelled
+            return await finished(interruptible(self.run(work), self._interruption))
 
     async def run_and_ask(self, work: Steps[None], question: Query[list[int]] | None) -> list[int] | None:
         """Run statements each of which commits by itself, and ask something after that, in the same exchange.

@@ -218,13 +218,7 @@ class SessionRunner(Runner):
             self._runner.question = self._question
         return self._runner
 
-    def attempt(self, work: Query[T] | Steps[T]) -> T:
-        """Run statements of which nothing comes if the server interrupts one, as it is asked to if a task is cancelled.
-
-        In a transaction, that is lost then.
-        """
-        self._take_connection()  # which can be cancelled
-        return self.run(work)
+    attempt = Runner.run  # threads are not cancelled
 
     def run_and_ask(self, work: Steps[None], question: Query[list[int]] | None) -> list[int] | None:
         """Run statements each of which commits by itself, and ask something after that, in the same exchange.
