@@ -18,7 +18,7 @@ from pg_catalog.pg_database where datname = pg_catalog.current_database();
 select (extract(epoch from clock_timestamp()) * 1000::numeric)::bigint;
 
 -- name: clock_and_database
-select (extract(epoch from pg_catalog.clock_timestamp()) * 1000)::bigint, pg_catalog.pg_postmaster_start_time(), oid::bigint
+select (extract(epoch from pg_catalog.clock_timestamp()) * 1000::numeric)::bigint, pg_catalog.pg_postmaster_start_time(), oid::bigint
 from pg_catalog.pg_database where datname = pg_catalog.current_database();
 
 -- name: has_schema
