@@ -215,7 +215,9 @@ def converse(
             answer = exchange.afterwards.read(results[sent.question_place])
         else:
             prepared.forget()  # perhaps it was that
-    read = [statement.read(results[place]) for statement, place in zip(exchange.statements, sent.places, strict=True)]
+    read: list[Result] = []
+    for statement, place in zip(exchange.statements, sent.places, strict=True):
+        read.append(statement.read(results[place]))
     return Outcome(read, answer, sent.used_prepared)
 
 

@@ -61,7 +61,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
         Raises:
             psycopg.Error: A statement failed, or what ends the transaction, or the connection is lost.
         """
-        prepared = self.prepared_statements
+        prepared = None if self.prepare_threshold is None else self._known_statements
         ends = exchange.end is not End.FLUSH
         begins = not ends or self.is_idle
         self._is_open = self._is_open or not ends

@@ -65,7 +65,7 @@ class WireRunner(Runner):
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:
             call = bind(self._connection, statement, parameters)
-            [result] = await self._exchange([call], self._end, self.question if self.is_idle else None)
+            [result] = await self._exchange([call], self._end, self.question if self._connection.is_idle else None)
         except BaseException:
             if self._end is not End.SYNC:
                 await self._connection.undo()
@@ -93,7 +93,7 @@ class WireRunner(Runner):
         Raises:
             psycopg.Error: PostgreSQL refused, or the connection is lost.
         """
-        if not last and self.is_idle:
+        if not last and self._connection.is_idle:
             return None
         calls = [self._bound(query) for query in last]
         await self._exchange(calls, End.COMMIT if self._begin else End.SYNC, question)
@@ -113,7 +113,7 @@ class WireRunner(Runner):
         await self._connection.undo()
 
     async def _exchange(self, calls: list[Bound], end: End, question: Query[Any] | None) -> list[Result]:
-        begins = self._begin and self.is_idle
+        begins = self._begin and self._connection.is_idle
         exchange = Exchange(
             calls,
             BEGIN_READ_COMMITTED if begins else None,

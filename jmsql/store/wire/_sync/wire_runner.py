@@ -56,7 +56,7 @@ class WireRunner(Runner):
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:
             call = bind(self._connection, statement, parameters)
-            [result] = self._exchange([call], self._end, self.question if self.is_idle else None)
+            [result] = self._exchange([call], self._end, self.question if self._connection.is_idle else None)
         except BaseException:
             if self._end is not End.SYNC:
                 self._connection.undo()
@@ -84,7 +84,7 @@ class WireRunner(Runner):
         Raises:
             psycopg.Error: PostgreSQL refused, or the connection is lost.
         """
-        if not last and self.is_idle:
+        if not last and self._connection.is_idle:
             return None
         calls = [self._bound(query) for query in last]
         self._exchange(calls, End.COMMIT if self._begin else End.SYNC, question)
@@ -104,7 +104,7 @@ class WireRunner(Runner):
         self._connection.undo()
 
     def _exchange(self, calls: list[Bound], end: End, question: Query[Any] | None) -> list[Result]:
-        begins = self._begin and self.is_idle
+        begins = self._begin and self._connection.is_idle
         exchange = Exchange(
             calls,
             BEGIN_READ_COMMITTED if begins else None,

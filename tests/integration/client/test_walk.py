@@ -1,0 +1,104 @@
+"""How many files and functions of jmsql a message passes: who follows one has to read so many.
+
+The numbers are upper bounds, which a change may lower and not raise. They are those of a client for threads that has
+sent and received before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import pytest
+
+import jmsql
+from jmsql import AcknowledgeMode, Connection, Message, Queue
+
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
+PACKAGE = str(Path(jmsql.__file__).parent)
+
+# A round in which a statement is prepared or a queue is looked at from its front passes more.
+ROUNDS = 8
+
+
+class Walk(NamedTuple):
+    """What a call passes."""
+
+    files: int
+    functions: int
+
+
+def walk(call: Callable[[], object]) -> Walk:
+    """Return what a call passes of jmsql."""
+    passed: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            passed.add(frame.f_code)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return Walk(len({code.co_filename for code in passed}), len(passed))
+
+
+def shortest(call: Callable[[], object], before: Callable[[], object] = lambda: None) -> Walk:
+    """Return the shortest walk of some rounds, each after a preparation that does not count."""
+    walks = []
+    for _ in range(ROUNDS):
+        before()
+        walks.append(walk(call))
+    return min(walks, key=lambda each: each.functions)
+
+
+def check(walked: Walk, files: int, functions: int) -> None:
+    """Make sure that a walk is no longer than it was."""
+    assert 0 < walked.functions <= functions, walked
+    assert walked.files <= files, walked
+
+
+def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> None:
+    connection.start()
+    with connection.create_session() as session:
+        producer, consumer = session.create_producer(queue), session.create_consumer(queue)
+        message = session.create_text_message("x")
+        check(shortest(lambda: producer.send(message)), files=25, functions=63)
+        check(shortest(lambda: consumer.receive(5)), files=33, functions=104)
+
+
+def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue) -> None:
+    connection.start()
+    with connection.create_session() as other, connection.create_session(transacted=True) as session:
+        producer, consumer = session.create_producer(queue), session.create_consumer(queue)
+        message = session.create_text_message("x")
+        for _ in range(ROUNDS * 2):
+            other.create_producer(queue).send(message)
+        check(shortest(lambda: producer.send(message), session.rollback), files=13, functions=19)
+        session.rollback()
+        check(shortest(lambda: consumer.receive(5), session.commit), files=29, functions=103)
+        check(shortest(session.commit, lambda: consumer.receive(5)), files=24, functions=93)
+
+
+def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
+    connection.start()
+    with connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT) as session:
+        producer, consumer = session.create_producer(queue), session.create_consumer(queue)
+        for _ in range(ROUNDS):
+            producer.send(session.create_text_message("x"))
+        received: list[Message] = []
+
+        def receive() -> None:
+            message = consumer.receive(5)
+            assert message is not None
+            received.append(message)
+
+        def acknowledge() -> None:
+            received[-1].acknowledge()
+
+        check(shortest(acknowledge, receive), files=20, functions=49)
