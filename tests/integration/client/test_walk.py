@@ -68,8 +68,8 @@ def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> N
     with connection.create_session() as session:
         producer, consumer = session.create_producer(queue), session.create_consumer(queue)
         message = session.create_text_message("x")
-        check(shortest(lambda: producer.send(message)), files=25, functions=63)
-        check(shortest(lambda: consumer.receive(5)), files=33, functions=104)
+        check(shortest(lambda: producer.send(message)), files=25, functions=65)
+        check(shortest(lambda: consumer.receive(5)), files=33, functions=107)
 
 
 def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue) -> None:
@@ -81,8 +81,8 @@ def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue)
             other.create_producer(queue).send(message)
         check(shortest(lambda: producer.send(message), session.rollback), files=13, functions=19)
         session.rollback()
-        check(shortest(lambda: consumer.receive(5), session.commit), files=29, functions=103)
-        check(shortest(session.commit, lambda: consumer.receive(5)), files=24, functions=93)
+        check(shortest(lambda: consumer.receive(5), session.commit), files=29, functions=105)
+        check(shortest(session.commit, lambda: consumer.receive(5)), files=24, functions=97)
 
 
 def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
@@ -101,4 +101,4 @@ def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
         def acknowledge() -> None:
             received[-1].acknowledge()
 
-        check(shortest(acknowledge, receive), files=20, functions=49)
+        check(shortest(acknowledge, receive), files=20, functions=51)
