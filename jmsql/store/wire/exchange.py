@@ -24,7 +24,7 @@ never sent without the statement that it is for, and what was prepared counts as
 
 Why a connection is given up. If the loop below ends early (the connection breaks, Ctrl-C, a statement that waits is
 cancelled twice), results may still be on their way, and what comes next would read them as its own. Nobody can tell how
-far the server has got either. Whoever runs the loop then ends the connection, which rolls back what did not commit.
+far the server has got either. The caller of the loop then ends the connection, which rolls back what did not commit.
 
 The one result that may stay unread is that of a commit: an exchange can leave its Sync to be answered with the next
 exchange. The client then does not wait for the disk of the server, and hears of a failure later (`unanswered`).

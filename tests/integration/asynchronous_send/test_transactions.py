@@ -66,10 +66,10 @@ class TestTransactions:
         assert reply.get_body(str) == "hello"
 
     def test_removed_queue_fails_the_messages_and_the_transaction(
-        self, transacted: Session, queue: Queue, completions: Completions, server: Server
+        self, transacted: Session, completions: Completions, server: Server
     ) -> None:
-        producer = transacted.create_producer(queue)
-        server.rows("delete from jmsql_internal.queue")
+        producer = transacted.create_producer(transacted.create_temporary_queue())
+        server.rows("delete from jmsql_internal.queue where connection_id is not null")
         producer.send(TextMessage("hello"), completion_listener=completions)
         with pytest.raises(TransactionRolledBackException):
             transacted.commit()

@@ -22,7 +22,7 @@ from jmsql.worker.reports import HandlerCounters, Progress
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
-METRIC = re.compile(r"\bjmsql_[a-z_]+")
+METRIC = re.compile(r"\bjmsql_(?!internal\b)[a-z_]+")
 LABELS = re.compile(r"\b(jmsql_[a-z_]+)\{([^}]*)\}")
 
 

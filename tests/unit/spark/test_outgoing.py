@@ -313,9 +313,9 @@ def test_time_that_python_does_not_know_is_refused_by_the_name_of_the_column() -
             for kind in ("boolean", "byte", "short", "int", "long", "float", "double", "string")
         ),
         ({"properties": [("", typed("int", long=1))]}, "'properties', ''"),
-        ({"type": "ObjectMessage", "json_body": "[1]"}, "'json_body' holds no body of a ObjectMessage"),
-        ({"type": "ObjectMessage", "json_body": "{"}, "'json_body' holds no body of a ObjectMessage"),
-        ({"type": "ObjectMessage", "json_body": r'{"a": "\u0000"}'}, "'json_body' holds no body of a ObjectMessage"),
+        ({"type": "ObjectMessage", "json_body": "[1]"}, "'json_body' holds no body of an ObjectMessage"),
+        ({"type": "ObjectMessage", "json_body": "{"}, "'json_body' holds no body of an ObjectMessage"),
+        ({"type": "ObjectMessage", "json_body": r'{"a": "\u0000"}'}, "'json_body' holds no body of an ObjectMessage"),
     ],
 )
 def test_content_of_the_wrong_form_is_refused(row: dict[str, Any], words: str) -> None:

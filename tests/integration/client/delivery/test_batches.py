@@ -62,10 +62,11 @@ def test_a_batch_is_sent_whole_or_not_at_all(
 ) -> None:
     session = connection.create_session(transacted=True)
     producer = session.create_producer()
+    gone = connection.create_session().create_temporary_queue()
     for text in TEXTS:
         producer.send(session.create_text_message(text), queue)
-        producer.send(session.create_text_message(text), Queue("gone"))
-    server.rows("delete from jmsql_internal.queue where name = 'gone'")
+        producer.send(session.create_text_message(text), gone)
+    server.rows("delete from jmsql_internal.queue where connection_id is not null")
     with pytest.raises((InvalidDestinationException, TransactionRolledBackException)):
         session.commit()
     assert not messages_left(jmsql_factory, queue)

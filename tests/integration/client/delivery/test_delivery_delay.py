@@ -303,10 +303,13 @@ class TestQueues:
         temporary.delete()
         wait_for(lambda: server.rows("select from jmsql_internal.delayed_message") == [])
 
-    def test_queue_that_is_missing_refuses_it(self, producer: MessageProducer, server: Server) -> None:
+    def test_queue_that_was_deleted_is_made_again(self, producer: MessageProducer, server: Server) -> None:
         server.rows("delete from jmsql_internal.queue")
-        with pytest.raises(jmsql.InvalidDestinationException):
-            send(producer, "later", LONG)
+        send(producer, "later", LONG)
+        rows = server.rows(
+            "select d.text_body from jmsql_internal.delayed_message d join jmsql_internal.queue using (queue_id)"
+        )
+        assert rows == [("later",)]
 
 
 class TestClients:
