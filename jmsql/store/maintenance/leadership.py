@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from copy import copy
+from typing import NamedTuple, TypeVar
 
 from jmsql.store.receiving.candidates import LAST_SEQUENCE, LOOK_UPS
 from jmsql.store.rows.arrays import array_literal
-from jmsql.store.statement import Result, SqlFile, fill, record
+from jmsql.store.statement import SqlFile, fill, record
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import Timings
 from jmsql.values.duration import as_setting
+
+R = TypeVar("R", bound=Runner)
 
 
 class Standing(NamedTuple):
@@ -89,8 +92,8 @@ class Lease:
         return self.standing.leads
 
 
-class LeadingRunner(Runner):
-    """Runs the statements of the maintenance, each only while the client has the lease.
+def while_leading(runner: R, lease: Lease) -> R:
+    """Return a runner for the statements of the maintenance, each of which runs only while the client has the lease.
 
     Else it raises LeadershipLostError. A client that was frozen finds out before its next step that another has taken
     over. The statement at which it froze is executed late: each is right also while another client does the same.
@@ -100,21 +103,10 @@ class LeadingRunner(Runner):
         lease: The client's.
     """
 
-    __slots__ = ("_lease", "_runner")
-
-    def __init__(self, runner: Runner, lease: Lease) -> None:
-        super().__init__(runner.schema)
-        self._runner = runner
-        self._lease = lease
-
-    @property
-    def is_idle(self) -> bool:
-        return self._runner.is_idle
-
-    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        if self._runner.is_idle and not self._lease.is_fresh and not self._lease.renew(self._runner):
+    def require_lease() -> None:
+        if runner.is_idle and not lease.is_fresh and not lease.renew(runner):
             raise LeadershipLostError
-        return self._runner.execute(statement, parameters)
 
-    def sleep(self, seconds: float) -> None:
-        self._runner.sleep(seconds)
+    leading = copy(runner)
+    leading.before = require_lease
+    return leading

@@ -12,7 +12,7 @@ from jmsql.store.destinations.subscriptions import end_if_abandoned
 from jmsql.store.history.keeping import RECORDED, history
 from jmsql.store.maintenance.due_messages import DueMessages, purge_deleted_delayed
 from jmsql.store.maintenance.history_maintenance import HistoryMaintenance
-from jmsql.store.maintenance.leadership import HAS_MESSAGE, LeadershipLostError, LeadingRunner, Lease, Standing
+from jmsql.store.maintenance.leadership import HAS_MESSAGE, LeadershipLostError, Lease, Standing, while_leading
 from jmsql.store.maintenance.maintenance_task import MaintenanceTask, load_task
 from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.receiving.redelivery import LostClaim, Release, bury, lost_claims, release
@@ -151,7 +151,7 @@ class Maintenance:
         """
         if self._lease is not None:
             try:
-                self._moved += self._due_messages.run(LeadingRunner(runner, self._lease))
+                self._moved += self._due_messages.run(while_leading(runner, self._lease))
             except LeadershipLostError:
                 self._lease = None
         moved, self._moved = self._moved, []
@@ -193,7 +193,7 @@ class Maintenance:
         self._next_run = now + self._timings.maintenance_interval
         released: list[MessageKey] = []
         try:
-            if self.do_all(LeadingRunner(runner, self._lease), connection_id, released):
+            if self.do_all(while_leading(runner, self._lease), connection_id, released):
                 self._next_run = now
         except LeadershipLostError:
             self._lease = None

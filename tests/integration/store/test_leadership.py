@@ -8,7 +8,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from jmsql.store.maintenance.leadership import LeadershipLostError, LeadingRunner, Lease
+from jmsql.store.maintenance.leadership import LeadershipLostError, Lease, while_leading
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.receiving.receive import has_groups
 from jmsql.store.statement import Result
@@ -131,7 +131,7 @@ def test_frozen_leader_finds_out_before_its_next_step(client: Client, open_clien
     first, second = connect(frozen), connect(client)
     lease = Lease(first, IMPATIENT)
     assert lease.renew(frozen.runner)
-    leader = LeadingRunner(frozen.runner, lease)
+    leader = while_leading(frozen.runner, lease)
     assert leader.run(HAS_GROUPS) is False
     client.connection.execute(PASS)
     assert lead(client, second)

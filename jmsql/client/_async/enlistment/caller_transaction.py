@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,7 +13,6 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import Notifications, finished
 from jmsql.store.errors import is_connection_lost
-from jmsql.store.statement import Result
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
@@ -87,7 +86,14 @@ class ConnectionTransaction(CallerTransaction):
     async def runner(self, schema: str) -> Runner:
         if not self.is_open:
             await self._connection.begin()
-        return _InvalidatingRunner(await self._driver_runner(schema), self._connection)
+        runner = await self._driver_runner(schema)
+        runner.failed = self._invalidate
+        return runner
+
+    async def _invalidate(self, error: Exception) -> None:
+        """Tell SQLAlchemy that its connection is lost, so that the caller can roll back and go on as usual."""
+        if is_connection_lost(error):
+            await self._connection.invalidate(error)
 
     async def _driver_runner(self, schema: str) -> Runner:
         if ASYNC:
@@ -180,29 +186,3 @@ def _close_transaction(session: orm.Session) -> None:
     transaction = session.get_transaction()
     if transaction is not None:
         transaction.close()
-
-
-class _InvalidatingRunner(Runner):
-    """Tells SQLAlchemy when its connection is lost, so that the caller can roll back and go on as usual."""
-
-    __slots__ = ("_connection", "_runner")
-
-    def __init__(self, runner: Runner, connection: AsyncConnection) -> None:
-        super().__init__(runner.schema)
-        self._runner = runner
-        self._connection = connection
-
-    @property
-    def is_idle(self) -> bool:
-        return self._runner.is_idle
-
-    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        try:
-            return await self._runner.execute(statement, parameters)
-        except Exception as error:
-            if is_connection_lost(error):
-                await self._connection.invalidate(error)
-            raise
-
-    async def sleep(self, seconds: float) -> None:
-        await self._runner.sleep(seconds)

@@ -27,10 +27,14 @@ class Runner(ABC):
         schema: The plain name of the schema.
     """
 
-    __slots__ = ("schema",)
+    __slots__ = ("before", "failed", "schema")
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
+        self.before: Callable[[], Awaitable[None]] | None = None
+        """Called before each statement; what it raises is raised in place of the statement."""
+        self.failed: Callable[[Exception], Awaitable[None]] | None = None
+        """Called with each error of a statement, before that is raised."""
 
     @property
     @abstractmethod
@@ -66,12 +70,16 @@ class Runner(ABC):
             while True:
                 try:
                     try:
+                        if self.before is not None:
+                            await self.before()
                         statement = query.statement.encoded(self.schema)
                         if query.data is None:
                             result = await runner.execute(statement, query.parameters)
                         else:
                             result = await runner.copy(statement, query.data)
                     except Exception as error:
+                        if self.failed is not None:
+                            await self.failed(error)
                         if is_driver_error(error) or isinstance(error, OSError):
                             raise translate(error, query.doing) from error
                         raise

@@ -26,10 +26,14 @@ class Runner(ABC):
         schema: The plain name of the schema.
     """
 
-    __slots__ = ("schema",)
+    __slots__ = ("before", "failed", "schema")
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
+        self.before: Callable[[], None] | None = None
+        """Called before each statement; what it raises is raised in place of the statement."""
+        self.failed: Callable[[Exception], None] | None = None
+        """Called with each error of a statement, before that is raised."""
 
     @property
     @abstractmethod
@@ -65,12 +69,16 @@ class Runner(ABC):
             while True:
                 try:
                     try:
+                        if self.before is not None:
+                            self.before()
                         statement = query.statement.encoded(self.schema)
                         if query.data is None:
                             result = runner.execute(statement, query.parameters)
                         else:
                             result = runner.copy(statement, query.data)
                     except Exception as error:
+                        if self.failed is not None:
+                            self.failed(error)
                         if is_driver_error(error) or isinstance(error, OSError):
                             raise translate(error, query.doing) from error
                         raise
