@@ -17,7 +17,7 @@ from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of
 
 if TYPE_CHECKING:
-    from jmsql.client._async.database.session_runner import SessionRunner
+    from jmsql.client._async.database.session_connection import SessionConnection
     from jmsql.selectors import Selector
     from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.statement import Query
@@ -61,7 +61,11 @@ class ClaimedDelivery:
     """
 
     def __init__(
-        self, connection: SessionRunner, claimant: Callable[[], Claimant], redelivery: Redelivery, announce: Announce
+        self,
+        connection: SessionConnection,
+        claimant: Callable[[], Claimant],
+        redelivery: Redelivery,
+        announce: Announce,
     ) -> None:
         self._connection = connection
         self._claimant = claimant

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.database.pool import ConnectionPool
     from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
     from jmsql.client._async.shared.redelivery import Redelivery
-    from jmsql.client._async.shared.side_runner import SideRunner
+    from jmsql.client._async.shared.side_connection import SideConnection
     from jmsql.client._async.shared.subscription_registry import SubscriptionRegistry
     from jmsql.client.send_buffer import News
     from jmsql.client.start_reminder import StartReminder
@@ -62,7 +62,7 @@ class ClientContext:
     is_restricted: bool
     timings: Timings
     control: ControlConnection
-    side: SideRunner
+    side: SideConnection
     destinations: ConnectionDestinations
     subscription_registry: SubscriptionRegistry
     redelivery: Redelivery

@@ -16,7 +16,7 @@ from jmsql.client._sync.shared.client_context import ClientContext
 from jmsql.client._sync.shared.connection_destinations import ConnectionDestinations
 from jmsql.client._sync.shared.exception_listening import ExceptionListener, ExceptionListening
 from jmsql.client._sync.shared.redelivery import Redelivery
-from jmsql.client._sync.shared.side_runner import SideRunner
+from jmsql.client._sync.shared.side_connection import SideConnection
 from jmsql.client._sync.shared.subscription_registry import SubscriptionRegistry
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.metadata import ConnectionMetaData
@@ -72,7 +72,7 @@ class Connection:
         self._metadata = ConnectionMetaData(control.server.version)
         self._exceptions = ExceptionListening(self)
         self._counters = DestinationCounters()
-        self._side = SideRunner(side_pool, schema, restricted=control.server.is_restricted)
+        self._side = SideConnection(side_pool, schema, restricted=control.server.is_restricted)
         self._destinations = ConnectionDestinations(
             self._side, lambda: control.connection_id, automatic_creation=automatic_creation
         )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.database.pool import ConnectionPool
     from jmsql.client._sync.shared.connection_destinations import ConnectionDestinations
     from jmsql.client._sync.shared.redelivery import Redelivery
-    from jmsql.client._sync.shared.side_runner import SideRunner
+    from jmsql.client._sync.shared.side_connection import SideConnection
     from jmsql.client._sync.shared.subscription_registry import SubscriptionRegistry
     from jmsql.client.send_buffer import News
     from jmsql.client.start_reminder import StartReminder
@@ -61,7 +61,7 @@ class ClientContext:
     is_restricted: bool
     timings: Timings
     control: ControlConnection
-    side: SideRunner
+    side: SideConnection
     destinations: ConnectionDestinations
     subscription_registry: SubscriptionRegistry
     redelivery: Redelivery

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from jmsql.client._sync.shared.side_runner import SideRunner
+from jmsql.client._sync.shared.side_connection import SideConnection
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.store.destinations.destination_settings import create_temporary, delete_temporary
 from jmsql.store.destinations.lookup import queue_id, require_temporary, topic_id
@@ -30,7 +30,7 @@ class ConnectionDestinations:
         automatic_creation: Whether to make queues and topics that are not there.
     """
 
-    def __init__(self, side: SideRunner, connection_id: Callable[[], int], *, automatic_creation: bool) -> None:
+    def __init__(self, side: SideConnection, connection_id: Callable[[], int], *, automatic_creation: bool) -> None:
         self._side = side
         self._automatic_creation = automatic_creation
         self._connection_id = connection_id

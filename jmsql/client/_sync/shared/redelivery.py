@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from jmsql.client._sync.shared.connection_destinations import ConnectionDestinations
-from jmsql.client._sync.shared.side_runner import SideRunner
+from jmsql.client._sync.shared.side_connection import SideConnection
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.store.control.control import ControlConnection
@@ -72,7 +72,7 @@ class Redelivery:
 
     def __init__(
         self,
-        side: SideRunner,
+        side: SideConnection,
         destinations: ConnectionDestinations,
         control: ControlConnection,
         refresh_interval: float,

@@ -1,11 +1,11 @@
-"""The runner of a session: on one connection at a time, in one transaction at a time."""
+"""The connection of a session: one at a time, in one transaction at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,12 +17,12 @@ from sqlalchemy import event
 from jmsql.client._async.database.pool import ConnectionPool, driver_connection, give_back, synchronous
 from jmsql.client._async.database.watched_connection import StatementListener, WatchedConnection
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Kept, Lock, finished, interruptible, sleep, uninterrupted
+from jmsql.concurrency.tasks import Kept, Lock, finished, interruptible, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.connections.engine import LENT, POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.receiving.acknowledge import Client, Recipient
-from jmsql.store.statement import Query, Result, Statement, Steps, nothing
+from jmsql.store.statement import Query, Statement, Steps, nothing
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 from jmsql.store.wire._async.wire_runner import WireRunner
 from jmsql.store.wire.application_sql import SavepointStep
@@ -50,8 +50,8 @@ if ASYNC:
         await connection.close()
 
 
-class SessionRunner(Runner):
-    """Takes a connection when it is first needed, and another one when that is lost.
+class SessionConnection:
+    """Takes a connection when it is first needed, and another one when that is lost; runs the session's statements.
 
     Args:
         pool: Where connections come from.
@@ -70,7 +70,7 @@ class SessionRunner(Runner):
         client: Client | None = None,
         restricted: bool = False,
     ) -> None:
-        super().__init__(schema)
+        self._schema = schema
         self._pool = pool
         self._transacted = transacted
         self.recipient = Recipient(client, restricted=restricted)
@@ -148,7 +148,7 @@ class SessionRunner(Runner):
         driver = driver_connection(connection)
         assert isinstance(driver, WatchedConnection)
         self._connection, self._driver_connection = connection, driver
-        self._runner = WireRunner(driver, self.schema, begin=self._transacted)
+        self._runner = WireRunner(driver, self._schema, begin=self._transacted)
 
     @contextlib.asynccontextmanager
     async def connected(self, *, needed: bool = True) -> AsyncIterator[None]:
@@ -214,14 +214,24 @@ class SessionRunner(Runner):
             self._forget_connection()
             await finished(give_back(connection))
 
-    if ASYNC:
+    async def _run(self, work: Query[T] | Steps[T]) -> T:
+        runner = await self._ready()
+        return await runner.run(work)
+
+    if not ASYNC:
+        run = _run
+    else:
 
         async def run(self, work: Query[T] | Steps[T]) -> T:
-            """Run statements in the transaction, which begins if none is open."""
+            """Run statements in the transaction, which begins if none is open.
+
+            Raises:
+                JMSException: PostgreSQL refused, or the connection is lost.
+            """
             await self._take_connection()
             self._running += 1  # a task that is to run the statements has not begun to
             try:
-                return await finished(super().run(work))
+                return await finished(self._run(work))
             finally:
                 self._running -= 1
                 self._pool.limit.freed()
@@ -276,13 +286,6 @@ class SessionRunner(Runner):
     def is_idle(self) -> bool:
         return self._runner is None or self._runner.is_idle
 
-    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        assert self._runner is not None
-        return await self._runner.execute(statement, parameters)
-
-    async def sleep(self, seconds: float) -> None:
-        await sleep(seconds)
-
     async def _ready(self) -> Runner:
         """Begin the transaction if none is open."""
         await self.begin()
@@ -295,7 +298,7 @@ class SessionRunner(Runner):
         return self._runner
 
     if not ASYNC:
-        attempt = Runner.run  # threads are not cancelled
+        attempt = _run  # threads are not cancelled
     else:
 
         async def attempt(self, work: Query[T] | Steps[T]) -> T:
@@ -334,7 +337,7 @@ class SessionRunner(Runner):
             self._running += 1
         try:
             assert self._driver_connection is not None
-            looking = WireRunner(self._driver_connection, self.schema, begin=True, end=End.COMMIT)
+            looking = WireRunner(self._driver_connection, self._schema, begin=True, end=End.COMMIT)
             return await finished(interruptible(looking.run(work), self._interruption))
         finally:
             if ASYNC:
@@ -371,7 +374,9 @@ class SessionRunner(Runner):
 
             assert self._driver_connection is not None
             self._driver_connection.watch(heed)
-            self._runner = PsycopgRunner(self._driver_connection, self.schema)  # which bears with the application's use
+            self._runner = PsycopgRunner(
+                self._driver_connection, self._schema
+            )  # which bears with the application's use
             event.listen(shared, "commit", note_commit)
             event.listen(shared, "rollback", note_rollback)
         return await self.begin()
@@ -563,7 +568,7 @@ class SessionRunner(Runner):
         if ASYNC:
             self._running += 1
         assert self._driver_connection is not None
-        return WireRunner(self._driver_connection, self.schema, end=End.FLUSH)
+        return WireRunner(self._driver_connection, self._schema, end=End.FLUSH)
 
     def ended_implicitly(self) -> None:
         """Take note that such a transaction is over, and another session may have the connection."""
