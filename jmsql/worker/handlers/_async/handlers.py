@@ -16,7 +16,7 @@ from jmsql.client._async.exchange.consumer import MessageConsumer
 from jmsql.client._async.session.session import HandlerSession, Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications, call, is_failure, nobody_cancels
+from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications, call, is_failure
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 from jmsql.store.destinations.subscriptions import ChangeRefusedException, SubscriptionChange
@@ -168,8 +168,6 @@ class HandlerTask:
                     logger.warning("%s: its statement cannot be interrupted: %s", self.listener, error)
 
     async def _run(self) -> None:
-        if ASYNC:
-            nobody_cancels()  # the handler has a task of its own
         try:
             while not self._is_stopping:
                 message = await self._receive()
