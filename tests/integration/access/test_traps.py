@@ -42,7 +42,9 @@ _OF_SPARK = (
     "jmsql.spark.streaming.history_stream",
     "jmsql.spark.streaming.queue_stream",
     "jmsql.spark.reading.snapshot",
+    "jmsql.spark.database",
     "jmsql.spark.writing.commit",
+    "jmsql.spark.writing.task",
     "jmsql.spark.archiving.contents",
 )
 
