@@ -9,6 +9,7 @@ from jmsql.store.destinations.subscriptions import occupy, rejoin
 from jmsql.store.receiving.dequeue import ScanBounds
 from jmsql.store.receiving.receive import claim_batch, has_groups
 from jmsql.store.rows.message_rows import GroupKey, MessageKey
+from jmsql.timings import InternalTimings
 
 __all__ = [
     "Consumption",
@@ -16,6 +17,7 @@ __all__ = [
     "Counts",
     "DestinationCounters",
     "GroupKey",
+    "InternalTimings",
     "MessageKey",
     "ScanBounds",
     "ServerClock",

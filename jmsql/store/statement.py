@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from jmsql.store.identifier import in_schema, quote_identifier
 
-# Leaves out messages of pending transactions (`jmsql.store.sending.pending_transactions`): all that reads messages asks.
+# Leaves out messages of pending transactions (`store.sending.pending_transactions`): all that reads messages asks.
 # The planner takes a row for sent. Of a plain comparison it would conclude, where one transaction has filled the table,
 # that no row is.
 _PENDING = "array(select transaction_id from jmsql_internal.pending_transaction)"

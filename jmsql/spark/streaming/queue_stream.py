@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-from jmsql import IllegalStateException, InvalidDestinationException, JMSException, Timings
-from jmsql.extension.claiming import Counts, ScanBounds, claim_batch, has_groups
+from jmsql import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.extension.claiming import Counts, InternalTimings, ScanBounds, claim_batch, has_groups
 from jmsql.extension.scanning import PRIORITIES, Selector, by_key
 from jmsql.extension.statements import (
     Result,
@@ -241,7 +241,7 @@ class SparkStream:
         self._selector = selector
         self._count = count
         self._source = {"source_id": source_id}
-        self._bounds = ScanBounds(Timings().sweep_interval)
+        self._bounds = ScanBounds(InternalTimings().sweep_interval)
         self._epoch = epoch
         self.queue_id = queue_id
         self._start = start

@@ -15,12 +15,13 @@ import psycopg
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from jmsql import InvalidClientIDException, JMSException, Timings
+from jmsql import InvalidClientIDException, JMSException
 from jmsql.extension.claiming import (
     Consumption,
     ControlConnection,
     DestinationCounters,
     GroupKey,
+    InternalTimings,
     MessageKey,
     ServerClock,
     occupy,
@@ -108,7 +109,7 @@ class _Driver:
         options = self._options
         counters = DestinationCounters()
         source = source_of(options)
-        timings = Timings()
+        timings = InternalTimings()
         with jms_errors("connecting"):
             endpoint = Endpoint(options.database.resolve(), timings)
             self.control = ControlConnection.open(endpoint, options.schema, ServerClock(timings), timings)
