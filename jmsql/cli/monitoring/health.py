@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 from jmsql.exceptions import JMSException
 from jmsql.selectors import Selector
-from jmsql.spark.database import waiting_streams, waiting_writes
+from jmsql.spark.database import waiting_streams
 from jmsql.store.administration import diagnosis, inspection
 from jmsql.store.administration.diagnosis import Blocker, MessageTable, PreparedTransaction, ServerFacts, SnapshotHolder
 from jmsql.store.administration.selector_indexes import selector_indexes, serving
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.schema.version import current_version, newest_version
+from jmsql.store.sending.pending_transactions import waiting_writes
 from jmsql.store.wire._sync.runner import AutocommitRunner, Runner
 from jmsql.values.counting import counted
 
