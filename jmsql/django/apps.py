@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.core import checks
+from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy
 
 from jmsql.django.coroutines import watch_connections
+from jmsql.django.schema import check_schema, check_settings, migrate_schema
 
 
 class JmsqlConfig(AppConfig):
@@ -19,5 +22,8 @@ class JmsqlConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect what Django is to call, and load the listeners."""
+        checks.register(check_settings, "jmsql")
+        checks.register(check_schema, checks.Tags.database)
+        post_migrate.connect(migrate_schema, sender=self, dispatch_uid="jmsql.django.schema")
         watch_connections()
         autodiscover_modules("messages")

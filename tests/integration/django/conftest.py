@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import django
 import psycopg
 import pytest
-from django.conf import settings
 from django.db import connections
+from django.test.utils import setup_test_environment, teardown_test_environment
 
 from jmsql.testing import wait_for
 from jmsql.worker import WorkerTimings
@@ -19,37 +20,24 @@ from jmsql.worker import WorkerTimings
 TIMINGS = WorkerTimings(failure_pause=0.01, check_interval=0.05)
 
 
-def database_settings(url: str, **more: Any) -> dict[str, Any]:
-    """What `DATABASES` says of a URL."""
-    parameters = psycopg.conninfo.conninfo_to_dict(url)
-    return {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": parameters.pop("dbname"),
-        "USER": parameters.pop("user", ""),
-        "PASSWORD": parameters.pop("password", ""),
-        "HOST": parameters.pop("host", ""),
-        "PORT": parameters.pop("port", ""),
-        "OPTIONS": parameters,
-    } | more
+@pytest.fixture(scope="session")
+def environment(jmsql_url: str) -> dict[str, str]:
+    """What processes of the project find in their environment."""
+    return {"SHOP_DATABASE": jmsql_url, "DJANGO_SETTINGS_MODULE": "tests.integration.django.settings"}
 
 
 @pytest.fixture(scope="session")
-def project(jmsql_url: str) -> None:
+def project(environment: dict[str, str]) -> Iterator[None]:
     """The project, whose tables are in the tests' database."""
-    database = database_settings(jmsql_url)
-    settings.configure(
-        DATABASES={"default": database, "other": {**database, "TEST": {"MIRROR": "default"}}},
-        INSTALLED_APPS=["jmsql.django", "tests.integration.django.shop"],
-        USE_TZ=True,
-        TIME_ZONE="Europe/Berlin",
-        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
-        SECRET_KEY="tests",
-    )
+    os.environ.update(environment)
     django.setup()
     from django.core.management import call_command
 
+    setup_test_environment()
     call_command("migrate", verbosity=0)
     connections.close_all()
+    yield
+    teardown_test_environment()
 
 
 @pytest.fixture(autouse=True)
