@@ -313,9 +313,7 @@ def _autovacuum(server: ServerFacts) -> Finding:
     return _ok("autovacuum", f"on, looking around every {server.autovacuum_naptime}")
 
 
-def _vacuum(
-    runner: AutocommitRunner, oldest_snapshot: float, *, hides_statements: bool = False
-) -> Iterator[Finding]:
+def _vacuum(runner: AutocommitRunner, oldest_snapshot: float, *, hides_statements: bool = False) -> Iterator[Finding]:
     server = diagnosis.ask(runner, diagnosis.server)
     in_doubt = diagnosis.ask(runner, diagnosis.prepared_transactions)
     finishing = {each.identifier: _finishing_advice(each) for each in in_doubt}
