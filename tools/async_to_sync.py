@@ -31,6 +31,8 @@ NAMES = {
     "AsyncServerCursor": "ServerCursor",
     "AsyncSession": "orm.Session",
     "AsyncTransaction": "Transaction",
+    "ConnectionLimit": "NoLimit",
+    "Openings": "Opener",
     "StopAsyncIteration": "StopIteration",
     "_TaskServerSession": "_ThreadServerSession",
     "__aenter__": "__enter__",

@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 import types
-from asyncio import Condition, Event, Lock, Semaphore, sleep
+from asyncio import CancelledError, Condition, Event, Lock, Semaphore, sleep
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future as ThreadFuture
@@ -22,6 +22,7 @@ from jmsql.exceptions import IllegalStateException, JMSException
 
 __all__ = [
     "BackgroundTask",
+    "CancelledError",
     "Condition",
     "Event",
     "Exchange",
@@ -29,7 +30,7 @@ __all__ = [
     "Notifications",
     "Opening",
     "RLock",
-    "Semaphore",
+    "Turns",
     "apart",
     "begin",
     "call",
@@ -624,6 +625,10 @@ class Notifications:
             self._waiting.discard(waiter)
             if timer is not None:
                 timer.cancel()
+
+
+class Turns(Semaphore):
+    """Lets so many tasks at once do something, and the others wait."""
 
 
 class RLock:

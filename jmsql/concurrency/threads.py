@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import Condition, Event, Lock, RLock
@@ -11,11 +12,13 @@ from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
     "BackgroundTask",
+    "CancelledError",
     "Condition",
     "Event",
     "Lock",
     "Notifications",
     "RLock",
+    "Turns",
     "call",
     "calling",
     "current",
@@ -88,6 +91,23 @@ class BackgroundTask(threading.Thread):
     def identity(self) -> object:
         """What `current` returns to what it runs."""
         return self
+
+
+class Turns:
+    """Lets any number of threads at once do something: they are never as many as tasks.
+
+    Args:
+        number: How many tasks may do it.
+    """
+
+    def __init__(self, number: int) -> None:
+        """Limit nothing."""
+
+    def __enter__(self) -> None:
+        """Begin at once."""
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: nobody waits."""
 
 
 class Notifications:

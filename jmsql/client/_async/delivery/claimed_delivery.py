@@ -17,7 +17,7 @@ from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of
 
 if TYPE_CHECKING:
-    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.client._async.link.lease import Lease
     from jmsql.selectors import Selector
     from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.statement import Query
@@ -62,7 +62,7 @@ class ClaimedDelivery:
 
     def __init__(
         self,
-        connection: SessionConnection,
+        connection: Lease,
         claimant: Callable[[], Claimant],
         redelivery: Redelivery,
         announce: Announce,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jmsql.client._async.exchange.producer import SendOperations
+from jmsql.client._async.link.lease import Holding
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender, BatchInsertion
 from jmsql.client.send_buffer import News, SendBuffer
 from jmsql.concurrency.tasks import RLock, uninterrupted
@@ -18,7 +19,7 @@ from jmsql.values.destinations import Destination, Topic
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from jmsql.client._async.database.watched_connection import StatementListener
+    from jmsql.client._async.link.watched_connection import StatementListener
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client.listeners import AsynchronousSend
     from jmsql.store.rows.message_rows import OutgoingMessage
@@ -132,7 +133,7 @@ class TransactedSending(Sending):
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self._check_usable()
         async with self.lock:
-            if self._database.is_lent:
+            if self._database.holding is Holding.LENT:
                 await self._database.begin()  # else the application might
             if self._send_buffer.is_full:  # before the message is added: a caller that is cancelled has not sent it
                 await self.flush()

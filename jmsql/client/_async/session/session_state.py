@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jmsql.client._async.database.session_connection import SessionConnection
+from jmsql.client._async.link.lease import Lease
 from jmsql.client._async.shared.client_context import ClientContext
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import SessionFacts
@@ -32,7 +32,7 @@ class SessionState:
         self.kind = kind
         url = client.pool.url
         self.facts = SessionFacts(acknowledge_mode, url.host, url.port, lambda: client.client_id)
-        self.database = SessionConnection(
+        self.database = Lease(
             client.pool,
             client.schema,
             transacted=self.transacted,

@@ -18,7 +18,7 @@ from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of
 
 if TYPE_CHECKING:
-    from jmsql.client._sync.database.session_connection import SessionConnection
+    from jmsql.client._sync.link.lease import Lease
     from jmsql.selectors import Selector
     from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.statement import Query
@@ -63,7 +63,7 @@ class ClaimedDelivery:
 
     def __init__(
         self,
-        connection: SessionConnection,
+        connection: Lease,
         claimant: Callable[[], Claimant],
         redelivery: Redelivery,
         announce: Announce,

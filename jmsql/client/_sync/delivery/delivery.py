@@ -16,7 +16,7 @@ from jmsql.store.receiving.receive import Fetch
 from jmsql.store.rows.message_rows import MessageKey, MessageRow
 
 if TYPE_CHECKING:
-    from jmsql.client._sync.database.session_connection import SessionConnection
+    from jmsql.client._sync.link.lease import Lease
     from jmsql.selectors import Selector
     from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.statement import Query
@@ -79,7 +79,7 @@ class ImmediateDelivery:
         announce: Tells consumers of messages and groups that are free again.
     """
 
-    def __init__(self, connection: SessionConnection, announce: Announce) -> None:
+    def __init__(self, connection: Lease, announce: Announce) -> None:
         self._connection = connection
         self._announce = announce
         self._asks = False

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jmsql.client._sync.exchange.producer import SendOperations
+from jmsql.client._sync.link.lease import Holding
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender, BatchInsertion
 from jmsql.client.send_buffer import News, SendBuffer
 from jmsql.concurrency.threads import RLock
@@ -19,7 +20,7 @@ from jmsql.values.destinations import Destination, Topic
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from jmsql.client._sync.database.watched_connection import StatementListener
+    from jmsql.client._sync.link.watched_connection import StatementListener
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client.listeners import AsynchronousSend
     from jmsql.store.rows.message_rows import OutgoingMessage
@@ -132,7 +133,7 @@ class TransactedSending(Sending):
     def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self._check_usable()
         with self.lock:
-            if self._database.is_lent:
+            if self._database.holding is Holding.LENT:
                 self._database.begin()  # else the application might
             if self._send_buffer.is_full:  # before the message is added: a caller that is cancelled has not sent it
                 self.flush()

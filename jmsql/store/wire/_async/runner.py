@@ -149,7 +149,7 @@ class PsycopgRunner(Runner):
         if ASYNC:
             await self.wait_for_others()
         work = self._execute(statement, parameters)
-        return await interruptible(work, Interruption(lambda: self.connection), is_apart=True)
+        return await interruptible(work, Interruption(self.connection), is_apart=True)
 
     if ASYNC:
 
@@ -177,7 +177,7 @@ class PsycopgRunner(Runner):
         if ASYNC:
             await self.wait_for_others()
         work = copy(self.connection, statement, data)
-        return await interruptible(work, Interruption(lambda: self.connection), is_apart=True)
+        return await interruptible(work, Interruption(self.connection), is_apart=True)
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
