@@ -612,7 +612,7 @@ class Notifications:
     """Wakes the tasks that wait for news of a session; none is missed that comes after `count` was read."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: set[asyncio.Future[None]] = set()
         self.count = 0
         """How many there have been."""
@@ -620,6 +620,8 @@ class Notifications:
     def notify(self) -> None:
         """Have those that wait look again; may be called from any thread."""
         self.count += 1
+        if self._loop is None:
+            return  # nobody has waited yet
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -641,9 +643,12 @@ class Notifications:
         """Wait until there have been more than `count`, at most `timeout` seconds."""
         if self.count != count:
             return
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        timer = None if timeout is None else self._loop.call_later(timeout, _wake, waiter, None)
+        self._loop = loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = None if timeout is None else loop.call_later(timeout, _wake, waiter, None)
         self._waiting.add(waiter)
+        if self.count != count:  # another thread has just notified
+            _wake(waiter, None)
         try:
             await waiter
         finally:

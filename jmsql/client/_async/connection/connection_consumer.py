@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from jmsql.client._async.session.dispatcher import Dispatcher, dispatch
 from jmsql.client._async.session.session import Session
 from jmsql.client._async.session.sessions import Sessions
-from jmsql.client._async.session.watch import Watch
+from jmsql.client._async.session.waiting import Watch
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.pacing import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
@@ -126,7 +126,7 @@ class ConnectionConsumer:
 
     async def _run(self) -> None:
         # It may wait for its pool before it looks.
-        watch = Watch(self._state, PollInterval(self._client.timings))
+        watch = Watch(self._state, self._client, PollInterval(self._client.timings))
         buffers = [self._consumer.buffer]
         await dispatch(self._state, watch, lambda: buffers, lambda: self._dispatch(watch), lambda: self, self._failed)
 

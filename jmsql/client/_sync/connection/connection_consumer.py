@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from jmsql.client._sync.session.dispatcher import Dispatcher, dispatch
 from jmsql.client._sync.session.session import Session
 from jmsql.client._sync.session.sessions import Sessions
-from jmsql.client._sync.session.watch import Watch
+from jmsql.client._sync.session.waiting import Watch
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.pacing import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
@@ -127,7 +127,7 @@ class ConnectionConsumer:
 
     def _run(self) -> None:
         # It may wait for its pool before it looks.
-        watch = Watch(self._state, PollInterval(self._client.timings))
+        watch = Watch(self._state, self._client, PollInterval(self._client.timings))
         buffers = [self._consumer.buffer]
         dispatch(self._state, watch, lambda: buffers, lambda: self._dispatch(watch), lambda: self, self._failed)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.factory import ConnectionFactory
-from jmsql.client._sync.exchange.consumer import MessageConsumer
+from jmsql.client._sync.session.consumer import MessageConsumer
 from jmsql.client._sync.session.session import HandlerSession, Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency.threads import BackgroundTask, Lock, Notifications, call
