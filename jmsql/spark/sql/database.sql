@@ -31,7 +31,7 @@ with pending as materialized (select * from jmsql_internal.pending_transaction w
 hidden as materialized (
     select m.transaction_id, count(*) as messages
     from jmsql_internal.message m
-    where m.queue_id = any(array(select unnest(p.queue_ids) from pending p))
+    where m.queue_id = any(array(select pg_catalog.unnest(p.queue_ids) from pending p))
       and m.sequence between (select min(first_sequence) from pending) and (select max(last_sequence) from pending)
       and m.transaction_id = any(array(select p.transaction_id from pending p))
     group by m.transaction_id)

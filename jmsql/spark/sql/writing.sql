@@ -40,7 +40,7 @@ delete from jmsql_internal.spark_staging where transaction_id = pg_current_xact_
 insert into jmsql_internal.pending_transaction (write_id, queue_ids, first_sequence, last_sequence)
 select %(write_id)s,
        array(
-           select unnest(%(queue_ids)s::integer[])
+           select pg_catalog.unnest(%(queue_ids)s::integer[])
            union all
            select s.queue_id
            from jmsql_internal.subscription s join jmsql_internal.topic t using (topic_id)

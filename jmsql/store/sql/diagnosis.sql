@@ -128,7 +128,7 @@ where q.paused and (q.name is not null or q.topic_id is not null)
 order by 1, 2;
 
 -- name: sees_all_messages
-select not row_security_active('jmsql_internal.message'::regclass)
+select not row_security_active('jmsql_internal.message'::regclass::oid)
     or jmsql_internal.has_access_to_all('browse', current_user);
 
 -- name: blockers
@@ -141,7 +141,7 @@ with exclusive as materialized (
 blocker as (
     select pid, 1 as rank from exclusive where granted
     union all
-    select unnest(pg_blocking_pids(e.pid)), 2 from exclusive e where not e.granted
+    select pg_catalog.unnest(pg_catalog.pg_blocking_pids(e.pid)), 2 from exclusive e where not e.granted
     union all
     select pid, 3 from exclusive where not granted)
 select a.pid, a.usename::text, a.application_name, a.state, a.query_start, a.query

@@ -305,13 +305,12 @@ class Listener:
         return f"{self.name} on {self.destination}"
 
 
-class Handling(NamedTuple):
+class Handling(Protocol):
     """A call of a handler that has not ended yet."""
 
     message_id: str | None
     started: float
     """When, on the monotonic clock."""
-    delivery_count: int | None
 
 
 def way_out(error: ChangeRefusedException, listener: Listener) -> str:

@@ -12,7 +12,13 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.administration import inspection
-from jmsql.store.administration.dead_letters import DeadLetter, Retry, first_dead_letters, retry
+from jmsql.store.administration.dead_letters import (
+    DeadLetter,
+    Retry,
+    dead_letter_queues,
+    first_dead_letters,
+    retry,
+)
 from jmsql.store.administration.emptying import move, purge
 from jmsql.store.administration.inspection import (
     BrowsedMessage,
@@ -339,6 +345,10 @@ class Administration:
         return await self._runner.run(
             first_dead_letters(None if queue is None else _queue_name(queue), Selector.parse(selector), limit)
         )
+
+    async def dead_letter_queues(self) -> list[str]:
+        """Return the names of the queues that have dead letters."""
+        return await self._runner.run(dead_letter_queues)
 
     async def retry(
         self, queue: Queue | str = "DLQ", selector: str | None = None, *, limit: int | None = None

@@ -13,7 +13,13 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.administration import inspection
-from jmsql.store.administration.dead_letters import DeadLetter, Retry, first_dead_letters, retry
+from jmsql.store.administration.dead_letters import (
+    DeadLetter,
+    Retry,
+    dead_letter_queues,
+    first_dead_letters,
+    retry,
+)
 from jmsql.store.administration.emptying import move, purge
 from jmsql.store.administration.inspection import (
     BrowsedMessage,
@@ -336,6 +342,10 @@ class Administration:
         return self._runner.run(
             first_dead_letters(None if queue is None else _queue_name(queue), Selector.parse(selector), limit)
         )
+
+    def dead_letter_queues(self) -> list[str]:
+        """Return the names of the queues that have dead letters."""
+        return self._runner.run(dead_letter_queues)
 
     def retry(self, queue: Queue | str = "DLQ", selector: str | None = None, *, limit: int | None = None) -> Retry:
         """Move the dead letters in a queue back to where they come from, in one transaction.
