@@ -81,7 +81,7 @@ class ConnectionConsumer:
         self._state.check_open()
         (self._consumer,) = self._state.consumers
         # A message is locked for a look at it, in a transaction that has ended when the look is over.
-        self._consumer.buffer.fetch_by(lock)
+        self._consumer.buffer.source.fetch_by(lock)
         self._buffers: weakref.WeakKeyDictionary[Dispatcher, PrefetchBuffer] = weakref.WeakKeyDictionary()
         # Held while a session is loaded.
         self._lock = Lock()
@@ -163,7 +163,7 @@ class ConnectionConsumer:
             rows = await self._client.side.run(buffer.fetch, 1)
         for row in rows:
             key = buffer.key(row)
-            buffer.returned(key)
+            buffer.source.returned(key)
             return key
         return None
 
@@ -175,10 +175,10 @@ class ConnectionConsumer:
             dispatcher = _require(self._sessions, session)
             own = self._consumer
             buffer = self._buffers.get(dispatcher)
-            if buffer is None or buffer.queue_id != own.buffer.queue_id:
+            if buffer is None or buffer.source.queue_id != own.buffer.source.queue_id:
                 self._buffers[dispatcher] = buffer = dispatcher.buffer_like(own.buffer)
             if first is not None:
-                buffer.notify(first)
+                buffer.source.notify(first)
             return await dispatcher.load(
                 ConsumerState("load", own.destination, own.selector, buffer, is_load=True), self._max_messages
             )

@@ -206,7 +206,7 @@ class Dispatcher:
             state.consumers.add(consumer)
             consumer.buffer.give_up()  # what an earlier run has left, which the open transaction holds
             await self._transaction.delivery.fetch(consumer.buffer, limit)
-            return len(consumer.buffer)
+            return len(consumer.buffer.rows)
 
     async def run(self) -> None:
         """Deliver what was loaded.

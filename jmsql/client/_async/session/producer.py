@@ -202,14 +202,16 @@ class MessageProducer:
             JMSException: It was not sent: it is larger than 256 MiB, or what else the message says.
         """
         self._check_open()
-        target = await self._target(destination)
+        target = self._destination
+        if target is None or destination is not None:
+            target = await self._target(destination)
         mode = self._delivery_mode if delivery_mode is None else _delivery_mode(delivery_mode)
         urgency = self._priority if priority is None else _priority(priority)
         lifetime = self._time_to_live if time_to_live is None else _time_to_live(time_to_live)
 
         if completion_listener is not None:
             require_completion_listener(completion_listener)
-        encoded = as_jms_message(message).encode()
+        encoded = (message if isinstance(message, Message) else as_jms_message(message)).encode()
         now = await self._transaction.server_time()
         expiration = now + round(lifetime * 1000) if 0 < lifetime <= LONGEST else 0
         uuid = None if self._disable_message_id else next(self._uuids)

@@ -15,7 +15,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.receive import claim
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
-from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
 
 if TYPE_CHECKING:
     from jmsql.client._sync.database.session_connection import SessionConnection
@@ -82,8 +82,7 @@ class Claims(Delivery):
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         if not self._control.is_certain:
             return None
-        first = buffer.first
-        if first is None or (first.delivery_count and not self._redelivery.knows_no_rules(buffer)):
+        if not buffer.rows or (buffer.rows[0].delivery_count and not self._redelivery.knows_no_rules(buffer)):
             return None  # it may be exhausted
         row = buffer.next_fresh()
         if row is not None:
@@ -93,7 +92,7 @@ class Claims(Delivery):
     def _note(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
         if not self._delivered:
             self._delivered_at = time.monotonic()
-        self._delivered.append((buffer, buffer.queue_id, row))
+        self._delivered.append((buffer, buffer.source.queue_id, row))
         if buffer.claimed_for is not None:
             self._extended.append(ExtendedClaim(buffer.key(row), row.handle, buffer.claimed_for))
 
@@ -114,10 +113,10 @@ class Claims(Delivery):
         return row
 
     def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if len(buffer) and not self._lives():
+        if buffer.rows and not self._lives():
             self._release_rows(buffer, buffer.give_up())
         self._release_rows(buffer, buffer.drop_stale())
-        rules = self._redelivery.rules(buffer) if len(buffer) else None
+        rules = self._redelivery.rules(buffer) if buffer.rows else None
         while (row := buffer.next()) is not None:
             key = buffer.key(row)
             if rules is not None and rules.is_exhausted(key, row.delivery_count or 0):
@@ -148,12 +147,13 @@ class Claims(Delivery):
         is_single = self._visibility_timeout is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
         self._buffers.add(buffer)
         rows = self._connection.attempt(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
+        buffer.prefetch.fetched(len(rows), size_of(rows))
         if rules is not None:
             first = next((number for number, row in enumerate(rows) if row.delivery_count), len(rows))
             rows, rest = rows[: max(first, 1)], rows[max(first, 1) :]
             try:
                 for key in self._release_rows(buffer, rest):
-                    buffer.returned(key)
+                    buffer.source.returned(key)
             finally:
                 buffer.keep_first(*rows)
         else:
@@ -237,7 +237,7 @@ class Claims(Delivery):
             buffer.give_up_groups(groups)
         count_outcome([(buffer, row) for buffer, _, row in delivered], "rolled_back")
         for each in failed:
-            each.buffer.returned(each.key)
+            each.buffer.source.returned(each.key)
         return [each.key for each in failed]
 
     def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:
@@ -252,7 +252,7 @@ class Claims(Delivery):
             held = set[int]().union(*(buffer.groups for buffer in self._buffers))
             free = [(buffer, key) for buffer, key in keys if key.group_hash not in held]
             for buffer, key in free:
-                buffer.returned(key)
+                buffer.source.returned(key)
             self._announce([key for _, key in free])
 
     def _release_rows(self, buffer: PrefetchBuffer, rows: list[MessageRow]) -> list[MessageKey]:

@@ -15,7 +15,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import present
 from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
 from jmsql.store.receiving.redelivery import Release, Rules
-from jmsql.store.rows.message_rows import MessageKey, MessageRow
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, size_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
@@ -105,8 +105,10 @@ class Locks(Delivery):
             buffer.give_up()
 
     def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        if not buffer.rows:
+            return None
         buffer.drop_stale()  # they stay locked until the transaction ends
-        rules = self._redelivery.rules(buffer) if len(buffer) else None
+        rules = self._redelivery.rules(buffer) if buffer.rows else None
         while (row := buffer.next()) is not None:
             key = buffer.key(row)
             if key in self._delivered:  # a savepoint was rolled back
@@ -148,8 +150,21 @@ class Locks(Delivery):
             return False
         # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
         # prefetch buffers of the session hold is left out here.
-        self.flush()
+        if self._undeleted:
+            self.flush()
         self._list()  # before the buffer may move to another queue
+        if not self._buffers:
+            self._buffers.append(buffer)
+        if len(self._buffers) == 1 and self._buffers[0] is buffer and not self._claims:  # most transactions
+            rows = self._database.attempt(buffer.fetch(limit))
+        else:
+            rows = self._fetch_beside_others(buffer, limit)
+        buffer.prefetch.fetched(len(rows), size_of(rows))
+        buffer.keep(rows)
+        return bool(rows)
+
+    def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:
+        """Fetch up to `limit` messages that no other prefetch buffer of the session holds, nor comes to first."""
         others = [other for other in self._buffers if other is not buffer]
         held = {key for other in others for key in other.held}
         if buffer not in self._buffers:
@@ -160,10 +175,9 @@ class Locks(Delivery):
             groups = {group for other in others for group in other.groups}
             for row in rows:
                 if row.group_hash in groups:
-                    buffer.returned(buffer.key(row))  # it comes after those that the other prefetch buffer holds
+                    buffer.source.returned(buffer.key(row))  # it comes after those that the other prefetch buffer holds
             rows = [row for row in rows if row.group_hash not in groups and buffer.key(row) not in held]
-        buffer.keep(rows)
-        return bool(rows)
+        return rows
 
     def flush(self) -> None:
         """Delete what was delivered, still in the open transaction."""
@@ -173,7 +187,7 @@ class Locks(Delivery):
 
     def _to_delete(self) -> tuple[list[MessageRow], set[int]]:
         """Return what was delivered and is not deleted, and the queues that it is in."""
-        return [row for _, row in self._undeleted], {buffer.queue_id for buffer, _ in self._undeleted}
+        return [row for _, row in self._undeleted], {buffer.source.queue_id for buffer, _ in self._undeleted}
 
     def before_commit(self) -> Sequence[Query[object]]:
         """Delete what was delivered, and what is recorded of its deliveries.
@@ -295,7 +309,7 @@ class Locks(Delivery):
                 logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         returned = list(self._delivered)
         for key, (buffer, _) in self._delivered.items():
-            buffer.returned(key)
+            buffer.source.returned(key)
         count_outcome(self._delivered.values(), "rolled_back")
         return returned + self._ended()
 
@@ -320,7 +334,7 @@ class Locks(Delivery):
             if step.command is SavepointCommand.ROLLBACK:
                 self._may_come_back = True
                 for key, (buffer, _) in self._delivered.items():
-                    buffer.returned(key)
+                    buffer.source.returned(key)
             return
         if step.command is SavepointCommand.ROLLBACK:
             before = self._savepoints[place][1]
@@ -347,7 +361,7 @@ class Locks(Delivery):
         delivered = [self._delivered.pop(key) for key in keys]
         count_outcome(delivered, "rolled_back")
         for key, (buffer, _) in zip(keys, delivered, strict=True):
-            buffer.returned(key)
+            buffer.source.returned(key)
         self._redelivered = [key for key in self._redelivered if key not in keys]
         self._came_back += keys
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jmsql.client.consumer_state import ConsumerState
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.prefetch_buffer import PrefetchBuffer, QueueChanges, QueueSource
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.values.destinations import TemporaryTopic
 
@@ -95,16 +95,9 @@ class Receiving:
         self, queue_id: int, selector: Selector | None, destination: Destination, topic_id: int | None = None
     ) -> PrefetchBuffer:
         client, fetch = self._client, self._transaction.fetch_for(None)
-        return PrefetchBuffer(
-            queue_id,
-            selector,
-            fetch,
-            destination,
-            topic_id,
-            client.counters,
-            clock=client.clock,
-            timings=client.timings,
-        )
+        interval = client.timings.sweep_interval
+        source = QueueSource(queue_id, selector, fetch, destination, topic_id, interval, QueueChanges())
+        return PrefetchBuffer(source, client.counters, client.clock, client.timings)
 
     def subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> ConsumerState:
         """Make a consumer of a subscription, and the subscription if need be."""
@@ -167,17 +160,19 @@ class Receiving:
             IllegalStateException: The session is closed.
         """
         state, client, transaction, buffer = self._state, self._client, self._transaction, consumer.buffer
-        if check is None and len(buffer):
+        if check is None and buffer.rows:
             with state.lock:
                 message = self._take_held(consumer)
             if message is not None:
                 return message
         state.check_open()
-        transaction.check_usable()
-        state.check_no_message_listener()
+        if not transaction.is_usable:
+            transaction.check_usable()
+        if state.message_listener is not None:
+            state.check_no_message_listener()
         deadline = None if timeout is None else time.monotonic() + timeout
         buffer.looks_again = timeout is None or timeout >= client.timings.maximum_poll_interval
-        watch: Waiting | None = None  # most find a message without it
+        watch: Waiting | None = None  # most find a message before they need one
         try:
             while True:
                 news = state.notifications.count
@@ -188,9 +183,10 @@ class Receiving:
                     started = client.started
                     is_delivering = started and transaction.is_usable
                     if is_delivering:
-                        look = self._begin_look(buffer)
+                        if self._wake_ups is not None:
+                            look = self._wake_ups.look(buffer.source.competition, buffer.source.channels)
                         if not self._is_in_vain(buffer, look):
-                            message = self._look(consumer, check, look, deadline if timeout else None)
+                            message, look = self._look(consumer, check, look, deadline if timeout else None)
                             if message is not None:
                                 if watch is not None:
                                     watch.looked(found=True)
@@ -209,17 +205,12 @@ class Receiving:
             if watch is not None:
                 watch.close()
 
-    def _begin_look(self, buffer: PrefetchBuffer) -> Look | None:
-        """Note how much news there is before a look; None: nobody else of the client looks for the same."""
-        return None if self._wake_ups is None else self._wake_ups.look(buffer.competition, buffer.channels)
-
     def _is_in_vain(self, buffer: PrefetchBuffer, look: Look | None) -> bool:
         """Whether a look would find nothing: one that competes has just seen the end, and there is no news since."""
         if look is None or self._wake_ups is None or not buffer.looks_again:
             return False
-        most = self._client.timings.minimum_poll_interval / 2
         return (
-            self._wake_ups.is_in_vain(look, most)
+            self._wake_ups.is_in_vain(look, self._client.timings.minimum_poll_interval / 2)
             and self.connection.control.is_attentive
             and buffer.is_unchanged
             and self._transaction.is_settled
@@ -231,38 +222,39 @@ class Receiving:
         check: MessageCheck | None,
         look: Look | None,
         deadline: float | None,  # noqa: ARG002 - threads wait for their connections
-    ) -> Message | None:
-        """Return the consumer's next message, if there is one now and the session has a connection by the deadline."""
-        database, buffer = self._transaction.database, consumer.buffer
-        if database is None:
-            return self._transaction.next(consumer, check)
+    ) -> tuple[Message | None, Look | None]:
+        """Return the consumer's next message, if there is one now and the session has a connection by the deadline.
+
+        Returns:
+            The message, and the look, which may have begun later than the given one.
+        """
+        database, buffer, wake_ups = self._transaction.database, consumer.buffer, self._wake_ups
+        if database is None or wake_ups is None or look is None:  # the connection is the application's
+            return self._transaction.next(consumer, check), None
         turn = database.turn
         if turn is not None:
             turn.acquire()
         try:
-            is_late = False
+            is_in_vain = False
             database.hold()
             try:
                 message = None
                 buffer.expectation.has_seen_end = False
-                if not (is_late and self._is_in_vain(buffer, self._begin_look(buffer))):  # others may have looked
+                if not is_in_vain:
                     message = self._transaction.next(consumer, check)
-                    self._looked(buffer, look, found=message is not None)
+                    is_end = message is None or buffer.expectation.has_seen_end
+                    if is_end and self._transaction.is_settled:
+                        wake_ups.found_end(look)
+                    if message is not None:
+                        buffer.poll.reset()
             finally:
                 database.let_go()
             if message is None:
                 database.pause()
-            return message
+            return message, look
         finally:
             if turn is not None:
                 turn.release()
-
-    def _looked(self, buffer: PrefetchBuffer, look: Look | None, *, found: bool) -> None:
-        if found:
-            buffer.poll.reset()
-        is_end = not found or buffer.expectation.has_seen_end
-        if is_end and look is not None and self._wake_ups is not None and self._transaction.is_settled:
-            self._wake_ups.found_end(look)
 
     def _take_held(self, consumer: ConsumerState) -> Message | None:
         """Return the next message if it was fetched before, and nothing is in the way of receiving it at once."""
@@ -280,14 +272,14 @@ class Receiving:
             raise IllegalStateException("A session in your transaction has no listeners; call receive() instead.")
         if listener is not None:
             state.check_no_message_listener()
-        with state.lock, database.connected(needed=len(consumer.buffer) > 0):
+        with state.lock, database.connected(needed=bool(consumer.buffer.rows)):
             self._set_listener(dispatcher, consumer, listener)
         state.notifications.notify()
 
     def _set_listener(self, dispatcher: Dispatcher, consumer: ConsumerState, listener: MessageListener | None) -> None:
         self._transaction.closed(consumer)
         consumer.listener = listener
-        consumer.buffer.fetch_by(self._transaction.fetch_for(consumer))
+        consumer.buffer.source.fetch_by(self._transaction.fetch_for(consumer))
         if listener is not None:
             dispatcher.start()
 

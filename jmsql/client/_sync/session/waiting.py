@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def _channels(buffers: Sequence[PrefetchBuffer]) -> tuple[int, ...]:
     """Return where there is news of what comes to some prefetch buffers."""
     if len(buffers) == 1:
-        return buffers[0].channels
-    return tuple({channel for buffer in buffers for channel in buffer.channels})
+        return buffers[0].source.channels
+    return tuple({channel for buffer in buffers for channel in buffer.source.channels})
 
 
 class Waiting(ABC):
@@ -160,7 +160,7 @@ class Watch(Waiting):
     @property
     def _is_seen_by_others(self) -> bool:
         """Whether the control connection finds what this session would find: it knows queues by their numbers."""
-        return bool(self._buffers) and not any(buffer.is_removed for buffer in self._buffers)
+        return bool(self._buffers) and not any(buffer.source.is_removed for buffer in self._buffers)
 
     def _competition(self) -> Competition | None:
         """Return what it competes for, if any other one that does can look in its place.
@@ -168,7 +168,7 @@ class Watch(Waiting):
         Not a session that holds messages, who may be the only one that gets more of the same groups.
         """
         if self._delivery is not None and not self._delivery.has_delivered and len(self._buffers) == 1:
-            return self._buffers[0].competition
+            return self._buffers[0].source.competition
         return None
 
     def _pass_on(self) -> None:

@@ -74,7 +74,7 @@ class LocalTransaction(OwnTransaction):
     @property
     def is_used(self) -> bool:
         """Whether the transaction has sent or received something, or the application has asked for it."""
-        return self._locks.has_delivered or bool(self._send_buffer.destinations) or self._is_shared
+        return self._locks.has_delivered or self._send_buffer.is_used or self._is_shared
 
     # Sending
 
@@ -178,7 +178,7 @@ class LocalTransaction(OwnTransaction):
 
     async def commit(self) -> None:
         await self.complete("commit")
-        async with self.state.lock, self._connected(needed=bool(self._send_buffer)):
+        async with self.state.lock, self._connected(needed=self._send_buffer.is_used):
             await finished(self._commit())
 
     @asynccontextmanager
@@ -205,9 +205,12 @@ class LocalTransaction(OwnTransaction):
         with settling(self.state.facts, "commit"):
             try:
                 self.database.require_transaction()
-                last = await self._last_insertions()
+                last: list[Query[Any]] = []
+                question: Query[list[int]] | None = None
+                if self._send_buffer.is_used:
+                    last += await self._last_insertions()
+                    question = self._client.waited_for(self._send_buffer.destinations)
                 last += await self._locks.before_commit()
-                question = self._client.waited_for(self._send_buffer.destinations)
                 waited_for = await self.database.commit(last, question)
             except JMSException as error:
                 await self._roll_back_after(error)
@@ -247,10 +250,11 @@ class LocalTransaction(OwnTransaction):
 
     async def _committed(self, waited_for: Collection[int] | None = None) -> None:
         self._client.returned(await self._locks.committed())
-        async with self._sending:
-            self._is_shared = False
-            news = self._send_buffer.ended()
-        await self._client.sent(news, waited_for)
+        self._is_shared = False
+        if self._send_buffer.is_used:
+            async with self._sending:
+                news = self._send_buffer.ended()
+            await self._client.sent(news, waited_for)
 
     # Rolling back
 

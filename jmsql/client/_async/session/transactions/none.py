@@ -273,7 +273,7 @@ class AutoAcknowledge(OwnAcknowledge):
 
     def _tell_of_return(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
         key = buffer.key(row)
-        buffer.returned(key)
+        buffer.source.returned(key)
         self._client.returned([key])
 
     async def closed(self, consumer: ConsumerState) -> None:

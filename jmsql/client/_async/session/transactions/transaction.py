@@ -41,14 +41,11 @@ class Transaction(ABC):
 
     database: SessionConnection | None = None
     """The session's connection; None: it works on the caller's."""
+    is_usable = True
+    """Whether messages can be sent and received now."""
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether messages can be sent and received now."""
-        return True
 
     def check_usable(self) -> None:  # noqa: B027 - most are always usable
         """Raise IllegalStateException if nothing can be sent and received now."""
@@ -220,8 +217,8 @@ class OwnTransaction(Transaction):
         """Make what sends messages that need not be waited for."""
 
     async def complete(self, method: str) -> None:
-        self.state.check_no_completion(method)
         if self._sender is not None:
+            self.state.check_no_completion(method)
             await self._sender.wait_until_told()
 
     async def queue_id(self, queue: Queue, action: Action) -> int:

@@ -204,11 +204,11 @@ class EnlistedTransaction(Transaction):
 
     def _fetch(self, consumer: ConsumerState) -> Steps[list[MessageRow]]:
         buffer = consumer.buffer
-        if buffer.source == _NO_QUEUE:
+        if buffer.source.next_queue_id == _NO_QUEUE:
             found = yield from self._find_queue(require_queue(consumer.destination), "receive")
             if found == _NO_QUEUE:
                 return []
-            buffer.move(found)
+            buffer.source.move(found)
         rows = yield from buffer.fetch(1)
         if not rows and (self._waiting is None or self._waiting.is_over):  # the first look of a call
             yield from require_read_committed()
@@ -282,6 +282,7 @@ class _EnlistedWaiting(Waiting):
         self._poll = poll
         self._count = news.count
         self._listening: ListeningConnection | None = None
+        self._queue_id = _NO_QUEUE
         self._has_looked = False
         self.is_over = False
         """Whether the call has ended."""
@@ -301,18 +302,19 @@ class _EnlistedWaiting(Waiting):
 
     def _listen(self) -> bool:
         """Be woken by a connection of jmsql's; return whether there is one."""
-        if self._buffer.queue_id != _NO_QUEUE:
+        self._queue_id = self._buffer.source.queue_id
+        if self._queue_id != _NO_QUEUE:
             self._listening = self._transaction.listening_connection()
         if self._listening is None:
             return False
-        self._listening.begin_waiting(self._buffer.queue_id, self._heard)
+        self._listening.begin_waiting(self._queue_id, self._heard)
         return True
 
     def _heard(self, key: MessageKey | GroupKey | None) -> None:
-        self._buffer.notify(key)
+        self._buffer.source.notify(key)
         self._news.notify()
 
     def close(self) -> None:
         self.is_over = True
         if self._listening is not None:
-            self._listening.end_waiting(self._buffer.queue_id, self._heard)
+            self._listening.end_waiting(self._queue_id, self._heard)

@@ -75,7 +75,7 @@ class LocalTransaction(OwnTransaction):
     @property
     def is_used(self) -> bool:
         """Whether the transaction has sent or received something, or the application has asked for it."""
-        return self._locks.has_delivered or bool(self._send_buffer.destinations) or self._is_shared
+        return self._locks.has_delivered or self._send_buffer.is_used or self._is_shared
 
     # Sending
 
@@ -175,7 +175,7 @@ class LocalTransaction(OwnTransaction):
 
     def commit(self) -> None:
         self.complete("commit")
-        with self.state.lock, self._connected(needed=bool(self._send_buffer)):
+        with self.state.lock, self._connected(needed=self._send_buffer.is_used):
             self._commit()
 
     @contextmanager
@@ -202,9 +202,12 @@ class LocalTransaction(OwnTransaction):
         with settling(self.state.facts, "commit"):
             try:
                 self.database.require_transaction()
-                last = self._last_insertions()
+                last: list[Query[Any]] = []
+                question: Query[list[int]] | None = None
+                if self._send_buffer.is_used:
+                    last += self._last_insertions()
+                    question = self._client.waited_for(self._send_buffer.destinations)
                 last += self._locks.before_commit()
-                question = self._client.waited_for(self._send_buffer.destinations)
                 waited_for = self.database.commit(last, question)
             except JMSException as error:
                 self._roll_back_after(error)
@@ -244,10 +247,11 @@ class LocalTransaction(OwnTransaction):
 
     def _committed(self, waited_for: Collection[int] | None = None) -> None:
         self._client.returned(self._locks.committed())
-        with self._sending:
-            self._is_shared = False
-            news = self._send_buffer.ended()
-        self._client.sent(news, waited_for)
+        self._is_shared = False
+        if self._send_buffer.is_used:
+            with self._sending:
+                news = self._send_buffer.ended()
+            self._client.sent(news, waited_for)
 
     # Rolling back
 

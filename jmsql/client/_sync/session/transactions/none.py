@@ -270,7 +270,7 @@ class AutoAcknowledge(OwnAcknowledge):
 
     def _tell_of_return(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
         key = buffer.key(row)
-        buffer.returned(key)
+        buffer.source.returned(key)
         self._client.returned([key])
 
     def closed(self, consumer: ConsumerState) -> None:

@@ -42,14 +42,11 @@ class Transaction(ABC):
 
     database: SessionConnection | None = None
     """The session's connection; None: it works on the caller's."""
+    is_usable = True
+    """Whether messages can be sent and received now."""
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether messages can be sent and received now."""
-        return True
 
     def check_usable(self) -> None:  # noqa: B027 - most are always usable
         """Raise IllegalStateException if nothing can be sent and received now."""
@@ -219,8 +216,8 @@ class OwnTransaction(Transaction):
         """Make what sends messages that need not be waited for."""
 
     def complete(self, method: str) -> None:
-        self.state.check_no_completion(method)
         if self._sender is not None:
+            self.state.check_no_completion(method)
             self._sender.wait_until_told()
 
     def queue_id(self, queue: Queue, action: Action) -> int:

@@ -67,7 +67,8 @@ class GlobalTransaction(LocalTransaction):
                 raise TransactionInProgressException(
                     "The session has a transaction of its own open; commit() or rollback() it first."
                 )
-            self._xid, self._phase = checked, _Phase.ACTIVE
+            self._xid = checked
+            self._enter(_Phase.ACTIVE)
 
     def prepare(self) -> None:
         """Do what `XASession.tpc_prepare` does."""
@@ -85,9 +86,9 @@ class GlobalTransaction(LocalTransaction):
             self.database.prepare(xid.identifier)
         except JMSException as error:
             if error.error_code == "08007":
-                self._phase = _Phase.UNKNOWN
+                self._enter(_Phase.UNKNOWN)
             self._roll_back_after(error)
-        self._phase = _Phase.PREPARED
+        self._enter(_Phase.PREPARED)
 
     def commit_branch(self, xid: Xid | None) -> None:
         """Do what `XASession.tpc_commit` does."""
@@ -142,10 +143,9 @@ class GlobalTransaction(LocalTransaction):
         self._check_none("End it with tpc_commit() or tpc_rollback().")
         super().rollback(error)
 
-    @property
-    def is_usable(self) -> bool:
-        # Listeners wait until it is.
-        return self._phase in {_Phase.NONE, _Phase.ACTIVE}
+    def _enter(self, phase: _Phase) -> None:
+        self._phase = phase
+        self.is_usable = phase in {_Phase.NONE, _Phase.ACTIVE}  # listeners wait until it is
 
     def check_usable(self) -> None:
         if not self.is_usable:
@@ -161,7 +161,7 @@ class GlobalTransaction(LocalTransaction):
     def _end_rollback(self) -> None:
         super()._end_rollback()
         if self._phase is _Phase.ACTIVE:
-            self._phase = _Phase.ROLLED_BACK
+            self._enter(_Phase.ROLLED_BACK)
 
     def _finish_prepared(self, finish: Steps[None]) -> None:
         try:
@@ -182,7 +182,8 @@ class GlobalTransaction(LocalTransaction):
                 logger.info("The deliveries of a committed transaction are forgotten a little later: %s", error)
 
     def _leave(self) -> None:
-        self._xid, self._phase = None, _Phase.NONE
+        self._xid = None
+        self._enter(_Phase.NONE)
         self.state.notifications.notify()
 
     def _require(self, *phases: _Phase) -> Xid:
