@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.receive import Fetch
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.store.statement import Steps
-    from jmsql.timings import Timings
+    from jmsql.timings import InternalTimings
     from jmsql.values.destinations import Destination
 
 
@@ -248,7 +248,7 @@ class PrefetchBuffer:
     """
 
     def __init__(
-        self, source: QueueSource, counters: DestinationCounters | None, clock: ServerClock, timings: Timings
+        self, source: QueueSource, counters: DestinationCounters | None, clock: ServerClock, timings: InternalTimings
     ) -> None:
         self.source = source
         self.policy = ConsumerPolicy()

@@ -15,7 +15,7 @@ from jmsql.client.instrumentation import SessionFacts
 from jmsql.client.start_reminder import StartReminder
 from jmsql.exceptions import IllegalStateException
 from jmsql.store.control.server import ServerClock
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 
 if TYPE_CHECKING:
     from jmsql.client._sync.session.transactions.caller import CallerTransaction
@@ -31,7 +31,7 @@ class EnlistedSession(Session):
         timings: How often it polls and notifies.
     """
 
-    def __init__(self, transaction: CallerTransaction, schema: str, timings: Timings) -> None:
+    def __init__(self, transaction: CallerTransaction, schema: str, timings: InternalTimings) -> None:
         client = Client(
             schema=schema,
             timings=timings,

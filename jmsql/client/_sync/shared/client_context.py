@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jmsql.store.control.server import ServerClock
     from jmsql.store.rows.message_rows import MessageKey
     from jmsql.store.statement import Query, Steps
-    from jmsql.timings import Timings
+    from jmsql.timings import InternalTimings
     from jmsql.values.destinations import Destination
 
 
@@ -48,7 +48,7 @@ class Client:
     """
 
     schema: str
-    timings: Timings
+    timings: InternalTimings
     clock: ServerClock
     counters: DestinationCounters | None
     start_reminder: StartReminder

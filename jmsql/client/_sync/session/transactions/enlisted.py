@@ -140,7 +140,7 @@ class EnlistedTransaction(Transaction):
                 yield from send([message])
         database = yield from self._find_database()
         is_due = enlisted_notifications.is_due(
-            (database.identity, self._schema, destination), self._timings.enlisted_notification_interval
+            (database.identity, self._schema, destination), self._timings.notification_interval
         )
         due = [destination.name] if is_due else []
         queues, topics = ([], due) if isinstance(destination, Topic) else (due, [])
