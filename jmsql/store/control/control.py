@@ -234,7 +234,7 @@ class ControlConnection:
 
     def sent(self, queue_ids: Iterable[int]) -> None:
         """Tell all clients that the queues have new messages, soon and without waiting."""
-        self._announce({Notification(queue_id) for queue_id in queue_ids})
+        self._announce(set(map(Notification, queue_ids)))
 
     def returned(self, keys: Iterable[MessageKey]) -> None:
         """Tell all clients that messages were released, soon and without waiting.
