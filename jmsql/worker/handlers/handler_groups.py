@@ -35,10 +35,13 @@ class WatchedTask(Protocol):
 
     listener: Listener
     counters: HandlerCounters
-    handling: Handling | None
     has_ended: bool
     failure: Exception | None
     """Why it takes no more messages, if that was not wanted."""
+
+    @property
+    def handling(self) -> Handling | None:
+        """The call that runs, if one does."""
 
 
 class HandlerWatch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
 from decimal import Decimal
 from typing import Any
 
@@ -28,7 +27,7 @@ from jmsql import (
 )
 from jmsql.client._sync.exchange.simplified import message_of
 from jmsql.worker import Application
-from jmsql.worker.handlers._sync.handlers import HandlerCall
+from jmsql.worker.handlers._sync.call import HandlerCall
 
 
 class Unregistered:
@@ -173,8 +172,7 @@ def arguments_for(handler: Callable[..., object], message: Message) -> dict[str,
     """What the handler would be called with, in a session that it does not ask for."""
     application = Application()
     application.listener("orders")(handler)
-    delivery = HandlerCall(message, session=None, exits=ExitStack())  # type: ignore[arg-type]
-    return {parameter.name: parameter.value(delivery) for parameter in application.listeners[0].parameters}
+    return HandlerCall(application.listeners[0], message, session=None).arguments()  # type: ignore[arg-type]
 
 
 def test_messages_and_bodies_are_those_of_the_delivery() -> None:

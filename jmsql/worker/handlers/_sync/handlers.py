@@ -5,72 +5,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Self, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Self
 
 from jmsql.client._sync.connection.connection import Connection
-from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.client._sync.exchange.consumer import MessageConsumer
-from jmsql.client._sync.session.session import HandlerSession, Session
+from jmsql.client._sync.session.session import HandlerSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.concurrency.threads import BackgroundTask, Lock, Notifications, call
+from jmsql.concurrency.threads import BackgroundTask, Lock, Notifications
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 from jmsql.store.destinations.subscriptions import ChangeRefusedException, SubscriptionChange
 from jmsql.values.destinations import Queue
-from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Handling, Listener, way_out
+from jmsql.worker.handlers._sync.call import HandlerCall, release
+from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Listener, way_out
 from jmsql.worker.reports import HandlerCounters
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection as DatabaseConnection
-    from sqlalchemy.orm import Session as DatabaseSession
-
-
-AnySession = TypeVar("AnySession", bound="DatabaseSession")
-
-
-class HandlerCall:
-    """A message on its way to a handler.
-
-    Args:
-        message: The message.
-        session: The session that has received it.
-        exits: Ends what was made for the handler, when it has returned or failed.
-    """
-
-    def __init__(self, message: Message, session: Session, exits: ExitStack) -> None:
-        self.message = message
-        self.session = session
-        self._exits = exits
-
-    def context(self) -> JMSContext:
-        """Return the session as a context."""
-        return JMSContext(self.session)
-
-    def database(self) -> DatabaseConnection:
-        """Return the connection of the message's transaction."""
-        return self.session.get_database()
-
-    def orm_session(self, kind: type[AnySession]) -> AnySession:
-        """Return a session of SQLAlchemy's in the message's transaction, which is flushed when the handler returns.
-
-        Args:
-            kind: Its class.
-        """
-        return self._exits.enter_context(_orm_session(kind, self.database()))
-
-
-@contextmanager
-def _orm_session(kind: type[AnySession], connection: DatabaseConnection) -> Iterator[AnySession]:
-    # Its commit and rollback end at a savepoint: a handler that calls them does not touch the message.
-    with kind(bind=connection, join_transaction_mode="create_savepoint") as database:
-        yield database
-        database.commit()
-
 
 logger = logging.getLogger("jmsql.worker")
 
@@ -100,7 +52,7 @@ class HandlerThread:
     ) -> None:
         self.listener = listener
         self.counters = HandlerCounters()
-        self.handling: Handling | None = None
+        self.handling: HandlerCall | None = None
         self.has_ended = False
         self.failure: Exception | None = None
         """Why it takes no more messages, if that was not wanted."""
@@ -150,11 +102,8 @@ class HandlerThread:
 
     def interrupt(self) -> None:
         """Interrupt the handler that runs, or in a thread the statement that it runs in the session's transaction."""
-        if self.handling is not None and self.listener.shares_transaction:
-            try:
-                self._session.interrupt(self._timings.cancel_timeout)
-            except JMSException as error:
-                logger.warning("%s: its statement cannot be interrupted: %s", self.listener, error)
+        if self.handling is not None:
+            self.handling.interrupt(self._timings.cancel_timeout)
 
     def _run(self) -> None:
         try:
@@ -187,87 +136,23 @@ class HandlerThread:
         except JMSException as error:
             if not self._is_stopping:
                 logger.warning("%s: no message can be received: %s", self.listener, error)
-                self._release()
+                release(self.listener, self._session)
                 self._pause(self._timings.reconnect_pause)
             return None
 
     def _handle(self, message: Message) -> None:
         self._has_handled = True
+        self.handling = handling = HandlerCall(self.listener, message, self._session)
         try:
-            self.handling = Handling(message.jms_message_id, time.monotonic(), message.delivery_count)
-            with self._session.processing(message):
-                with self._session.extend_claims():
-                    self._call(message)
-                if self.listener.transacted:
-                    self._session.commit()
-                else:
-                    self._session.acknowledge()
-            self._succeed(message)
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises, sys.exit() too, is its failure
-            self._fail(message, error)
+            error = handling.run()
+        except BaseException:
+            self.counters.ended(handling.seconds, succeeded=False)
+            raise
         finally:
             self.handling = None
-
-    def _call(self, message: Message) -> None:
-        with ExitStack() as exits:
-            delivery = HandlerCall(message, self._session, exits)
-            arguments = {parameter.name: call(parameter.value, delivery) for parameter in self.listener.parameters}
-            self.listener.handler(**arguments)
-
-    def _succeed(self, message: Message) -> None:
-        seconds = self._end(succeeded=True)
-        if logger.isEnabledFor(logging.DEBUG):
-            logger.debug(
-                "%s has handled the message %s in %.3f s.",
-                self.listener,
-                message.jms_message_id,
-                seconds,
-                extra=self._facts(message, seconds),
-            )
-
-    def _end(self, *, succeeded: bool) -> float:
-        """Note that the call has ended, and return how many seconds it took."""
-        assert self.handling is not None
-        seconds = time.monotonic() - self.handling.started
-        self.counters.ended(seconds, succeeded=succeeded)
-        return seconds
-
-    def _facts(self, message: Message, seconds: float) -> dict[str, object]:
-        """Return what the log tells of a call beside its text."""
-        assert self.handling is not None
-        return {
-            "listener": self.listener.name,
-            "destination": str(self.listener.destination),
-            "message_id": message.jms_message_id,
-            "delivery_count": self.handling.delivery_count,
-            "seconds": round(seconds, 6),
-        }
-
-    def _fail(self, message: Message, error: BaseException) -> None:
-        assert self.handling is not None
-        seconds = self._end(succeeded=False)
-        logger.error(
-            "%s failed in delivery %s of the message %s with %s: %s",
-            self.listener,
-            self.handling.delivery_count,
-            message.jms_message_id,
-            type(error).__name__,
-            str(error).partition("\n")[0],
-            exc_info=error,
-            extra=self._facts(message, seconds),
-        )
-        self._release(error)
-        self.handling = None
-        self._pause(self._timings.failure_pause)
-
-    def _release(self, reason: BaseException | None = None) -> None:
-        try:
-            if self.listener.transacted:
-                self._session.rollback(reason)
-            else:
-                self._session.recover(reason)
-        except JMSException as error:  # also where the session was closed from outside, at the deadline
-            logger.warning("%s: %s", self.listener, error)
+        self.counters.ended(handling.seconds, succeeded=error is None)
+        if error is not None:
+            self._pause(self._timings.failure_pause)
 
     def _close(self) -> None:
         try:
