@@ -35,9 +35,7 @@ class Served:
 def served(application: Any, prefix: str = "", port: int = 0, **settings: Any) -> Iterator[Served]:
     """Serve an application on a port of this machine."""
     with socket.create_server(("127.0.0.1", port)) as listening:
-        config = uvicorn.Config(
-            application, log_config=None, access_log=False, timeout_graceful_shutdown=1, **settings
-        )
+        config = uvicorn.Config(application, log_config=None, access_log=False, timeout_graceful_shutdown=1, **settings)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()

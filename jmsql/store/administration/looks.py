@@ -516,7 +516,7 @@ def messages(queue_id: int, choice: Choice, after: Place, limit: int, *, hidden:
     found: list[tuple[Place, ListedMessage]] = []
     place = after
     for delayed in (False, True):
-        if place.delayed and not delayed or _is_pointless(choice, delayed=delayed):
+        if (place.delayed and not delayed) or _is_pointless(choice, delayed=delayed):
             continue
         if delayed and not place.delayed:
             place = Place(-1, 0, delayed=True)
