@@ -36,7 +36,7 @@ def send(factory: jmsql.ConnectionFactory, queue: str, *texts: str, **settings: 
         context.commit()
 
 
-def texts(factory: jmsql.ConnectionFactory, queue: str) -> list[str]:
+def texts(factory: jmsql.ConnectionFactory, queue: str) -> list[str | None]:
     with Administration(factory) as administration:
         return [each.message.get_body(str) for each in administration.browse(queue, limit=10_000)]
 
