@@ -41,6 +41,7 @@ __all__ = [
     "interruptible",
     "is_cancelled",
     "is_failure",
+    "is_over",
     "nobody_cancels",
     "opened_in_thread",
     "opens",
@@ -549,6 +550,11 @@ def from_thread(function: Callable[Parameters, Awaitable[T]]) -> Callable[Parame
         return future.result()
 
     return run
+
+
+def is_over() -> Callable[[], bool]:
+    """Return what tells, from any thread, whether the running event loop has been closed."""
+    return asyncio.get_running_loop().is_closed
 
 
 class BackgroundTask:

@@ -22,6 +22,7 @@ __all__ = [
     "from_thread",
     "in_thread",
     "is_failure",
+    "is_over",
     "opened_in_thread",
     "sleep",
 ]
@@ -71,6 +72,11 @@ def opened_in_thread(
 def from_thread(function: Callable[Parameters, T]) -> Callable[Parameters, T]:
     """Return a function that another thread can call."""
     return function
+
+
+def is_over() -> Callable[[], bool]:
+    """Return what tells whether the caller's event loop has been closed: threads have none."""
+    return lambda: False
 
 
 class BackgroundTask(threading.Thread):
