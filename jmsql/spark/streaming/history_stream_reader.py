@@ -11,7 +11,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from jmsql.exceptions import InvalidDestinationException, JMSException
+from jmsql import InvalidDestinationException, JMSException
+from jmsql.extension.statements import PsycopgRunner, Runner
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
@@ -19,12 +20,11 @@ from jmsql.spark.options import Options, read_timestamp
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
 from jmsql.spark.streaming.history_stream import HistoryPosition, HistoryStream, Lost, create_cursor, end_of_history
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader, StreamPartition
-from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 
 logger = logging.getLogger("jmsql")
 
 _POLL = 1.0
-"""Seconds after which a history without anything new is looked at again."""
+"""Seconds after which a history without anything new is looked at again, at the least."""
 
 
 class _Opened(NamedTuple):
@@ -74,8 +74,9 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Note what is done, and find the next batch."""
-        if self._bound is None and self._opened is not None and time.monotonic() < self._next_look:
-            return start
+        if self._bound is None and self._opened is not None:
+            # Spark's processAllAvailable() believes what an answer says, so there is none without a look.
+            time.sleep(max(0.0, self._next_look - time.monotonic()))
         first = self._check(start, is_done=True)
         limits = self._limits(limit)
         batch = self._do("finding a batch", start, lambda opened: opened.stream.next_batch(first, limits, self._bound))

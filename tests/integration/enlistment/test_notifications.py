@@ -9,11 +9,12 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql import Queue, Timings
+from jmsql import Queue
 from jmsql.client.pacing import NotificationPacing
+from jmsql.timings import InternalTimings
 
 ORDERS = Queue("orders in turn")
-SLOW = Timings(enlisted_notification_interval=60.0)
+SLOW = InternalTimings(notification_interval=60.0)
 PATIENCE = 10.0
 
 Connect = Callable[[], psycopg.Connection]
@@ -37,7 +38,7 @@ def connect(jmsql_clean_url: str) -> Iterator[Connect]:
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the process have notified of nothing yet."""
     pacing = NotificationPacing()
-    monkeypatch.setattr("jmsql.client._sync.enlistment.enlisted_session.enlisted_notifications", pacing)
+    monkeypatch.setattr("jmsql.client._sync.session.transactions.enlisted.enlisted_notifications", pacing)
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def orders(jmsql_factory: jmsql.ConnectionFactory) -> None:
         context.create_producer().send(ORDERS, "an order")
 
 
-def send(caller: psycopg.Connection, queue: Queue = ORDERS, timings: Timings = SLOW) -> None:
+def send(caller: psycopg.Connection, queue: Queue = ORDERS, timings: InternalTimings = SLOW) -> None:
     jmsql.enlist(caller, timings=timings).create_producer().send(queue, "an order")
 
 

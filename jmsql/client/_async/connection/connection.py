@@ -32,12 +32,12 @@ from jmsql.store.connections.engine import Endpoint
 from jmsql.store.control.control import Abandonment, ControlConnection, open_control
 from jmsql.store.control.counters import Consumption, DestinationCounters
 from jmsql.store.control.server import ServerClock
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings, Timings
 from jmsql.values.destinations import Destination, require_destination
 
 if TYPE_CHECKING:
     from jmsql.client._async.connection.connection_consumer import ServerSessionPool
-    from jmsql.client._async.exchange.consumer import MessageConsumer
+    from jmsql.client._async.session.consumer import MessageConsumer
     from jmsql.values.destinations import Topic
 
 
@@ -68,7 +68,7 @@ class Connection:
         clock: ServerClock,
         *,
         automatic_creation: bool,
-        timings: Timings,
+        timings: InternalTimings,
     ) -> None:
         self._side_pool = side_pool
         self._control = control
@@ -106,7 +106,7 @@ class Connection:
         client_id: str | None,
         *,
         automatic_creation: bool,
-        timings: Timings,
+        timings: InternalTimings,
     ) -> Self:
         """Connect: the control connection alone, if it goes where the sessions' connections will."""
         clock = ServerClock(timings)

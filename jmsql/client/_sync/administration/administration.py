@@ -37,7 +37,7 @@ from jmsql.store.destinations.subscriptions import SubscriptionDefinition, creat
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, in_transaction
 from jmsql.store.wire._sync.runner import AutocommitRunner
-from jmsql.timings import Timings
+from jmsql.timings import Timings, complete
 from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_queue, require_topic
 
 # Not loaded for what a command lists: connections take five times as long to load as all else here.
@@ -78,7 +78,7 @@ class Administration:
         self._database = database
         self._schema = DEFAULT_SCHEMA if schema is None else schema
         check_name(self._schema)
-        self._timings = timings
+        self._timings = complete(timings)
         self._runner = LazyRunner(self._open_runner, self._schema)
 
     def _open_runner(self) -> AutocommitRunner:
