@@ -105,7 +105,7 @@ class DatabaseUrl(NamedTuple):
         port = "" if self.port is None else f":{self.port}"
         database = "" if self.database is None else f"/{quote(self.database)}"
         parameters = "&".join(
-            f"{quote(name, safe='')}={quote(value, safe='')}"
+            f"{quote(name, safe='')}={quote(value, safe=',')}"
             for name, given in sorted(self.query.items())
             for value in ((given,) if isinstance(given, str) else given)
         )

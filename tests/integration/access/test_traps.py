@@ -298,12 +298,13 @@ def subscribe(connection: Connection) -> None:
 def fail(connection: Connection, administration: Administration) -> None:
     session = connection.create_session(transacted=True)
     send(session, FAILING)
-    send(session, FAILING, time_to_live=0.01)
     session.commit()
     with session.create_consumer(FAILING) as consumer:
         for _ in range(4):
             assert consumer.receive(timeout=5.0) is not None
             session.rollback()
+    send(session, FAILING, time_to_live=0.01)
+    session.commit()
     wait_for(lambda: administration.count("dead") == 2 and administration.count("expired") == 2, 30.0)
     assert administration.dead_letters("dead")
     assert administration.retry("dead", "color = 'blue'").returned
