@@ -48,13 +48,41 @@ def sent(
     return draining.sent(transaction, schema, Queue(queue) if isinstance(queue, str) else queue)
 
 
+@overload
+def subscribe(app: Application, transaction: BlockingTransaction | None = None) -> None: ...
+
+
+@overload
+def subscribe(app: Application, transaction: AwaitedTransaction) -> Coroutine[Any, Any, None]: ...
+
+
+@set_module("jmsql.testing")
+def subscribe(
+    app: Application, transaction: BlockingTransaction | AwaitedTransaction | None = None
+) -> Coroutine[Any, Any, None] | None:
+    """Make the subscriptions to topics that an application's listeners have, inside a transaction.
+
+    A topic keeps messages for the subscriptions that there are. A worker makes them as it starts; a test does so before
+    something is published that `drain` is to handle. They end with the transaction, if that is rolled back.
+
+    Args:
+        app: The application.
+        transaction: What `jmsql.enlist` takes; or what `jmsql.asyncio.enlist` takes: then it is awaited. None, for the
+            application of a Django project alone: Django's connection.
+
+    Raises:
+        IllegalStateException: There is a subscription of that name which wants something else.
+    """
+    return draining.subscribe(app.own_transaction if transaction is None else transaction, app.schema, app.listeners)
+
+
 @set_module("jmsql.testing")
 def call(
     app: Application,
     handler: Callable[..., Any],
     message: object,
     *,
-    transaction: BlockingTransaction | AwaitedTransaction,
+    transaction: BlockingTransaction | AwaitedTransaction | None = None,
 ) -> Any:
     """Call a handler of an application with one message, as a worker does, inside a transaction of the caller's.
 
@@ -65,7 +93,7 @@ def call(
         handler: The function that it has registered.
         message: A message, or a body that a message is made for.
         transaction: What `jmsql.enlist` takes; or what `jmsql.asyncio.enlist` takes: then the call is awaited, as
-            coroutine functions have to be.
+            coroutine functions have to be. None, for the application of a Django project alone: Django's connection.
 
     Returns:
         What the handler returns; under asyncio what is awaited for that.
@@ -76,7 +104,8 @@ def call(
     """
     for listener in app.listeners:
         if listener.handler is handler:
-            return draining.call(transaction, app.schema, listener, _received(listener, message))
+            joined = app.own_transaction if transaction is None else transaction
+            return draining.call(joined, app.schema, listener, _received(listener, message))
     raise ValueError(f"{app} has no handler {handler!r}.")
 
 

@@ -227,7 +227,7 @@ class Application:
     def drain(
         self,
         *,
-        transaction: BlockingTransaction,
+        transaction: BlockingTransaction | None = None,
         with_delayed: bool = True,
         most: int = 1000,
         raise_failures: bool = True,
@@ -246,7 +246,7 @@ class Application:
     def drain(
         self,
         *,
-        transaction: BlockingTransaction | AwaitedTransaction,
+        transaction: BlockingTransaction | AwaitedTransaction | None = None,
         with_delayed: bool = True,
         most: int = 1000,
         raise_failures: bool = True,
@@ -260,6 +260,7 @@ class Application:
         Args:
             transaction: What `jmsql.enlist` takes, such as a `Session` of SQLAlchemy's or Django's `connection`; or
                 what `jmsql.asyncio.enlist` takes: then it is awaited. Coroutine functions need one that is awaited.
+                None, for the application of a Django project alone: Django's connection.
             with_delayed: Whether messages with a delivery delay are handled as well, after all others, in the order in
                 which they would be due.
             most: How many messages are handled at the most.
@@ -276,8 +277,15 @@ class Application:
         """
         from jmsql.worker import draining
 
+        if transaction is None:
+            transaction = self.own_transaction
         options = {"with_delayed": with_delayed, "most": most, "raise_failures": raise_failures}
         return draining.drain(transaction, self.schema, self.listeners, **options)
+
+    @property
+    def own_transaction(self) -> Any:
+        """What `drain` takes for its transaction if it is given none; the integration of a framework may know one."""
+        raise TypeError("drain() and call() need the transaction of the test: transaction=…")
 
     @property
     def schema(self) -> str:

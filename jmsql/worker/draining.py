@@ -11,7 +11,10 @@ import sqlalchemy
 
 from jmsql.client import enlistment
 from jmsql.exceptions import IllegalStateException
-from jmsql.values.destinations import Queue
+from jmsql.selectors import Selector
+from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable
+from jmsql.store.statement import Steps
+from jmsql.values.destinations import Queue, Topic
 from jmsql.worker.handlers._sync.draining import HandlerRuns, SavepointSession
 from jmsql.worker.handlers.drained import DrainedMessage
 from jmsql.worker.handlers.listener import Listener
@@ -167,6 +170,32 @@ def sent(transaction: object, schema: str, queue: Queue) -> list[Message] | Coro
 
 async def _sent_awaited(transaction: Any, schema: str, queue: Queue) -> list[Message]:
     return await (await _awaited_runs(transaction, schema)).sent(queue)
+
+
+def subscribe(transaction: object, schema: str, listeners: Sequence[Listener]) -> Coroutine[Any, Any, None] | None:
+    """Make the subscriptions of listeners in a transaction; awaited where the transaction is."""
+    if is_awaited(transaction):
+        return _subscribe_awaited(transaction, schema, listeners)
+    _session(transaction, schema).run_steps(_subscriptions(listeners))
+    return None
+
+
+async def _subscribe_awaited(transaction: Any, schema: str, listeners: Sequence[Listener]) -> None:
+    await (await _awaited_runs(transaction, schema)).session.run_steps(_subscriptions(listeners))
+
+
+def _subscriptions(listeners: Sequence[Listener]) -> Steps[None]:
+    for each in listeners:
+        if isinstance(each.destination, Topic):
+            yield from create_durable(
+                SubscriptionDefinition(
+                    each.destination.name,
+                    Selector.parse(each.selector),
+                    each.subscription,
+                    durable=each.durable,
+                    shared=True,
+                )
+            )
 
 
 def call(transaction: object, schema: str, listener: Listener, message: Message) -> object:

@@ -84,6 +84,13 @@ class SavepointSession(EnlistedSession):
         return database
 
 
+class _DrainedCall(HandlerCall):
+    """A call whose failure is raised, and so not logged."""
+
+    def _tell_failure(self, error: BaseException) -> None:
+        """Do nothing: who calls `drain` is told."""
+
+
 class HandlerRuns:
     """Calls handlers with messages that the transaction has sent.
 
@@ -92,7 +99,7 @@ class HandlerRuns:
     """
 
     def __init__(self, session: SavepointSession) -> None:
-        self._session = session
+        self.session = self._session = session
 
     async def handle_next(
         self, listener: Listener, excluded: Collection[int], *, delayed: bool
@@ -130,7 +137,7 @@ class HandlerRuns:
         return result
 
     async def _run(self, listener: Listener, message: Message) -> tuple[BaseException | None, object]:
-        handling: Any = HandlerCall(listener, message, self._session)  # type: ignore[arg-type]  # which does the same
+        handling: Any = _DrainedCall(listener, message, self._session)  # type: ignore[arg-type]  # which does the same
         return await handling.run(), handling.result
 
     async def sent(self, queue: Queue) -> list[Message]:

@@ -81,6 +81,13 @@ class SavepointSession(EnlistedSession):
         return database
 
 
+class _DrainedCall(HandlerCall):
+    """A call whose failure is raised, and so not logged."""
+
+    def _tell_failure(self, error: BaseException) -> None:
+        """Do nothing: who calls `drain` is told."""
+
+
 class HandlerRuns:
     """Calls handlers with messages that the transaction has sent.
 
@@ -89,7 +96,7 @@ class HandlerRuns:
     """
 
     def __init__(self, session: SavepointSession) -> None:
-        self._session = session
+        self.session = self._session = session
 
     def handle_next(self, listener: Listener, excluded: Collection[int], *, delayed: bool) -> DrainedMessage | None:
         """Handle the next message for a listener; None: there is none.
@@ -125,7 +132,7 @@ class HandlerRuns:
         return result
 
     def _run(self, listener: Listener, message: Message) -> tuple[BaseException | None, object]:
-        handling: Any = HandlerCall(listener, message, self._session)  # type: ignore[arg-type]  # which does the same
+        handling: Any = _DrainedCall(listener, message, self._session)  # type: ignore[arg-type]  # which does the same
         return handling.run(), handling.result
 
     def sent(self, queue: Queue) -> list[Message]:
