@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, overload
 
-from jmsql.client._sync.exchange.simplified import message_of
+from jmsql.client._sync.connection.simplified import message_of
 from jmsql.messages import Message, decode_message
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Queue

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from jmsql.client._async.enlistment.caller_transaction import CallerTransaction
-from jmsql.client._async.enlistment.enlisted_session import EnlistedSession
+from jmsql.client._async.session.enlisted_session import EnlistedSession
+from jmsql.client._async.session.transactions.caller import CallerTransaction
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import call
 from jmsql.messages import Message
@@ -52,11 +52,11 @@ class SavepointSession(EnlistedSession):
         """Set the savepoint."""
         await self.run_steps(own_messages.set_savepoint)
 
-    async def commit(self) -> None:  # type: ignore[override]  # of a session that can
+    async def commit(self) -> None:
         """Release the savepoint, with what was done since."""
         await self.run_steps(own_messages.release_savepoint)
 
-    async def rollback(self, error: BaseException | str | None = None) -> None:  # type: ignore[override]  # noqa: ARG002
+    async def rollback(self, error: BaseException | str | None = None) -> None:  # noqa: ARG002
         """Go back to the savepoint."""
         await self.run_steps(own_messages.undo_savepoint)
         await self.run_steps(own_messages.release_savepoint)
@@ -64,7 +64,7 @@ class SavepointSession(EnlistedSession):
     async def acknowledge(self) -> None:
         await self.commit()
 
-    async def recover(self, error: BaseException | str | None = None) -> None:  # type: ignore[override]
+    async def recover(self, error: BaseException | str | None = None) -> None:
         await self.rollback(error)
 
     def processing(self, message: Message) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody follows it

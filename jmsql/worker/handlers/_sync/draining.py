@@ -7,8 +7,8 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from jmsql.client._sync.enlistment.caller_transaction import CallerTransaction
-from jmsql.client._sync.enlistment.enlisted_session import EnlistedSession
+from jmsql.client._sync.session.enlisted_session import EnlistedSession
+from jmsql.client._sync.session.transactions.caller import CallerTransaction
 from jmsql.concurrency.threads import call
 from jmsql.messages import Message
 from jmsql.selectors import Selector
@@ -49,11 +49,11 @@ class SavepointSession(EnlistedSession):
         """Set the savepoint."""
         self.run_steps(own_messages.set_savepoint)
 
-    def commit(self) -> None:  # type: ignore[override]  # of a session that can
+    def commit(self) -> None:
         """Release the savepoint, with what was done since."""
         self.run_steps(own_messages.release_savepoint)
 
-    def rollback(self, error: BaseException | str | None = None) -> None:  # type: ignore[override]  # noqa: ARG002
+    def rollback(self, error: BaseException | str | None = None) -> None:  # noqa: ARG002
         """Go back to the savepoint."""
         self.run_steps(own_messages.undo_savepoint)
         self.run_steps(own_messages.release_savepoint)
@@ -61,7 +61,7 @@ class SavepointSession(EnlistedSession):
     def acknowledge(self) -> None:
         self.commit()
 
-    def recover(self, error: BaseException | str | None = None) -> None:  # type: ignore[override]
+    def recover(self, error: BaseException | str | None = None) -> None:
         self.rollback(error)
 
     def processing(self, message: Message) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody follows it
