@@ -44,6 +44,7 @@ __all__ = [
     "is_cancelled",
     "is_driven",
     "is_failure",
+    "is_over",
     "opened_in_thread",
     "opens",
     "sleep",
@@ -527,6 +528,11 @@ def from_thread(function: Callable[Parameters, Awaitable[T]]) -> Callable[Parame
     return run
 
 
+def is_over() -> Callable[[], bool]:
+    """Return what tells, from any thread, whether the running event loop has been closed."""
+    return asyncio.get_running_loop().is_closed
+
+
 class BackgroundTask:
     """A task that runs beside others.
 
@@ -583,11 +589,16 @@ class Home:
             )
 
 
+def home() -> Home | None:
+    """Return the caller's event loop, in which what it makes is used."""
+    return Home()
+
+
 class Notifications:
     """Wakes the tasks that wait for news of a session; none is missed that comes after `count` was read."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: set[asyncio.Future[None]] = set()
         self.count = 0
         """How many there have been."""
@@ -595,6 +606,8 @@ class Notifications:
     def notify(self) -> None:
         """Have those that wait look again; may be called from any thread."""
         self.count += 1
+        if self._loop is None:
+            return  # nobody has waited yet
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -616,9 +629,12 @@ class Notifications:
         """Wait until there have been more than `count`, at most `timeout` seconds."""
         if self.count != count:
             return
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        timer = None if timeout is None else self._loop.call_later(timeout, _wake, waiter, None)
+        self._loop = loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = None if timeout is None else loop.call_later(timeout, _wake, waiter, None)
         self._waiting.add(waiter)
+        if self.count != count:  # another thread has just notified
+            _wake(waiter, None)
         try:
             await waiter
         finally:

@@ -273,6 +273,7 @@ class Pages:
                 properties = typed_properties(found.message)
             except MessageFormatException as error:
                 problem = str(error)
+        letter = {name: value for name, _, value in properties if name.startswith("JMS_jmsql_")}
         values: dict[str, Any] = {
             "look": look,
             "place": place,
@@ -283,8 +284,8 @@ class Pages:
             "problem": problem,
             "body": Body(found.content, found.message),
             "group": next((value for name, _, value in properties if name == "JMSXGroupID"), None),
-            "is_letter": any(name == "JMS_jmsql_DeadLetterReason" for name, _, _ in properties),
-            "letter_error": next((value for name, _, value in properties if name == "JMS_jmsql_LastError"), None),
+            "letter": letter,
+            "is_letter": "JMS_jmsql_DeadLetterReason" in letter,
             "now": time.time(),
             "rights": self._rights(),
             "query": urlencode,
