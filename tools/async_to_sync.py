@@ -29,7 +29,7 @@ NAMES = {
     "AsyncExitStack": "ExitStack",
     "AsyncIterator": "Iterator",
     "AsyncServerCursor": "ServerCursor",
-    "AsyncSession": "orm.Session",
+    "AsyncSession": "Session",
     "AsyncTransaction": "Transaction",
     "ConnectionLimit": "NoLimit",
     "Openings": "Opener",
@@ -66,6 +66,7 @@ TEXTS = (
     ("HandlerTask", "HandlerThread"),
     ("TaskServerSessionPool", "ThreadServerSessionPool"),
     ("jmsql.asyncio", "jmsql"),
+    ("sqlalchemy.ext.asyncio import AsyncSession", "sqlalchemy.orm import AsyncSession"),
     ("sqlalchemy.ext.asyncio", "sqlalchemy"),
 )
 """What becomes of modules' names, in the code as in docstrings."""

@@ -50,6 +50,7 @@ __all__ = [
     "sleep",
     "unfinished",
     "uninterrupted",
+    "unlocked",
 ]
 
 logger = logging.getLogger("jmsql")
@@ -641,6 +642,13 @@ class Notifications:
             self._waiting.discard(waiter)
             if timer is not None:
                 timer.cancel()
+
+
+async def unlocked(lock: Lock) -> None:
+    """Wait until nobody has a lock. Until the caller waits for something, nobody else can take it."""
+    while lock.locked():
+        async with lock:
+            pass
 
 
 class Turns(Semaphore):

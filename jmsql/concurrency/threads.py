@@ -30,6 +30,7 @@ __all__ = [
     "is_over",
     "opened_in_thread",
     "sleep",
+    "unlocked",
 ]
 
 T = TypeVar("T")
@@ -111,6 +112,10 @@ class BackgroundTask(threading.Thread):
     def identity(self) -> object:
         """What `current` returns to what it runs."""
         return self
+
+
+def unlocked(lock: Lock) -> None:
+    """Do nothing: a thread waits for the lock when it takes it."""
 
 
 class Turns:
