@@ -43,6 +43,7 @@ __all__ = [
     "is_cancelled",
     "is_driven",
     "is_failure",
+    "is_over",
     "opened_in_thread",
     "opens",
     "sleep",
@@ -524,6 +525,11 @@ def from_thread(function: Callable[Parameters, Awaitable[T]]) -> Callable[Parame
         return future.result()
 
     return run
+
+
+def is_over() -> Callable[[], bool]:
+    """Return what tells, from any thread, whether the running event loop has been closed."""
+    return asyncio.get_running_loop().is_closed
 
 
 class BackgroundTask:

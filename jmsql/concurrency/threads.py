@@ -24,6 +24,7 @@ __all__ = [
     "home",
     "in_thread",
     "is_failure",
+    "is_over",
     "opened_in_thread",
     "sleep",
 ]
@@ -85,6 +86,11 @@ def opened_in_thread(
 def from_thread(function: Callable[Parameters, T]) -> Callable[Parameters, T]:
     """Return a function that another thread can call."""
     return function
+
+
+def is_over() -> Callable[[], bool]:
+    """Return what tells whether the caller's event loop has been closed: threads have none."""
+    return lambda: False
 
 
 class BackgroundTask(threading.Thread):
