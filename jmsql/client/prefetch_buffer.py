@@ -164,7 +164,7 @@ class PrefetchBuffer:
         if self._moved_to is not None:
             self.queue_id, self._moved_to = self._moved_to, None
             self.fetch_by(self._reader.fetch)
-        self._begins_anew()
+        self._has_restarted()
         if self.is_removed and not (yield from self._find_queue()):
             return []
         if self._returned or self._freed:
@@ -209,7 +209,7 @@ class PrefetchBuffer:
         return not (self._rows or has_moved or self._returned or self._freed or self._has_returned)
 
     def look(self) -> Steps[bool]:
-        """Return whether a fetch may find something, which takes less time than to fetch in vain."""
+        """Return whether a fetch may find something, which takes less time than a fetch that finds nothing."""
         has_news, self._has_news = self._has_news, False
         if (yield from self._reader.look()):
             return True
@@ -292,7 +292,7 @@ class PrefetchBuffer:
         Returns:
             Those messages.
         """
-        if self._begins_anew():
+        if self._has_restarted():
             return self.give_up()
         expired = []
         while self._rows:
@@ -350,7 +350,7 @@ class PrefetchBuffer:
             with self._lock:
                 self._freed.add(key.group_hash)
 
-    def _begins_anew(self) -> bool:
+    def _has_restarted(self) -> bool:
         """Look at the queue from its front if it has changed, and return whether it has."""
         if self._changes_seen == self._changes.count:
             return False

@@ -45,7 +45,7 @@ class Acknowledgement(ABC):
         return self.to_listeners
 
     def take_held(self, consumer: ConsumerState) -> Message | None:
-        """Do what `next` does if the message was fetched before and nobody has to be asked about it, else nothing."""
+        """Do what `next` does if the message was fetched before and that takes no statement, else nothing."""
         row = self.to_listeners.take_held(consumer.buffer)
         return None if row is None else row.message(consumer.destination, self.acknowledge)
 
@@ -208,7 +208,7 @@ class AutoAcknowledgement(OwnAcknowledgement):
         return self._immediate if consumer is None or consumer.listener is None else self._claimed
 
     def take_held(self, consumer: ConsumerState) -> None:
-        """Return None: nothing is fetched before it is wanted."""
+        """Return None: nothing is fetched before it is received."""
 
     async def handled(self, error: str | None) -> None:
         await super().handled(error)

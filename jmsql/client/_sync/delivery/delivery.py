@@ -50,7 +50,7 @@ class HeldDelivery(Delivery, Protocol):
     """A way to fetch messages from the store in batches."""
 
     def take_held(self, buffer: PrefetchBuffer, /) -> MessageRow | None:
-        """Return the next message that was fetched before, now delivered, if nobody has to be asked about it."""
+        """Return the next message that was fetched before, now delivered, if that takes no statement."""
 
     def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
         """Fetch up to `limit` messages; return whether there are any."""
@@ -67,7 +67,7 @@ class AcceptingDelivery(Delivery, Protocol):
 
         Args:
             buffer: Where it comes to.
-            accept: Called with the message, which is not delivered if it is refused; None: any is wanted.
+            accept: Called with the message, which is not delivered if it is refused; None: any is delivered.
         """
 
 

@@ -46,7 +46,7 @@ class Acknowledgement(ABC):
         return self.to_listeners
 
     def take_held(self, consumer: ConsumerState) -> Message | None:
-        """Do what `next` does if the message was fetched before and nobody has to be asked about it, else nothing."""
+        """Do what `next` does if the message was fetched before and that takes no statement, else nothing."""
         row = self.to_listeners.take_held(consumer.buffer)
         return None if row is None else row.message(consumer.destination, self.acknowledge)
 
@@ -209,7 +209,7 @@ class AutoAcknowledgement(OwnAcknowledgement):
         return self._immediate if consumer is None or consumer.listener is None else self._claimed
 
     def take_held(self, consumer: ConsumerState) -> None:
-        """Return None: nothing is fetched before it is wanted."""
+        """Return None: nothing is fetched before it is received."""
 
     def handled(self, error: str | None) -> None:
         super().handled(error)

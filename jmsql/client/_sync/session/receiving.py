@@ -155,7 +155,7 @@ class Receiving(ReceiveOperations):
                     if watch is None:
                         watch = Watch(state, consumer.buffer.poll, self._acknowledgement)
                     watch.begin(news, [consumer.buffer] if looks else [])
-                    if looks and consumer.buffer.looks_again and watch.is_in_vain:
+                    if looks and consumer.buffer.looks_again and watch.would_find_nothing:
                         watch.spared()
                     elif looks:
                         turn = state.database.turn
@@ -166,7 +166,7 @@ class Receiving(ReceiveOperations):
                             is_late = False
                             try:
                                 message = None
-                                if is_late and consumer.buffer.looks_again and watch.is_in_vain:
+                                if is_late and consumer.buffer.looks_again and watch.would_find_nothing:
                                     watch.spared()
                                 else:
                                     message = self._acknowledgement.next(consumer, check)

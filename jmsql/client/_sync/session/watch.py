@@ -84,12 +84,12 @@ class Watch:
             self._wake_ups.found_end(self._look)
 
     @property
-    def is_in_vain(self) -> bool:
+    def would_find_nothing(self) -> bool:
         """Whether a look would find nothing: one that competes has just seen the end, and there is no news since."""
         look = self._look
         if look is None or not self._control.is_attentive or not self._buffers[0].is_unchanged:
             return False
-        return self._wake_ups.is_in_vain(look, self._timings.minimum_poll_interval / 2)
+        return self._wake_ups.would_find_nothing(look, self._timings.minimum_poll_interval / 2)
 
     def spared(self) -> None:
         """Note that a look is left out, since it would find nothing."""
