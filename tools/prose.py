@@ -31,7 +31,7 @@ ADVICE = {
     r"in vain": "without finding a message, or failed",
     r"is wanted": "expected, needed",
     r"it is (?-i:none)[.,;:]": "say what it is not: 'It is not a queue.'",
-    r"look(?:s|ed|ing)? after": "maintain, supervise, handle",
+    r"look(?:s|ed|ing)? after(?! the other)": "maintain, supervise, handle",
     r"nobody has to": "no ... has to, or leave it out",
     r"outbox(?! to relay)": "send buffer",
     r"sends on": "forwards",

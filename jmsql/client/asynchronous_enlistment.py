@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from jmsql.client._async.connection.context import JMSContext
-from jmsql.client._async.enlistment.caller_transaction import (
+from jmsql.client._async.session.enlisted_session import EnlistedSession
+from jmsql.client._async.session.transactions.caller import (
     CallerTransaction,
     ConnectionTransaction,
     PsycopgTransaction,
     SessionTransaction,
 )
-from jmsql.client._async.enlistment.enlisted_session import EnlistedSession
 from jmsql.public_names import set_module
 from jmsql.store.wire._async.runner import Runner
 from jmsql.timings import Timings, complete

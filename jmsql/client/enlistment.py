@@ -9,13 +9,13 @@ import psycopg
 import sqlalchemy
 
 from jmsql.client._sync.connection.context import JMSContext
-from jmsql.client._sync.enlistment.caller_transaction import (
+from jmsql.client._sync.session.enlisted_session import EnlistedSession
+from jmsql.client._sync.session.transactions.caller import (
     CallerTransaction,
     ConnectionTransaction,
     PsycopgTransaction,
     SessionTransaction,
 )
-from jmsql.client._sync.enlistment.enlisted_session import EnlistedSession
 from jmsql.public_names import set_module
 from jmsql.timings import Timings, complete
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -32,6 +33,7 @@ def main() -> int:
     )
     parser.add_argument("--quiet", action="store_true", help="do not tell of each fault")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs is ended, as with Ctrl-C
     started = time.monotonic()
 
     def tell(what: str) -> None:

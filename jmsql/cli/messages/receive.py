@@ -23,7 +23,7 @@ from jmsql.cli.options import (
     open_database,
 )
 from jmsql.cli.output import json_text, write
-from jmsql.client._sync.exchange.consumer import MessageConsumer
+from jmsql.client._sync.session.consumer import MessageConsumer
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import Message
 

@@ -19,7 +19,7 @@ from jmsql.values.postgresql_text import from_postgresql
 if TYPE_CHECKING:
     from jmsql.client._sync.administration.administration import Administration
     from jmsql.client._sync.connection.connection import Connection
-    from jmsql.client._sync.exchange.consumer import MessageConsumer
+    from jmsql.client._sync.session.consumer import MessageConsumer
 
 
 SubscriptionName = Annotated[

@@ -121,6 +121,15 @@ def test_stream_begins_before_anything_has_left_and_is_one_read(
     assert server.rows("select count(*) from jmsql_internal.spark_cursor") == [(1,)]
 
 
+def test_what_has_left_is_found_when_spark_asks_again(history: psycopg.Connection[Any]) -> None:
+    """As in `processAllAvailable`, which returns once the stream has said that there is nothing new."""
+    with driver() as reader:
+        start = reader.initialOffset()
+        assert reader.latestOffset(start, ALL) == start
+        record(history, "a")
+        assert read(reader, start, reader.latestOffset(start, ALL)) == ["a"]
+
+
 def test_empty_first_batch_that_was_noted_and_not_done_comes_again(history: psycopg.Connection[Any]) -> None:
     with driver() as reader:
         noted = reader.latestOffset(reader.initialOffset(), ALL)

@@ -25,7 +25,7 @@ from jmsql import (
     TextMessage,
     Topic,
 )
-from jmsql.client._sync.exchange.simplified import message_of
+from jmsql.client._sync.connection.simplified import message_of
 from jmsql.worker import Application
 from jmsql.worker.handlers._sync.call import HandlerCall
 

@@ -34,7 +34,7 @@ from jmsql.values.destinations import Destination, require_destination
 
 if TYPE_CHECKING:
     from jmsql.client._async.connection.connection_consumer import ServerSessionPool
-    from jmsql.client._async.exchange.consumer import MessageConsumer
+    from jmsql.client._async.session.consumer import MessageConsumer
     from jmsql.values.destinations import Topic
 
 

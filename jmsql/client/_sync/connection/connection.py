@@ -34,7 +34,7 @@ from jmsql.values.destinations import Destination, require_destination
 
 if TYPE_CHECKING:
     from jmsql.client._sync.connection.connection_consumer import ServerSessionPool
-    from jmsql.client._sync.exchange.consumer import MessageConsumer
+    from jmsql.client._sync.session.consumer import MessageConsumer
     from jmsql.values.destinations import Topic
 
 

@@ -100,13 +100,13 @@ class Redelivery:
         own = buffer.policy
         if own.rules is not None:
             return own.rules
-        of_queue = (self._of_queue(buffer.queue_id)).rules
+        of_queue = (self._of_queue(buffer.source.queue_id)).rules
         return own.default if of_queue is None else of_queue
 
     def knows_no_rules(self, buffer: PrefetchBuffer) -> bool:
         """Tell whether it is known, without asking the server, that nothing holds for failed deliveries."""
         own = buffer.policy
-        looked_up, found = self._policies.get(buffer.queue_id, _NEVER)
+        looked_up, found = self._policies.get(buffer.source.queue_id, _NEVER)
         return (
             found is not None
             and found.rules is None
@@ -118,7 +118,7 @@ class Redelivery:
     def visibility_timeout(self, buffer: PrefetchBuffer) -> float | None:
         """Return for how many seconds messages are claimed; None: for as long as the client lives."""
         own = buffer.policy.visibility_timeout
-        return (self._of_queue(buffer.queue_id)).visibility_timeout if own is None else own
+        return (self._of_queue(buffer.source.queue_id)).visibility_timeout if own is None else own
 
     def _of_queue(self, queue_id: int) -> QueuePolicy:
         now = time.monotonic()
@@ -145,7 +145,7 @@ class Redelivery:
             if own is not None:
                 releases.append(own.after_failure(key, claim_id, number, error))
             elif error is not None:
-                is_dead = buffer.destination == Queue(DEFAULT_DEAD_LETTER_QUEUE)
+                is_dead = buffer.source.destination == Queue(DEFAULT_DEAD_LETTER_QUEUE)
                 releases.append(after_error(key, claim_id, errors.get(key, 0) + 1, error, is_dead=is_dead))
             else:
                 releases.append(Release(key, claim_id, 1))
@@ -188,7 +188,7 @@ class Redelivery:
 
 def _tell(failed: FailedDelivery, release: Release) -> None:
     """Write into the log when a message that has failed comes again, or that it does not."""
-    place = failed.buffer.destination, failed.key.sequence
+    place = failed.buffer.source.destination, failed.key.sequence
     if release.dead_letter_queue_id is not None:
         logger.warning(
             "The message of %s with the sequence %d moves to the dead-letter queue, after %d failed %s.",

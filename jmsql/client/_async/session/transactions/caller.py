@@ -1,0 +1,196 @@
+"""The transactions that applications have open, and how a session joins them."""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.pq import PipelineStatus, TransactionStatus
+
+from jmsql.concurrency import ASYNC
+from jmsql.concurrency.tasks import Notifications, apart, finished
+from jmsql.store.errors import is_connection_lost
+from jmsql.store.wire._async.runner import PsycopgRunner, Runner
+
+if TYPE_CHECKING:
+    import sqlalchemy
+    from sqlalchemy import orm
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    if ASYNC:
+        from sqlalchemy.ext.asyncio import AsyncSession
+
+
+class CallerTransaction(ABC):
+    """A transaction that belongs to the caller, who alone commits it or rolls it back."""
+
+    connection: Hashable = None
+    """Tells the connection that was last joined from all others of the process."""
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether the caller has begun it."""
+
+    @abstractmethod
+    async def runner(self, schema: str) -> Runner:
+        """Return what runs statements in the transaction, which begins with them if it is not open."""
+
+    def news(self) -> Notifications:
+        """Make what wakes a receive that waits."""
+        return Notifications()
+
+    @abstractmethod
+    async def end(self) -> None:
+        """End a transaction that was not open before jmsql looked at a queue, and in which nothing else was done."""
+
+
+class PsycopgTransaction(CallerTransaction):
+    """A transaction on a psycopg connection.
+
+    Args:
+        connection: The connection; its row factory, cursor factory and adapters are left alone.
+    """
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+        self.connection = weakref.ref(connection)
+
+    @property
+    def is_open(self) -> bool:
+        pgconn = self._connection.pgconn
+        # It is unknown where the connection is closed. In a pipeline the server may not have answered that one began.
+        ended = pgconn.transaction_status in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)
+        return not ended or pgconn.pipeline_status != PipelineStatus.OFF
+
+    async def runner(self, schema: str) -> Runner:
+        runner = PsycopgRunner(self._connection, schema)
+        if ASYNC:
+            await runner.wait_for_others()
+        return runner
+
+    async def end(self) -> None:
+        await apart(self._connection.rollback())
+
+
+class ConnectionTransaction(CallerTransaction):
+    """A transaction on a SQLAlchemy connection."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection.in_transaction()
+
+    async def runner(self, schema: str) -> Runner:
+        if not self.is_open:
+            await self._connection.begin()
+        runner = await self._driver_runner(schema)
+        if ASYNC:
+            await runner.wait_for_others()
+        runner.failed = self._invalidate
+        return runner
+
+    async def _invalidate(self, error: Exception) -> None:
+        """Tell SQLAlchemy that its connection is lost, so that the caller can roll back and go on as usual."""
+        if is_connection_lost(error):
+            await self._connection.invalidate(error)
+
+    async def _driver_runner(self, schema: str) -> Runner:
+        if ASYNC:
+            pooled = await self._connection.get_raw_connection()
+        else:
+            pooled = self._connection.connection
+        driver_connection: Any = pooled.driver_connection
+        dialect = self._connection.dialect
+        runner = _runner(driver_connection, dialect, schema)
+        if runner is None:
+            drivers = "psycopg 3 (postgresql+psycopg://…)"
+            if ASYNC:
+                drivers += " or asyncpg (postgresql+asyncpg://…)"
+            raise TypeError(f"jmsql needs SQLAlchemy with {drivers}, not with {dialect.driver}.")
+        self.connection = weakref.ref(driver_connection)
+        dbapi_connection: Any = pooled.dbapi_connection
+        if dialect.driver == "asyncpg" and runner.is_idle and not dbapi_connection.autocommit:
+            # SQLAlchemy begins the server's transaction with its own first statement.
+            await finished(self._begin_at_server())
+        return runner
+
+    async def _begin_at_server(self) -> None:
+        await apart(self._connection.exec_driver_sql("select 1"))
+
+    if not ASYNC:
+
+        def news(self) -> Notifications:
+            return _news(self._connection.dialect)
+
+    async def end(self) -> None:
+        await apart(self._connection.rollback())
+
+
+class SessionTransaction(CallerTransaction):
+    """A transaction of a SQLAlchemy ORM session."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    @property
+    def is_open(self) -> bool:
+        return self._session.in_transaction()
+
+    async def runner(self, schema: str) -> Runner:
+        if not self.is_open:
+            await self._session.begin()
+        transaction = ConnectionTransaction(await self._session.connection())
+        runner = await transaction.runner(schema)
+        self.connection = transaction.connection
+        return runner
+
+    if not ASYNC:
+
+        def news(self) -> Notifications:
+            return _news(self._session.get_bind().dialect)
+
+    async def end(self) -> None:
+        if ASYNC:
+            await apart(self._session.run_sync(_close_transaction))
+        else:
+            _close_transaction(self._session)
+
+
+def _runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema: str) -> Runner | None:
+    """Return what runs statements on a connection of a driver's; None: jmsql does not know the driver."""
+    if isinstance(driver_connection, psycopg.AsyncConnection):
+        return PsycopgRunner(driver_connection, schema)
+    if ASYNC:
+        if dialect.driver == "asyncpg":
+            from jmsql.store.wire.asyncpg_runner import AsyncpgRunner
+
+            return AsyncpgRunner(driver_connection, schema)
+    if not ASYNC:
+        if dialect.is_async:
+            from jmsql.store.wire import greenlets
+
+            return greenlets.runner(driver_connection, dialect.driver, schema)
+    return None
+
+
+if not ASYNC:
+
+    def _news(dialect: sqlalchemy.Dialect) -> Notifications:
+        if not dialect.is_async:
+            return Notifications()
+        from jmsql.store.wire import greenlets
+
+        return greenlets.GreenletNotifications()
+
+
+def _close_transaction(session: orm.Session) -> None:
+    # `Session.rollback` would let all that the session has loaded before expire.
+    transaction = session.get_transaction()
+    if transaction is not None:
+        transaction.close()

@@ -1,0 +1,662 @@
+"""Judges the facts of `store.administration.diagnosis`: what is well, what is worth knowing, what must be put right."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from jmsql.exceptions import JMSException
+from jmsql.selectors import Selector
+from jmsql.spark.database import waiting_streams
+from jmsql.store.administration import diagnosis, inspection
+from jmsql.store.administration.diagnosis import (
+    Blocker,
+    MessageTable,
+    PausedDestination,
+    PreparedTransaction,
+    ServerFacts,
+    SnapshotHolder,
+    WaitingQueue,
+)
+from jmsql.store.administration.selector_indexes import selector_indexes, serving
+from jmsql.store.errors import is_connection_lost
+from jmsql.store.schema.version import current_version, newest_version
+from jmsql.store.sending.pending_transactions import waiting_writes
+from jmsql.store.wire._sync.runner import AutocommitRunner, Runner
+from jmsql.values.counting import counted
+
+_SLOW_NOTIFICATION = 1.0
+_LOST_NOTIFICATION = 3.0
+_FULL_NOTIFICATIONS = 0.5
+_MANY_DEAD_ROWS = 100_000
+_AUTOVACUUM_IS_LATE = timedelta(minutes=5)
+_NOTED_SKEW = 1.0
+_DEEP = 1000
+_SHOWN = 5
+_STREAM_COMES_BACK = 26 * 3600.0
+"""Within so many seconds, also if its query runs once a day."""
+_WRITE_ENDS = 3600.0
+"""Within so many seconds after its first task, if it is not a very long one."""
+_HIDDEN = 10_000
+_HIDDEN_SECONDS = 300.0
+"""So many messages of a write that has not ended after so many seconds are in the way of consumers."""
+_QUERY_LENGTH = 100
+_QUICK_ROWS = 10_000
+"""How many rows of a table a quick examination reads."""
+
+
+class Health(StrEnum):
+    """How well a thing is."""
+
+    ok = "ok"
+    note = "note"
+    problem = "problem"
+
+
+class Finding(NamedTuple):
+    """What was found about one thing, and what to do about it."""
+
+    check: str
+    health: Health
+    says: str
+    advice: str | None = None
+
+
+class Thresholds(NamedTuple):
+    """How many seconds things may take."""
+
+    oldest_snapshot: float = 60.0
+    longest_transaction: float = 60.0
+    longest_claim: float = 600.0
+
+
+def _ok(check: str, says: str) -> Finding:
+    return Finding(check, Health.ok, says)
+
+
+def _note(check: str, says: str, advice: str) -> Finding:
+    return Finding(check, Health.note, says, advice)
+
+
+def _problem(check: str, says: str, advice: str) -> Finding:
+    return Finding(check, Health.problem, says, advice)
+
+
+def examine(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Finding]:
+    """Examine the store; if the schema cannot be worked with, nothing that needs it."""
+    yield from _server(diagnosis.ask(runner, diagnosis.server))
+    yield from _examined(runner, "clock", lambda: [_clock(runner)])
+    schema = _examined(runner, "schema", lambda: [_schema(runner)])
+    yield from schema
+    if all(each.health is not Health.problem for each in schema):
+        yield from _contents(runner, thresholds)
+    yield _pooler(runner.is_pooled)
+    yield from _examined(runner, "notifications", lambda: [_notifications(runner)])
+    yield from _server_contents(runner, thresholds, schema)
+
+
+def examine_quickly(
+    runner: AutocommitRunner, thresholds: Thresholds, *, hides_statements: bool = False
+) -> Iterator[Finding]:
+    """Examine what shows with few rows, however much is stored, for those who look again and again.
+
+    That leaves out what counts the messages of each queue, and the test of notifications, which sends one.
+
+    Args:
+        runner: Asks for the facts.
+        thresholds: How long things may take.
+        hides_statements: Whether to leave out the statements of other sessions, which may contain data.
+    """
+    yield from _server(diagnosis.ask(runner, diagnosis.server))
+    schema = _examined(runner, "schema", lambda: [_schema(runner)])
+    yield from schema
+    if all(each.health is not Health.problem for each in schema):
+        checks: dict[str, Callable[[], Iterable[Finding]]] = {
+            "rights": lambda: _rights(runner),
+            "maintenance": lambda: [_maintenance(runner, _QUICK_ROWS)],
+            "transactions": lambda: _transactions(runner, thresholds, hides_statements=hides_statements),
+            "claims": lambda: _claims(runner, thresholds, _QUICK_ROWS),
+            "two-phase": lambda: _prepared(runner, thresholds),
+            "redelivery": lambda: _failing(runner, _QUICK_ROWS),
+        }
+        for check, look in checks.items():
+            yield from _examined(runner, check, look)
+    yield _pooler(runner.is_pooled)
+    yield from _examined(runner, "notifications", lambda: [_notification_queue(runner)])
+    yield from _server_contents(runner, thresholds, schema, hides_statements=hides_statements)
+
+
+def _server_contents(
+    runner: AutocommitRunner, thresholds: Thresholds, schema: list[Finding], *, hides_statements: bool = False
+) -> Iterator[Finding]:
+    yield from _examined(
+        runner, "vacuum", lambda: _vacuum(runner, thresholds.oldest_snapshot, hides_statements=hides_statements)
+    )
+    if all(each.health is not Health.problem for each in schema):
+        yield from _examined(runner, "tables", lambda: map(_table, diagnosis.ask(runner, diagnosis.tables)))
+        yield from _examined(runner, "plans", lambda: [_plans(diagnosis.ask(runner, diagnosis.tables_without_pages))])
+
+
+def _examined(runner: AutocommitRunner, check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Return what a check finds, or a note of what keeps it from looking."""
+    try:
+        return list(look())
+    except JMSException as error:
+        if is_connection_lost(error):
+            raise
+        return [_unexamined(runner, check, error)]
+
+
+def _unexamined(runner: AutocommitRunner, check: str, error: JMSException) -> Finding:
+    match error.error_code:
+        case diagnosis.NO_LOCK:
+            blockers = diagnosis.ask(runner, diagnosis.blockers)
+            who = " and ".join(map(_blocker, blockers[:_SHOWN])) or "a session that has gone meanwhile"
+            ends = ", ".join(f"select pg_terminate_backend({each.process_id})" for each in blockers[:_SHOWN])
+            return _note(
+                check,
+                f"not examined: a table is locked by {who}",
+                f"Clients wait for it, too. Commit or roll back there, or end it: {ends}." if ends else "Do it again.",
+            )
+        case diagnosis.TOO_LONG:
+            return _note(
+                check,
+                f"not examined: it took longer than {diagnosis.LONGEST_LOOK:g} s",
+                "See what keeps the server busy.",
+            )
+        case _:
+            advice = "Connect as the owner of the schema, or as a member of jmsql_admin, to examine it."
+            return _note(check, f"not examined: {error}", advice)
+
+
+def _blocker(blocker: Blocker) -> str:
+    since = "" if blocker.query_start is None else f" of {blocker.query_start.astimezone():%Y-%m-%d %H:%M:%S}"
+    return (
+        f"process {blocker.process_id}, user {blocker.user_name!r}, application {blocker.application_name!r}, which is "
+        f"{blocker.state} after the statement{since}: {_shortened(blocker.query)}"
+    )
+
+
+def _server(server: ServerFacts) -> Iterator[Finding]:
+    yield _version(server)
+    yield _durability(server)
+
+
+def _version(server: ServerFacts) -> Finding:
+    name = f"PostgreSQL {server.version}, database {server.database!r}"
+    if server.in_recovery:
+        return _problem("server", f"{name}: a standby, which is read-only", "Connect to the primary.")
+    if server.encoding != "UTF8":
+        return _problem(
+            "server",
+            f"{name}, in the encoding {server.encoding}, which cannot hold every text",
+            "Use a database that was created with the encoding UTF8.",
+        )
+    return _ok("server", name)
+
+
+def _durability(server: ServerFacts) -> Finding:
+    settings = {
+        "fsync": server.fsync,
+        "full_page_writes": server.full_page_writes,
+        "synchronous_commit": server.synchronous_commit != "off",
+    }
+    off = ", ".join(f"{name} = off" for name, is_on in settings.items() if not is_on)
+    if off:
+        return _note(
+            "durability",
+            f"{off}: a crash of the server may lose committed messages, PERSISTENT ones too",
+            "Leave it so only where messages may be lost, as in tests.",
+        )
+    return _ok("durability", "what is committed survives a crash of the server")
+
+
+def _schema(runner: AutocommitRunner) -> Finding:
+    found, wanted = diagnosis.ask(runner, current_version(runner.schema)), newest_version()
+    if found == wanted:
+        return _ok("schema", f"version {found}")
+    if found is None:
+        return _problem("schema", "it is not there", "Run `jmsql migrate`.")
+    ahead = int(found) - int(wanted)
+    health = Health.note if abs(ahead) == 1 and int(found) > 0 else Health.problem
+    if ahead < 0:
+        return Finding("schema", health, f"version {found}; that of this release is {wanted}", "Run `jmsql migrate`.")
+    return Finding(
+        "schema", health, f"version {found}, made by a newer release; that of this one is {wanted}", "Upgrade jmsql."
+    )
+
+
+def _clients(runner: AutocommitRunner) -> Finding:
+    clients = diagnosis.ask(runner, inspection.clients)
+    gone = [client for client in clients if not client.connected]
+    alive = f"{len(clients) - len(gone)} connected"
+    if not gone:
+        return _ok("clients", alive)
+    claimed = sum(client.claimed for client in gone)
+    processes = ", ".join(f"{client.process_id} on {client.host}" for client in gone[:3])
+    return _note(
+        "clients",
+        f"{alive}; {len(gone)} gone without a word (process {processes}), holding {counted(claimed, 'message')}",
+        "The next maintenance forgets them, and takes back what they hold. Any connected client does it, within "
+        "seconds.",
+    )
+
+
+def _maintenance(runner: AutocommitRunner, most_rows: int | None = None) -> Finding:
+    maintenance = diagnosis.ask(runner, diagnosis.maintenance(most_rows))
+    if maintenance.expired:
+        return Finding(
+            "maintenance",
+            Health.problem if maintenance.led else Health.note,
+            f"{_at_least(maintenance.expired, most_rows)} expired more than a minute ago and were not removed",
+            "A client that is connected removes them."
+            if not maintenance.led
+            else "A client is to remove them: look into its log, and into what it waits for (`pg_stat_activity`).",
+        )
+    return _ok("maintenance", "a client does it" if maintenance.led else "nothing waits for it")
+
+
+def _pooler(is_pooled: bool) -> Finding:
+    if is_pooled:
+        return _note(
+            "pooler",
+            "this URL leads through one, such as PgBouncer: LISTEN and locks of sessions do not work there",
+            "Clients work through it, and hear of messages late. Give them a control_url, or JMSQL_CONTROL_URL, that "
+            "goes past it.",
+        )
+    return _ok("pooler", "none between here and the server")
+
+
+def _notification_queue(runner: AutocommitRunner) -> Finding:
+    usage = diagnosis.ask(runner, diagnosis.notification_queue_usage)
+    if usage > _FULL_NOTIFICATIONS:
+        return _problem(
+            "notifications",
+            f"the server's queue of notifications is {usage:.0%} full; when it is full, commits fail",
+            "End the oldest transaction of a session that listens: see `pg_stat_activity`.",
+        )
+    return _ok("notifications", f"the server's queue of them is {usage:.0%} full")
+
+
+def _notifications(runner: AutocommitRunner) -> Finding:
+    queue = _notification_queue(runner)
+    if queue.health is Health.problem or runner.is_pooled:
+        return queue
+    delay = diagnosis.notification_delay(runner, _LOST_NOTIFICATION)
+    if delay is None:
+        return _problem(
+            "notifications",
+            f"none came within {_LOST_NOTIFICATION:g} s, so that consumers hear of messages only when they look again",
+            "A pooler in transaction mode breaks LISTEN: give ConnectionFactory a control_url that goes around it.",
+        )
+    says = f"{delay * 1000:.1f} ms from NOTIFY to LISTEN"
+    if delay > _SLOW_NOTIFICATION:
+        return _note("notifications", says, "The server, or the way to it, is slow.")
+    return _ok("notifications", says)
+
+
+def _autovacuum(server: ServerFacts) -> Finding:
+    if not server.autovacuum:
+        return _problem(
+            "autovacuum",
+            "it is off, so that dead rows stay and receiving gets slower and slower",
+            "Set autovacuum = on and track_counts = on.",
+        )
+    return _ok("autovacuum", f"on, looking around every {server.autovacuum_naptime}")
+
+
+def _vacuum(runner: AutocommitRunner, oldest_snapshot: float, *, hides_statements: bool = False) -> Iterator[Finding]:
+    server = diagnosis.ask(runner, diagnosis.server)
+    in_doubt = diagnosis.ask(runner, diagnosis.prepared_transactions)
+    finishing = {each.identifier: _finishing_advice(each) for each in in_doubt}
+    yield _autovacuum(server)
+    if not server.sees_all_sessions:
+        yield _note(
+            "vacuum",
+            "this role does not see the sessions of others, which may hold vacuum back",
+            "Grant it the role pg_read_all_stats.",
+        )
+    holders = diagnosis.ask(runner, diagnosis.snapshot_holders)
+    if hides_statements:
+        holders = [holder._replace(query=None) for holder in holders]
+    late = [holder for holder in holders if holder.seconds is None or holder.seconds > oldest_snapshot]
+    for holder in late:
+        yield _problem("vacuum", _held_back_by(holder), _release_advice(holder, finishing))
+    if not late:
+        oldest = max((holder.seconds for holder in holders if holder.seconds is not None), default=None)
+        says = "nothing holds it back" if oldest is None else f"the oldest snapshot is {oldest:.1f} s old"
+        yield _ok("vacuum", says)
+
+
+def _held_back_by(holder: SnapshotHolder) -> str:
+    who = f"{holder.kind} {holder.name!r}"
+    if holder.process_id is not None:
+        who += f" of process {holder.process_id}"
+    if holder.user_name is not None:
+        who += f", user {holder.user_name!r}"
+    how_long = counted(holder.transactions, "transaction")
+    if holder.seconds is not None:
+        how_long = f"{holder.seconds:,.0f} s, {how_long}"
+    doing = "" if holder.state is None else f"; {holder.state}"
+    if holder.query:
+        doing += f": {_shortened(holder.query)}"
+    return f"held back for {how_long} by the {who}{doing}"
+
+
+def _release_advice(holder: SnapshotHolder, finishing: dict[str, str]) -> str:
+    match holder.kind:
+        case "session":
+            return (
+                f"Commit there, or end it: select pg_terminate_backend({holder.process_id}). "
+                "idle_in_transaction_session_timeout prevents it."
+            )
+        case "replication slot":
+            return f"Let its reader catch up, or drop it: select pg_drop_replication_slot('{holder.name}')."
+        case _:
+            return finishing.get(holder.name or "", "The program that prepared it is to finish it.")
+
+
+def _table(table: MessageTable) -> Finding:
+    last = "never" if table.last_autovacuum is None else f"{table.last_autovacuum.astimezone():%Y-%m-%d %H:%M:%S}"
+    says = (
+        f"about {table.live_rows:,} rows, {table.dead_rows:,} dead, {table.bytes / 2**20:,.1f} MiB; "
+        f"last autovacuum: {last}; {', '.join(table.settings) or 'no settings of its own'}"
+    )
+    check = f"table {table.table}"
+    if not table.autovacuum_enabled:
+        return _problem(check, says, f"Turn autovacuum on: alter table {table.table} reset (autovacuum_enabled).")
+    is_late = table.last_autovacuum is None or datetime.now(UTC) - table.last_autovacuum > _AUTOVACUUM_IS_LATE
+    if table.dead_rows > _MANY_DEAD_ROWS and is_late:
+        return _problem(
+            check,
+            says,
+            "Autovacuum has not run. See what holds it back above; else it has too few workers, "
+            "or autovacuum_naptime is too long.",
+        )
+    return _ok(check, says)
+
+
+def _plans(tables: list[str]) -> Finding:
+    if tables:
+        return _note(
+            "plans",
+            f"{' and '.join(tables)}: fewer pages than plans are to count with, as after VACUUM FULL, CLUSTER or a "
+            "restored dump, or when an index has grown; receiving may read the whole table for each message",
+            "A client that does the maintenance adds them within 10 seconds; without one: select "
+            "jmsql_internal.restore_pages(). An index that is large though there are few messages becomes small with "
+            "REINDEX INDEX CONCURRENTLY.",
+        )
+    return _ok("plans", "statements find messages by the key")
+
+
+def _clock(runner: Runner) -> Finding:
+    """Compare the clocks. Clients reckon with the server's where theirs is wrong."""
+    skew = diagnosis.ask(runner, diagnosis.clock_skew())
+    if abs(skew.seconds) <= _NOTED_SKEW + skew.uncertainty:
+        return _ok("clock", f"this machine's and the server's agree within {_NOTED_SKEW:g} s")
+    ahead, behind = ("the server's", "this machine's") if skew.seconds > 0 else ("this machine's", "the server's")
+    return _note(
+        "clock",
+        f"{ahead} is {abs(skew.seconds):.1f} s ahead of {behind}",
+        "Messages expire and become due by the server's clock, but timestamps of logs and of messages do not agree. "
+        "Let both keep time by NTP.",
+    )
+
+
+def _contents(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Finding]:
+    """Examine what is stored, who holds messages, and what waits for somebody."""
+    checks: dict[str, Callable[[], Iterable[Finding]]] = {
+        "rights": lambda: _rights(runner),
+        "clients": lambda: [_clients(runner)],
+        "maintenance": lambda: [_maintenance(runner)],
+        "transactions": lambda: _transactions(runner, thresholds),
+        "claims": lambda: _claims(runner, thresholds),
+        "two-phase": lambda: _prepared(runner, thresholds),
+        "streams": lambda: _streams(runner),
+        "writes": lambda: _writes(runner),
+        "selectors": lambda: _selectors(runner),
+        "paused": lambda: judge_paused(diagnosis.ask(runner, diagnosis.paused)),
+        "consumers": lambda: judge_unattended(diagnosis.ask(runner, diagnosis.unattended_queues)),
+        "redelivery": lambda: _failing(runner),
+        "dead letters": lambda: _dead_letters(runner),
+    }
+    for check, look in checks.items():
+        yield from _examined(runner, check, look)
+
+
+def _rights(runner: Runner) -> Iterator[Finding]:
+    if not diagnosis.ask(runner, diagnosis.sees_all_messages):
+        yield _note(
+            "rights",
+            "this role does not see the messages of all destinations: what follows is of those that it may browse",
+            "Grant it the role jmsql_browser.",
+        )
+
+
+def judge_paused(paused: list[PausedDestination]) -> Iterator[Finding]:
+    """Judge the destinations that are paused."""
+    if not paused:
+        yield _ok("paused", "every destination delivers")
+        return
+    waiting = (
+        repr(each.destination) + (f" ({_number(each.depth)})" if each.kind == "queue" else "")
+        for each in paused[:_SHOWN]
+    )
+    more = f" and {len(paused) - _SHOWN} more" if len(paused) > _SHOWN else ""
+    commands = "; ".join(f"`jmsql resume {shlex.quote(each.destination)}`" for each in paused[:_SHOWN])
+    yield _note(
+        "paused",
+        f"{', '.join(waiting)}{more} {'is' if len(paused) == 1 else 'are'} paused: messages collect there, and "
+        "are not delivered",
+        f"To go on: {commands}.",
+    )
+
+
+def _transactions(runner: Runner, thresholds: Thresholds, *, hides_statements: bool = False) -> Iterator[Finding]:
+    transactions = diagnosis.ask(runner, diagnosis.transactions)
+    if hides_statements:
+        transactions = [each._replace(query="a statement that is hidden here") for each in transactions]
+    late = [each for each in transactions if each.transaction_seconds > thresholds.longest_transaction]
+    for each in late[:_SHOWN]:
+        is_idle = each.state is not None and each.state.startswith("idle in transaction")
+        who = f"session {each.application_name!r} of process {each.process_id}, user {each.user_name!r}"
+        doing = f"{each.state}" + (f" for {each.state_seconds:,.0f} s, after" if is_idle else "")
+        yield _problem(
+            "transactions",
+            f"messages are held for {each.transaction_seconds:,.0f} s by the transaction of the {who}; "
+            f"{doing}: {_shortened(each.query)}",
+            (
+                "It has received or sent messages and does nothing: see what its program waits for. "
+                if is_idle
+                else "Its handler or statement takes long. "
+            )
+            + f"To have the messages delivered again, end it: select pg_terminate_backend({each.process_id}).",
+        )
+    if not late:
+        says = f"{counted(len(transactions), 'open transaction')} with messages"
+        yield _ok("transactions", says)
+
+
+def _claims(runner: Runner, thresholds: Thresholds, most_rows: int | None = None) -> Iterator[Finding]:
+    claims = diagnosis.ask(runner, diagnosis.claims(most_rows))
+    late = [each for each in claims if each.seconds > thresholds.longest_claim]
+    for each in late[:_SHOWN]:
+        client = "" if each.client_id is None else f", client {each.client_id!r}"
+        yield _note(
+            "claims",
+            f"connection {each.connection_id} (process {each.process_id} on {each.host}{client}) holds "
+            f"{counted(each.claimed, 'message')}, the first of {each.destination!r} for {each.seconds:,.0f} s",
+            "Its listener takes long, or it does not acknowledge. If it hangs, end the process: its messages are then "
+            "delivered again. A visibility timeout of the destination takes them from such a client.",
+        )
+    if not late:
+        claimed = sum(each.claimed for each in claims)
+        yield _ok("claims", f"{counted(claimed, 'message')} held by {counted(len(claims), 'client')}")
+
+
+def _prepared(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
+    prepared = diagnosis.ask(runner, diagnosis.prepared_transactions)
+    late = [each for each in prepared if each.seconds > thresholds.longest_transaction]
+    for each in late[:_SHOWN]:
+        yield _problem(
+            "two-phase",
+            f"the transaction {each.identifier!r} of {each.owner!r} is in doubt for {each.seconds:,.0f} s"
+            + (", and holds messages" if each.holds_messages else ""),
+            _finishing_advice(each),
+        )
+    if not late:
+        yield _ok("two-phase", f"{counted(len(prepared), 'prepared transaction')}")
+
+
+def _finishing_advice(transaction: PreparedTransaction) -> str:
+    """Say how a prepared transaction ends, and only what cannot lose or double anything."""
+    name = transaction.identifier.replace("'", "''")
+    if transaction.is_global:
+        return (
+            "Its transaction manager is to finish it (tpc_recover, then tpc_commit or tpc_rollback). If that is "
+            "gone for good, look into its log, and at the other branches of the transaction: if any was committed, "
+            f"commit prepared '{name}'; if it never decided to commit, rollback prepared '{name}'."
+        )
+    return "jmsql has not prepared it: the program that did so is to finish it, and knows how."
+
+
+def _streams(runner: Runner) -> Iterator[Finding]:
+    streams = diagnosis.ask(runner, waiting_streams.bind(seconds=_STREAM_COMES_BACK))
+    for each in streams[:_SHOWN]:
+        place = "all destinations" if each.destination is None else repr(each.destination)
+        kept = f"{counted(each.claimed, 'message')} of" if each.claimed else "the history of"
+        yield _note(
+            "streams",
+            f"a streaming read of Spark keeps {kept} {place}, and has not gone on for {each.seconds / 3600:,.0f} hours",
+            "Start its query again, or see why it does not get on. If its checkpoint is gone for good: "
+            f"select jmsql.forget_spark_source('{each.source_id}').",
+        )
+    if not streams:
+        yield _ok("streams", "no streaming read of Spark has stayed behind")
+
+
+def _writes(runner: Runner) -> Iterator[Finding]:
+    writes = diagnosis.ask(
+        runner, waiting_writes.bind(seconds=_WRITE_ENDS, messages=_HIDDEN, hidden_seconds=_HIDDEN_SECONDS)
+    )
+    for each in writes[:_SHOWN]:
+        name = each.write_id.replace("'", "''")
+        yield _note(
+            "writes",
+            f"the write {each.write_id!r} of Spark has {counted(each.messages, 'message')} of "
+            f"{counted(each.tasks, 'task')} that nobody sees, the first for {_duration(each.seconds)}; consumers pass "
+            "over them",
+            "Leave it if its driver runs. If its query dies again and again, see why in its log. If that is gone, they "
+            "are deleted after a day, or with the next batch of its query; within a minute after: "
+            "update jmsql_internal.pending_transaction set abandoned = true where "
+            f"write_id = '{name}'.",
+        )
+    if not writes:
+        yield _ok("writes", "no write of Spark waits for its driver")
+
+
+def _selectors(runner: Runner) -> Iterator[Finding]:
+    indexes = diagnosis.ask(runner, selector_indexes())
+    for index in indexes:
+        if not index.valid:
+            yield _problem(
+                "selectors",
+                f"the index {index.name} is not valid: its making broke off, and it costs each send something",
+                f"Make it again with `jmsql destination index`, or drop it: drop index concurrently {index.name}.",
+            )
+    consumers = diagnosis.ask(runner, diagnosis.selective_consumers(_DEEP))
+    slow = []
+    for each in consumers:
+        selector = Selector.parse(each.selector)
+        if selector is None or serving(indexes, selector.indexable_expressions) is not None:
+            continue
+        slow.append(each)
+        can_be_served = bool(selector.indexable_expressions)
+        yield _note(
+            "selectors",
+            f"{counted(each.consumers, 'consumer')} of {each.queue!r} ({each.depth:,} messages) with the selector "
+            f"{each.selector!r}, which no index serves",
+            (
+                f'If few messages match: jmsql destination index {each.queue} "{each.selector}"'
+                if can_be_served
+                else "No index can serve it. If few messages match, give them a queue of their own, or add to it a "
+                "comparison by = with a property that they share."
+            ),
+        )
+    if not slow and all(index.valid for index in indexes):
+        yield _ok("selectors", "no consumer reads many messages that it does not receive")
+
+
+def judge_unattended(queues: list[WaitingQueue]) -> Iterator[Finding]:
+    """Judge the queues that have messages and no consumer."""
+    if not queues:
+        yield _ok("consumers", "every queue with messages has one, or is for letters")
+        return
+    names = ", ".join(_waiting(each.queue, each.ready, each.oldest_seconds) for each in queues[:_SHOWN])
+    more = f" and {len(queues) - _SHOWN} more" if len(queues) > _SHOWN else ""
+    yield _note(
+        "consumers",
+        f"no consumer receives from {names}{more}",
+        "Start what is to receive, or see who sends there. Programs that receive inside their own transactions, and "
+        "those that open a consumer for less than a second, are not known.",
+    )
+
+
+def _failing(runner: Runner, most_rows: int | None = None) -> Iterator[Finding]:
+    destinations = diagnosis.ask(runner, diagnosis.failing(most_rows))
+    if not destinations:
+        yield _ok("redelivery", "no message has failed and waits to be delivered again")
+        return
+    for each in destinations[:_SHOWN]:
+        waiting = ""
+        if each.waiting:
+            until = "" if each.seconds is None else f", the last for {each.seconds:,.0f} s"
+            waiting = f"; {each.waiting:,} of them {'waits' if each.waiting == 1 else 'wait'}{until}"
+        yield _note(
+            "redelivery",
+            f"{counted(each.messages, 'message')} of {each.destination!r} failed up to "
+            f"{counted(each.most_errors, 'time')}{waiting}",
+            "The log of the program that receives them says why, and so does last_error in jmsql.messages. Those that "
+            "go on failing move to the dead-letter queue.",
+        )
+
+
+def _dead_letters(runner: Runner) -> Iterator[Finding]:
+    queues = diagnosis.ask(runner, diagnosis.dead_letters)
+    if not queues:
+        yield _ok("dead letters", "there are none")
+        return
+    letters = (
+        f"{counted(each.ready, 'message')} in {each.queue!r}, the oldest for {each.oldest_seconds or 0.0:,.0f} s"
+        for each in queues[:_SHOWN]
+    )
+    yield _note(
+        "dead letters",
+        "; ".join(letters),
+        "select * from jmsql.dead_letters says why. When the cause is fixed, `jmsql retry` sends them back.",
+    )
+
+
+def _at_least(messages: int, most: int | None) -> str:
+    return f"{messages:,} messages or more" if messages == most else counted(messages, "message")
+
+
+def _number(messages: int) -> str:
+    return "1,000 messages or more" if messages >= _DEEP else counted(messages, "message")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:,.0f} hours" if seconds >= 2 * 3600 else f"{seconds / 60:,.0f} minutes"
+
+
+def _waiting(queue: str, ready: int, seconds: float | None) -> str:
+    return f"{queue!r} ({_number(ready)}" + (")" if seconds is None else f", the oldest for {seconds:,.0f} s)")
+
+
+def _shortened(query: str | None) -> str:
+    """Return a statement in one line that is not long."""
+    text = " ".join((query or "").split())
+    return f"{text[:_QUERY_LENGTH]}{'…' if len(text) > _QUERY_LENGTH else ''}"
