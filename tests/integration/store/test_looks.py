@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import psycopg
@@ -122,7 +122,7 @@ def plans_of(
         return end.value
 
 
-LOOKS = {
+LOOKS: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any]]] = {
     "rights": lambda _: looks.rights,
     "destinations": lambda _: looks.destinations(0),
     "destination": lambda numbers: looks.destination(numbers["deep"]),
