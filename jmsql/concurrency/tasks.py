@@ -43,6 +43,7 @@ __all__ = [
     "is_cancelled",
     "is_driven",
     "is_failure",
+    "is_over",
     "opened_in_thread",
     "opens",
     "sleep",
@@ -526,6 +527,11 @@ def from_thread(function: Callable[Parameters, Awaitable[T]]) -> Callable[Parame
     return run
 
 
+def is_over() -> Callable[[], bool]:
+    """Return what tells, from any thread, whether the running event loop has been closed."""
+    return asyncio.get_running_loop().is_closed
+
+
 class BackgroundTask:
     """A task that runs beside others.
 
@@ -580,6 +586,11 @@ class Home:
                 f"The {kind} belongs to another event loop. Make a connection in each event loop, or run this in the "
                 f"loop of the {kind} (asyncio.run_coroutine_threadsafe)."
             )
+
+
+def home() -> Home | None:
+    """Return the caller's event loop, in which what it makes is used."""
+    return Home()
 
 
 class Notifications:

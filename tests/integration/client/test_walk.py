@@ -6,7 +6,9 @@ sent and received before.
 
 from __future__ import annotations
 
+import queue as queues
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
@@ -15,7 +17,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import jmsql
-from jmsql import AcknowledgeMode, Connection, Message, Queue
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue
+from jmsql.worker import Application
+from jmsql.worker.handlers._sync.handlers import Handlers
+from jmsql.worker.settings import HandlerSettings
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
 
@@ -102,3 +107,31 @@ def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
             received[-1].acknowledge()
 
         check(shortest(acknowledge, receive), files=20, functions=51)
+
+
+def test_a_message_through_the_worker(
+    jmsql_factory: ConnectionFactory, connection: Connection, queue: Queue, request: pytest.FixtureRequest
+) -> None:
+    passed: set[CodeType] = set()
+    walks = queues.SimpleQueue[Walk]()
+    application = Application()
+
+    @application.listener(queue)
+    def handle(message: Message) -> None:
+        walks.put(Walk(len({code.co_filename for code in passed}), len(passed)))
+        passed.clear()  # what follows is the commit, and how the next message is received
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            passed.add(frame.f_code)
+
+    with connection.create_session() as session, session.create_producer(queue) as producer:
+        for _ in range(ROUNDS * 2):
+            producer.send(session.create_text_message("x"))
+    handlers = Handlers.open(jmsql_factory, application.listeners, HandlerSettings())
+    request.addfinalizer(lambda: handlers.end(30.0))
+    threading.setprofile(note)
+    request.addfinalizer(lambda: threading.setprofile(None))
+    handlers.start()
+    found = [walks.get(timeout=60) for _ in range(ROUNDS * 2)]
+    check(min(found[1:], key=lambda each: each.functions), files=46, functions=190)
