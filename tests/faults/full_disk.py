@@ -22,7 +22,7 @@ from tests.faults.trial import Trial
 
 _MEGABYTES = 400
 _REFILL = 2.0
-"""Seconds after which what PostgreSQL has given back is filled as well."""
+"""Seconds after which what PostgreSQL has released is filled as well."""
 
 
 class Disk:
