@@ -522,7 +522,7 @@ class ControlConnection:
         except (psycopg.Error, JMSException) as error:
             if is_connection_lost(error):
                 raise
-            logger.warning("The store is looked after a little later: %s", translate(error, "looking after the store"))
+            logger.warning("Maintenance is postponed: %s", translate(error, "doing the maintenance"))
             self._connection.rollback()  # of what was begun explicitly
             maintenance.postpone()
             return [], []

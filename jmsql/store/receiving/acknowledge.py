@@ -177,10 +177,6 @@ class Recipient:
     def delete_locked(self, rows: Sequence[MessageRow], queue_ids: Collection[int]) -> Steps[None]:
         """Delete messages that the open transaction has locked.
 
-        Args:
-            rows: The messages.
-            queue_ids: The queues that they are in.
-
         Raises:
             TransactionRolledBackException: Some of them are not there any more: the locks were lost. Nothing that was
                 done with the messages may be committed.

@@ -90,7 +90,7 @@ class QueueReader:
         return rows
 
     def look(self) -> Steps[bool]:
-        """Return whether `read` may find something, which takes less time than to read in vain."""
+        """Return whether `read` may find something, which takes less time than a read that finds nothing."""
         if self._selector is not None or self._groups is _Groups.SOME:
             return True
         sweeps = self._bounds.sweep_due(idle=True)
