@@ -44,7 +44,7 @@ class DueMessages:
         self._earliest_look = 0.0
         self._next_look = 0.0
 
-    def look_soon(self) -> None:
+    def check_soon(self) -> None:
         """Note that there is a new delayed message, which may be due before those that are known."""
         self._next_look = self._earliest_look
 

@@ -132,7 +132,7 @@ class Maintenance:
 
     def message_delayed(self) -> None:
         """Note that somebody has sent a message which is delivered later, perhaps before those that are known."""
-        self._due_messages.look_soon()
+        self._due_messages.check_soon()
 
     def postpone(self) -> None:
         """Do nothing for a while: something went wrong."""

@@ -56,7 +56,7 @@ async def dispatch(
             if delivered:
                 continue
             who = None if client.started else waiting()
-            await watch.wait(None if who is None else client.start_reminder.look(who))
+            await watch.wait(None if who is None else client.start_reminder.remind(who))
     finally:
         watch.close()
 

@@ -57,7 +57,7 @@ def dispatch(
             if delivered:
                 continue
             who = None if client.started else waiting()
-            watch.wait(None if who is None else client.start_reminder.look(who))
+            watch.wait(None if who is None else client.start_reminder.remind(who))
     finally:
         watch.close()
 
