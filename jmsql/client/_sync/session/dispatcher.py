@@ -173,7 +173,7 @@ class Dispatcher:
     def _failed(self, error: JMSException) -> None:
         """Tell of an error between listeners."""
         error = self._transaction.failed(error)
-        logger.warning("The listeners of %r wait: %s", self.state, error)
+        logger.warning("Delivery to the listeners of %r is paused: %s", self.state, error)
         self._client.failed(error)
 
     # For connection consumers
