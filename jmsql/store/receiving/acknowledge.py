@@ -128,7 +128,7 @@ class Recipient:
     """Who receives messages: it decides by which statements they leave their queues.
 
     Args:
-        client: The client; None: somebody without a connection of jmsql's.
+        client: The client; None: a caller without a connection of jmsql's.
         restricted: Whether policies hide something from the role. It may not delete then, since it could lock the
             tables; it asks for a removal.
     """

@@ -109,7 +109,7 @@ class QueueReader:
         self._bounds.returned(inverse_priority, sequence)
 
     def freed(self, group: int) -> None:
-        """Look at a group again, which nobody holds any more."""
+        """Read a group again, which is free again."""
         self._groups = _Groups.SOME
         self._freed.add(group)
 

@@ -124,7 +124,7 @@ def claim(
 ) -> Query[list[MessageRow]]:
     """Claim the next messages for a connection, until it acknowledges or releases them, or dies.
 
-    With a visibility timeout, in seconds, the claim is taken away when nobody extends it in time.
+    With a visibility timeout, in seconds, the claim is taken away unless it is extended in time.
     """
     statement = claim_statement(selector, grouped=groups is not None)
     more = {"connection_id": connection_id, "visibility_timeout": visibility_timeout}
