@@ -159,7 +159,8 @@ class Application:
             changed_subscriptions: What happens to a durable subscription that a listener wants with another selector.
             timings: The intervals and time-outs.
             registry: Shows the handlers' [metrics](metrics.md#a-worker) while the block lasts, such as
-                `prometheus_client.REGISTRY`; None: nobody does. `jmsql.metrics.register` adds those of the connections.
+                `prometheus_client.REGISTRY`; None: they are not shown. `jmsql.metrics.register` adds those of the
+                connections.
 
         Raises:
             ValueError: The concurrency is less than 1, or a time is negative.
@@ -207,7 +208,7 @@ class Application:
                 in the log.
             changed_subscriptions: What happens to a durable subscription that a listener wants with another selector.
             timings: The intervals and time-outs.
-            registry: Shows the handlers' metrics; None: nobody does.
+            registry: Shows the handlers' metrics; None: they are not shown.
 
         Raises:
             ValueError: As for `running`.
