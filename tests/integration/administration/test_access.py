@@ -461,6 +461,23 @@ def test_who_may_only_receive_gets_rid_of_poison(
     assert "row-level security" not in caplog.text
 
 
+@pytest.mark.parametrize("is_member", [False, True], ids=["granted the queue", "member"])
+def test_who_may_only_receive_names_no_other_dead_letter_queue(
+    is_member: bool, request: pytest.FixtureRequest, administration: Administration, connect: Connect
+) -> None:
+    """Its messages would be refused there, and come again for ever."""
+    request.getfixturevalue("members" if is_member else "granted")
+    for name in ("dead", "elsewhere", "orders"):
+        administration.create_queue(name)
+    administration.alter(ORDERS, maximum_deliveries=5, dead_letter_queue="dead")
+    consumer = connect("consumer").create_session().create_consumer(ORDERS)
+    with pytest.raises(JMSSecurityException, match="may not send to 'elsewhere'"):
+        consumer.redelivery_policy = RedeliveryPolicy(2, dead_letter_queue="elsewhere")
+    with pytest.raises(JMSSecurityException, match="may not send to 'elsewhere'"):
+        consumer.default_redelivery_policy = RedeliveryPolicy(2, dead_letter_queue="elsewhere")
+    consumer.redelivery_policy = RedeliveryPolicy(2, dead_letter_queue="dead")
+
+
 def _fail(_: object) -> None:
     raise RuntimeError("poison")
 
