@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import asyncpg
@@ -413,6 +414,22 @@ def test_dead_letters_go_where_the_role_may_not_send(
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             plain.execute(mark_exhausted, (elsewhere.name,))
         assert plain.execute(mark_exhausted, (dead.name,)).rowcount == 1
+
+
+def test_the_first_grant_survives_a_deadlock(
+    administration: Administration, roles: dict[str, str], server: Server, jmsql_clean_url: str
+) -> None:
+    """It locks the tables of messages and of queues, one after the other."""
+    administration.create_queue("orders")
+    with psycopg.connect(jmsql_clean_url) as other, ThreadPoolExecutor() as threads:
+        other.execute("set deadlock_timeout = '1min'")  # the other one is ended
+        other.execute("lock table jmsql_internal.queue in row exclusive mode")
+        granting = threads.submit(administration.grant, ORDERS, roles["consumer"], receive=True)
+        wait_for(lambda: server.rows("select from pg_locks where not granted and mode = 'AccessExclusiveLock'"), 10)
+        other.execute("lock table jmsql_internal.message in row exclusive mode")
+        other.commit()
+        granting.result(20)
+    assert [summary.role for summary in administration.grants(ORDERS)] == [roles["consumer"]]
 
 
 POLICIES: dict[str, tuple[DestinationSettings, RedeliveryPolicy | None]] = {
