@@ -267,10 +267,6 @@ def _require_at_most(timings: Timings, name: str, most: float) -> None:
 def check_seconds(name: str, value: object) -> None:
     """Check that an interval or a time-out is one that servers and threads can wait for.
 
-    Args:
-        name: What it is called, for the message.
-        value: Seconds.
-
     Raises:
         TypeError: It is not a number.
         ValueError: It is less than a millisecond, or more than a year.
@@ -294,12 +290,6 @@ def require_order(timings: object, least: str, most: str) -> None:
 
 def require_margin(timings: object, duration: str, interval: str, consequence: str) -> None:
     """Check that an interval fits several times into the time after which silence counts.
-
-    Args:
-        timings: What has both as fields.
-        duration: The name of the time.
-        interval: The name of the interval.
-        consequence: Why, for the message.
 
     Raises:
         ValueError: One delay may be taken for silence.

@@ -90,7 +90,7 @@ def jmsql(
     url: GlobalUrl = None,  # noqa: ARG001 - its callback has noted it
     schema: GlobalSchema = None,  # noqa: ARG001 - so has this one's
 ) -> None:
-    """Look at and look after the messages of jmsql, a JMS provider inside PostgreSQL.
+    """Inspect and manage the messages of jmsql, a JMS provider inside PostgreSQL.
 
     The database is the one that --url or the environment variable JMSQL_URL names, else the embedded server, unless
     JMSQL_EMBEDDED is off. --url and --schema may stand before the subcommand or after it. A password

@@ -75,10 +75,18 @@ def enlist(
     Raises:
         TypeError: It is none of these, or an `AsyncConnection` that is not connected yet.
     """
-    return JMSContext(EnlistedSession(_caller_transaction(transaction), schema, complete(timings)))
+    return JMSContext(EnlistedSession(caller_transaction(transaction), schema, complete(timings)))
 
 
-def _caller_transaction(transaction: object) -> CallerTransaction:
+def caller_transaction(transaction: object) -> CallerTransaction:
+    """Return how a session joins a transaction.
+
+    Args:
+        transaction: What `enlist` takes.
+
+    Raises:
+        TypeError: It is none of these.
+    """
     if "sqlalchemy.ext.asyncio" in sys.modules:  # it needs greenlet, and who has not imported it, has no object of it
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 

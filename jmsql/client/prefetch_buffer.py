@@ -184,7 +184,7 @@ class QueueSource:
         return not (has_moved or self.news.is_of_old or self._has_returned)
 
     def look(self) -> Steps[bool]:
-        """Return whether `read` may find something, which takes less time than to read in vain."""
+        """Return whether `read` may find something, which takes less time than a read that finds nothing."""
         self.news.is_any = False
         return (yield from self._reader.look())
 
@@ -317,7 +317,7 @@ class PrefetchBuffer:
         return not self.rows and self.source.is_unchanged
 
     def look(self) -> Steps[bool]:
-        """Return whether a fetch may find something, which takes less time than to fetch in vain."""
+        """Return whether a fetch may find something, which takes less time than a fetch that finds nothing."""
         has_news = self.source.news.is_any
         if (yield from self.source.look()):
             return True

@@ -588,6 +588,11 @@ class Home:
             )
 
 
+def home() -> Home | None:
+    """Return the caller's event loop, in which what it makes is used."""
+    return Home()
+
+
 class Notifications:
     """Wakes the tasks that wait for news of a session; none is missed that comes after `count` was read."""
 

@@ -105,7 +105,7 @@ def claim_duration(limit: float | timedelta) -> float:
 
     Raises:
         TypeError: It is no duration.
-        ValueError: It is less than a second: claims are extended, and looked after, about once a second.
+        ValueError: It is less than a second: claims are extended, and checked, about once a second.
     """
     duration = seconds(limit, "visibility_timeout")
     if duration < 1:

@@ -8,8 +8,9 @@ from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:
     from jmsql.worker.application import Application
+    from jmsql.worker.handlers.drained import DrainedMessage
 
-__all__ = ["Application", "WorkerTimings"]
+__all__ = ["Application", "DrainedMessage", "WorkerTimings"]
 
 if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
 
@@ -19,4 +20,8 @@ if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a
             from jmsql.worker.application import Application
 
             return Application
+        if name == "DrainedMessage":
+            from jmsql.worker.handlers.drained import DrainedMessage
+
+            return DrainedMessage
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

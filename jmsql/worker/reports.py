@@ -134,11 +134,7 @@ def send_report(channel: socket.socket, report: Report) -> None:
 
 
 class ReportReader:
-    """Reads the reports of one process.
-
-    Args:
-        channel: The supervisor's end of the socket.
-    """
+    """Reads the reports of one process."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel

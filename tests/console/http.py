@@ -94,7 +94,7 @@ class Browsing:
         answer = self.post(path, [*self.form(f"{path}?{query}" if query else path), *fields.items()])
         assert answer.status == 303, answer.text
         after = self.request("GET", answer.location)
-        [said] = re.findall(r'<p class="notice[^>]*>(.*?)</p>', after.text)[:1]
+        [said] = re.findall(r'<p class="notice[^>]*>(.*?)</p>', after.text, re.DOTALL)[:1]
         return _unescaped(said)
 
 

@@ -36,9 +36,9 @@ def send(factory: jmsql.ConnectionFactory, queue: str, *texts: str, **settings: 
         context.commit()
 
 
-def texts(factory: jmsql.ConnectionFactory, queue: str) -> list[str | None]:
+def texts(factory: jmsql.ConnectionFactory, queue: str) -> list[str]:
     with Administration(factory) as administration:
-        return [each.message.get_body(str) for each in administration.browse(queue, limit=10_000)]
+        return [each.message.get_body(str) or "" for each in administration.browse(queue, limit=10_000)]
 
 
 def keys(console: Browsing, path: str, *numbers: int) -> str:

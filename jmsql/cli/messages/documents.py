@@ -144,12 +144,7 @@ def _property_preview(message: Message, name: str) -> str:
 
 
 def message_as_text(message: Message, facts: Mapping[str, object] | None = None) -> bytes:
-    """Return a message with its headers and properties, for people.
-
-    Args:
-        message: The message.
-        facts: What is known of it beside, or better; what is None is left out.
-    """
+    """Return a message with its headers and properties, for people."""
     document = {**(facts or {}), **message_document(message), **(facts or {})}
     _, properties, types = (document.pop(name) for name in ("body", "properties", "property_types"))
     unreadable: dict[str, dict[str, object]] = document.pop("unreadable", {})

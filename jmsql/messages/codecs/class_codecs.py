@@ -30,7 +30,7 @@ def codec_functions(cls: type) -> Functions:
     if _descends_from(cls, "msgspec", "Struct"):
         return _of_msgspec_struct(cls)
     raise TypeError(
-        f"{cls.__module__}.{cls.__qualname__} is no dataclass, enumeration, pydantic model or msgspec struct; "
+        f"{cls.__module__}.{cls.__qualname__} is not a dataclass, enumeration, pydantic model or msgspec struct; "
         "say with register_codec how its objects are encoded."
     )
 

@@ -127,4 +127,4 @@ def _json_value(value: object) -> object:
         return value.uri
     if isinstance(value, timedelta):
         return value.total_seconds()
-    raise TypeError(f"{value!r} is no value of a setting.")
+    raise TypeError(f"{value!r} is not a value of a setting.")

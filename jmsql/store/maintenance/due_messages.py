@@ -37,9 +37,6 @@ class DueMessages:
 
     It looks when the next known message is due, when it is told of another, and now and then, since nobody tells of a
     message if the notification is lost. Looking takes up at most a twentieth of the time.
-
-    Args:
-        timings: How often it looks, when nobody tells of a message.
     """
 
     def __init__(self, timings: InternalTimings) -> None:
@@ -60,11 +57,7 @@ class DueMessages:
         return max(0.0, self._next_look - time.monotonic())
 
     def run(self, runner: Runner) -> list[int]:
-        """Move some messages, if it is time to, and return the numbers of their queues.
-
-        Args:
-            runner: The control connection, in autocommit mode.
-        """
+        """Move some messages, if it is time to, and return the numbers of their queues."""
         started = time.monotonic()
         if started < self._next_look:
             return []

@@ -103,10 +103,6 @@ class Maintenance:
 
     Every client offers to do it; the one that gets the lease does it, for as long as it renews that. One instance
     serves one connection.
-
-    Args:
-        timings: How often it does what.
-        pooled: Whether a pooler lends the connection.
     """
 
     def __init__(self, timings: InternalTimings, *, pooled: bool = False) -> None:
@@ -144,11 +140,7 @@ class Maintenance:
         self._due_messages.postpone(self._timings.maintenance_retry_delay)
 
     def move_due(self, runner: Runner) -> list[int]:
-        """Move some of the delayed messages that are due now; return the numbers of all queues with moved messages.
-
-        Args:
-            runner: The control connection, in autocommit mode.
-        """
+        """Move some of the delayed messages that are due now; return the numbers of all queues with moved messages."""
         if self._lease is not None:
             try:
                 self._moved += self._due_messages.run(while_leading(runner, self._lease))
@@ -168,13 +160,7 @@ class Maintenance:
         return standing
 
     def run(self, runner: Runner, connection_id: int, queue_ids: Sequence[int] = ()) -> list[MessageKey]:
-        """Do what is due if the client has the lease, and return the messages that dead clients held.
-
-        Args:
-            runner: The control connection, in autocommit mode.
-            connection_id: Its number.
-            queue_ids: The queues for whose messages the client waits.
-        """
+        """Do what is due if the client has the lease, and return the messages that dead clients held."""
         now = time.monotonic()
         if now < self._next_run:
             return []
@@ -214,11 +200,6 @@ class Maintenance:
 
     def do_all(self, runner: Runner, connection_id: int, released: list[MessageKey]) -> bool:
         """Do what is due, in small steps, each of which is right also while another client does the same.
-
-        Args:
-            runner: Runs the statements, outside any transaction.
-            connection_id: The number of a client that lives.
-            released: Gets the messages that dead clients held.
 
         Returns:
             Whether there is more to do.

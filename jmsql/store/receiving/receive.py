@@ -223,12 +223,7 @@ def _free(own_claims: str | None) -> str:
 
 @lru_cache(maxsize=1024)
 def lock_statement(selector: Selector | None, *, grouped: bool = False) -> Statement[list[MessageRow]]:
-    """Lock the next messages for the open transaction; those that it has sent itself are not among them.
-
-    Args:
-        selector: Which messages are wanted; None: all.
-        grouped: Whether the queue has messages of groups. If it has, the other statement finds none at all.
-    """
+    """Lock the next messages for the open transaction; those that it has sent itself are not among them."""
     own_claims = "%(own_claims)s::bigint[]"
     found, parameters = _found(selector, grouped=grouped, own_claims=own_claims, condition=_NOT_OWN)
     return Statement(

@@ -1,8 +1,11 @@
 -- Looks that stay cheap however much there is: each statement reads at most about 20,000 rows, and pages go on by key.
 
 -- name: begin_look
+-- Nobody knows how many messages a queue has. The planner takes it for few, and would rather read and sort them all than
+-- the first of them in the order of the key. Nothing else runs in the transaction that this could harm.
 select set_config('transaction_read_only', 'on', true), set_config('lock_timeout', '500ms', true),
-       set_config('statement_timeout', %(timeout)s, true);
+       set_config('statement_timeout', %(timeout)s, true), set_config('enable_sort', 'off', true),
+       set_config('enable_bitmapscan', 'off', true);
 
 -- name: rights
 select current_user::text, current_database()::text, {administers}, {sees_all},
@@ -143,7 +146,9 @@ limit %(limit)s;
 select c.connection_id, k.client_id, k.host, k.process_id, k.user_name, nullif(c.selector, ''), c.consumers
 from (select c.connection_id, c.selector, c.consumers from jmsql_internal.consumer c
       where c.queue_id = %(queue_id)s::integer limit %(limit)s) c
-join jmsql_internal.connection k using (connection_id)
+cross join lateral (
+    select k.client_id, k.host, k.process_id, k.user_name from jmsql_internal.connection k
+    where k.connection_id = c.connection_id offset 0) k
 order by c.connection_id;
 
 -- name: listed

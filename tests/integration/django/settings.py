@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict
@@ -35,6 +36,12 @@ INSTALLED_APPS = [
     "jmsql.django",
     "tests.integration.django.shop",
 ]
+if find_spec("django.tasks") is None:
+    INSTALLED_APPS.append("django_tasks")
+TASKS = {
+    "default": {"BACKEND": "jmsql.django.TaskBackend", "QUEUES": ["default", "mail"]},
+    "apart": {"BACKEND": "jmsql.django.TaskBackend", "OPTIONS": {"prefix": "apart.", "transacted": False}},
+}
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

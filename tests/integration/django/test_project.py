@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -245,3 +246,10 @@ class TestAdmin:
         chosen = [letter.pk for letter in client.get("/admin/jmsql/deadletter/").context["cl"].result_list]
         client.post("/admin/jmsql/deadletter/", {"action": "retry", "_selected_action": chosen})
         assert left("DLQ") == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--parallel", "2"]], ids=["one", "parallel"])
+def test_a_team_tests_with_djangos_own_classes(manage: Callable[..., Any], options: list[str]) -> None:
+    done = manage("test", "tests.integration.django.shop", *options)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"Ran 14 tests", done.stderr), done.stderr

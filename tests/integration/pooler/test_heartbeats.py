@@ -192,7 +192,7 @@ def test_claims_of_a_killed_client_are_free_once_it_is_missed(
 # Without a kill
 
 
-def test_client_that_is_taken_for_dead_hears_of_it_and_begins_anew(
+def test_client_that_is_taken_for_dead_hears_of_it_and_begins_again(
     jmsql_factory: ConnectionFactory, other_connection: Connection, others: Session, server: Server
 ) -> None:
     with jmsql_factory.create_connection() as client:

@@ -51,7 +51,7 @@ class MessageConsumer:
 
     @property
     def message_selector(self) -> str | None:
-        """The selector's text, or None if every message is wanted.
+        """The selector's text, or None if every message is received.
 
         Raises:
             IllegalStateException: The consumer is closed.

@@ -34,7 +34,7 @@ class Delivery(ABC):
 
     @abstractmethod
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        """Return the next message that was fetched before, now delivered, if nobody has to be asked about it."""
+        """Return the next message that was fetched before, now delivered, if that takes no statement."""
 
     async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None. Callers run it to its end, though cancelled (`finished`)."""

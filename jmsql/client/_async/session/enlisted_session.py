@@ -43,6 +43,9 @@ class EnlistedSession(Session):
         self._transaction = EnlistedTransaction(self._state, transaction)
         self._receiving = Receiving(self._state, self._transaction)
 
+    def _check_open(self) -> None:
+        self._state.check_open()
+
     def set_message_listener(self, listener: MessageListener | None) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
         self._refuse_listeners()
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import SessionFacts
-from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import Home, Notifications, RLock, current
 from jmsql.exceptions import IllegalStateException
 
@@ -24,13 +23,18 @@ class SessionState:
         acknowledge_mode: How it acknowledges what it receives.
         facts: What the instrumentation is told of it.
         kind: What the session is called, for the log.
+        home: The event loop that it belongs to; None: any.
     """
 
-    if ASYNC:
-        home: Home | None = None
-        """The event loop that it belongs to; None: any."""
-
-    def __init__(self, client: Client, acknowledge_mode: AcknowledgeMode, facts: SessionFacts, kind: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        acknowledge_mode: AcknowledgeMode,
+        facts: SessionFacts,
+        kind: str,
+        home: Home | None = None,
+    ) -> None:
+        self.home = home
         self.client = client
         self.acknowledge_mode = acknowledge_mode
         self.facts = facts
@@ -70,9 +74,8 @@ class SessionState:
 
     def check_open(self) -> None:
         """Raise IllegalStateException if the session is closed, and the caller is no listener that has its use."""
-        if ASYNC:
-            if self.home is not None:
-                self.home.check("session")
+        if self.home is not None:
+            self.home.check("session")
         if self.closed and not self.is_used_by_listener:
             raise IllegalStateException(self.why_closed)
 

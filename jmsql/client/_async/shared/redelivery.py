@@ -43,7 +43,7 @@ _NEVER: tuple[float, QueuePolicy | None] = 0.0, None
 
 
 class FailedDelivery(NamedTuple):
-    """A delivery that was in vain.
+    """A delivery that failed.
 
     Args:
         buffer: Where the message came to.

@@ -83,7 +83,6 @@ class Connection:
         self._client = ClientContext(
             pool=pool,
             schema=schema,
-            is_restricted=control.server.is_restricted,
             timings=timings,
             control=control,
             side=self._side,
@@ -373,6 +372,8 @@ class Connection:
         self._sessions.check_no_completion("close")
         if self._client.closed:
             return
+        if self._sessions.home is not None:
+            self._sessions.home.check("connection")
         self._close()
 
     def _close(self) -> None:

@@ -38,7 +38,7 @@ class Claims(Delivery):
 
     Messages are claimed in batches, and deleted when they are acknowledged, if the claim still holds by then. If the
     client dies, the whole batch counts as delivered. Where there is a redelivery policy, a message that was delivered
-    before is claimed for itself, so that it alone is blamed if it is delivered in vain once more.
+    before is claimed for itself, so that it alone is blamed if its delivery fails once more.
 
     A client that was suspended, or cut off, may have been taken for dead, and its claims given to others. While that is
     not certain to be wrong, nothing is claimed, nor delivered of what was, without asking the server.
@@ -101,7 +101,7 @@ class Claims(Delivery):
 
         Args:
             buffer: Where it comes to.
-            accept: Called with the message, which is not delivered if it is refused; None: any is wanted.
+            accept: Called with the message, which is not delivered if it is refused; None: any is delivered.
         """
         row = self.next(buffer)
         if row is not None and accept is not None:

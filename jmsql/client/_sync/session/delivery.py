@@ -35,7 +35,7 @@ class Delivery(ABC):
 
     @abstractmethod
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        """Return the next message that was fetched before, now delivered, if nobody has to be asked about it."""
+        """Return the next message that was fetched before, now delivered, if that takes no statement."""
 
     def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None. Callers run it to its end, though cancelled (`finished`)."""

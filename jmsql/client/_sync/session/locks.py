@@ -6,11 +6,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.session.delivery import Delivery, count_outcome
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.savepoints import Savepoints
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import present
 from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
@@ -26,13 +28,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql")
 
 
+class _Known(Enum):
+    """What the store knows of the deliveries of a transaction, beside it or in it."""
+
+    AS_BEFORE = auto()
+    COUNTED = auto()
+    """They have failed."""
+    FORGOTTEN = auto()
+    """They are forgotten with the commit, which has not ended."""
+
+
 class Locks(Delivery):
     """For transactions: messages are locked when they are fetched, and deleted before the commit.
 
     What was fetched and not delivered by the end of the transaction is simply unlocked. Where there is a redelivery
     policy, deliveries are recorded beside the transaction, as claims, before they are made: if the client dies, they
     count. Those made for the first time are recorded together, since most end well; a message that was delivered
-    before is recorded for itself, so that it alone is blamed if it is delivered in vain once more.
+    before is recorded for itself, so that it alone is blamed if its delivery fails once more.
 
     The application's savepoints are heard of before each of its statements. By then what was delivered is deleted, so
     that a rollback to a savepoint brings back what was delivered since. Where the text of a statement does not tell
@@ -53,12 +65,10 @@ class Locks(Delivery):
         self._redelivered: list[MessageKey] = []
         self._unlisted: list[tuple[PrefetchBuffer, MessageRow]] = []
         self._listed: dict[MessageKey, tuple[PrefetchBuffer, MessageRow]] = {}
-        self._savepoints: list[tuple[str | None, set[MessageKey]]] = []
+        self._savepoints = Savepoints()
         self._came_back: list[MessageKey] = []
-        self._may_come_back = False
         self._claims: dict[MessageKey, int] = {}
-        self._are_counted = False
-        self._are_forgotten = False
+        self._known = _Known.AS_BEFORE
         self._has_exhausted = False
 
     @property
@@ -200,13 +210,14 @@ class Locks(Delivery):
         recipient = self._database.recipient
         if not self._database.is_lent:
             recorded, claim_ids = self._recorded()
-            self._are_forgotten = bool(recorded)
+            if recorded:
+                self._known = _Known.FORGOTTEN
             return recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
         self.flush()
         self._notice_what_came_back()
         recorded, _ = self._recorded()
         if recorded:
-            self._are_forgotten = True
+            self._known = _Known.FORGOTTEN
             self._database.run(recipient.forget_deliveries(recorded))
         return []
 
@@ -243,13 +254,13 @@ class Locks(Delivery):
             self._give_up_claims()
         if self._has_exhausted:
             self._redelivery.bury()
-        self._are_counted = self._are_forgotten = self._has_exhausted = False
+        self._known = _Known.AS_BEFORE
+        self._has_exhausted = False
         self._unlisted.clear()
         self._listed.clear()
         self._undeleted.clear()
         self._redelivered.clear()
         self._savepoints.clear()
-        self._may_come_back = False
         unlocked, self._came_back = self._came_back, []
         for buffer in self._buffers:
             unlocked += [buffer.key(row) for row in buffer.give_up()]
@@ -270,9 +281,9 @@ class Locks(Delivery):
         Args:
             error: Why they failed, if that is known.
         """
-        if self.has_delivered and not self._are_counted and not self._are_forgotten:
+        if self.has_delivered and self._known is _Known.AS_BEFORE:
             self._count_failures(self._delivered, error)
-            self._are_counted = True
+            self._known = _Known.COUNTED
 
     def _count_failures(self, keys: Collection[MessageKey], error: str | None = None) -> None:
         failed = []
@@ -302,7 +313,7 @@ class Locks(Delivery):
 
     def rolled_back(self) -> list[MessageKey]:
         """Note that the transaction is undone, and return the messages that it had locked."""
-        if self.has_delivered and not self._are_counted:  # the transaction was in the way until now
+        if self.has_delivered and self._known is not _Known.COUNTED:  # the transaction was in the way until now
             try:
                 self._count_failures(self._delivered)
             except JMSException as error:
@@ -322,29 +333,22 @@ class Locks(Delivery):
         that no other consumer sees it without its redelivered flag.
         """
         if step.command is SavepointCommand.SET:
-            self._savepoints.append((step.name, set(self._delivered)))
-            return
-        place = next(
-            (place for place, (name, _) in reversed([*enumerate(self._savepoints)]) if name == step.name), None
-        )
-        if step.command is SavepointCommand.ROLLBACK:
+            self._savepoints.begin(step.name, self._delivered)
+        elif step.command is SavepointCommand.RELEASE:
+            self._savepoints.release(step.name)
+        else:
             self._give_up()  # what was locked since
             self._undeleted.clear()  # delivered after a statement had failed
-        if place is None:
-            if step.command is SavepointCommand.ROLLBACK:
-                self._may_come_back = True
-                for key, (buffer, _) in self._delivered.items():
-                    buffer.source.returned(key)
-            return
-        if step.command is SavepointCommand.ROLLBACK:
-            before = self._savepoints[place][1]
-            self._bring_back([key for key in self._delivered if key not in before])
-            place += 1
-        del self._savepoints[place:]
+            before = self._savepoints.roll_back(step.name)
+            if before is not None:
+                self._bring_back([key for key in self._delivered if key not in before])
+                return
+            for key, (buffer, _) in self._delivered.items():
+                buffer.source.returned(key)
 
     def _notice_what_came_back(self) -> bool:
         """Look for delivered messages that a rollback to a savepoint has brought back; return whether there are any."""
-        if not (self._may_come_back and self.has_delivered):
+        if not (self._savepoints.is_one_unknown and self.has_delivered):
             return False
         keys = self._database.run(present(list(self._delivered)))
         self._bring_back(keys)

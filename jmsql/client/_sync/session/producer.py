@@ -59,14 +59,14 @@ class MessageProducer:
         self._require_destination = require_destination
         self._destination = None if destination is None else require_destination(destination)
         self._closed = False
-        self._sends_asynchronously = False
+        self._sent_asynchronously = 0
         self._delivery_mode = DeliveryMode.PERSISTENT
         self._priority = _DEFAULT_PRIORITY
         self._time_to_live = 0.0
         self._delivery_delay = 0.0
-        self._disable_message_id = False
         self._disable_message_timestamp = False
-        self._uuids = _uuids()
+        self._uuids: Iterator[str] | None = _uuids()
+        """What the message ids are made of; None: there are none."""
 
     @classmethod
     def open(
@@ -146,12 +146,12 @@ class MessageProducer:
     def disable_message_id(self) -> bool:
         """Whether messages get no message id (a hint of JMS, which saves a little work)."""
         self._check_open()
-        return self._disable_message_id
+        return self._uuids is None
 
     @disable_message_id.setter
     def disable_message_id(self, disable: bool) -> None:
         self._check_open()
-        self._disable_message_id = bool(disable)
+        self._uuids = None if disable else self._uuids or _uuids()
 
     @property
     def disable_message_timestamp(self) -> bool:
@@ -215,7 +215,7 @@ class MessageProducer:
         encoded = (message if isinstance(message, Message) else as_jms_message(message)).encode()
         now = self._transaction.server_time()
         expiration = now + round(lifetime * 1000) if 0 < lifetime <= LONGEST else 0
-        uuid = None if self._disable_message_id else next(self._uuids)
+        uuid = None if self._uuids is None else next(self._uuids)
         timestamp = 0 if self._disable_message_timestamp else now
         delay = round(self._delivery_delay * 1000)
         delivery_time = now + delay if delay else timestamp  # which is all that consumers know then
@@ -242,7 +242,7 @@ class MessageProducer:
             sent.jms_delivery_mode = mode
             sent.jms_destination = target
             if completion_listener is not None:
-                self._sends_asynchronously = True
+                self._sent_asynchronously += 1
                 if hasattr(sent, "reset"):
                     sent.reset()  # now: after the send it belongs to the listener
                 send = AsynchronousSend(target, followed, sent, completion_listener, size)
@@ -258,7 +258,7 @@ class MessageProducer:
         """
         if self._closed:
             return
-        if self._sends_asynchronously:
+        if self._sent_asynchronously:
             self._transaction.complete("close")
         self._closed = True
 

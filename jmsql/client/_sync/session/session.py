@@ -25,6 +25,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.instrumentation import SessionFacts
 from jmsql.client.listeners import MessageListener, require_listener
+from jmsql.concurrency.threads import home
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.public_names import set_module
@@ -66,7 +67,8 @@ class Session:
     def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
         url = client.pool.url
         facts = SessionFacts(acknowledge_mode, url.host, url.port, lambda: client.client_id)
-        self._state = SessionState(client, acknowledge_mode, facts, type(self).__name__)
+        self._state = SessionState(client, acknowledge_mode, facts, type(self).__name__, home())
+        self._client = client
         self._sessions = sessions
         transaction = self._create_transaction(client)
         self._transaction = transaction
@@ -503,6 +505,8 @@ class Session:
         """
         if self._state.closed:
             return
+        if self._state.home is not None:
+            self._state.home.check("session")
         self._state.check_no_completion("close")
         self._close()
 
@@ -539,7 +543,7 @@ class Session:
 
     def _check_open(self) -> None:
         self._state.check_open()
-        self._state.client.used = True  # and its client identifier is not set any more
+        self._client.used = True  # and its client identifier is not set any more
 
 
 def _name(name: str) -> str:

@@ -42,7 +42,6 @@ class Client:
         clock: By which messages expire.
         counters: Where it is counted what is sent and received; None: it is not.
         start_reminder: Warns of consumers of a connection that was never started.
-        used: Whether anything was done with it, so that its client identifier cannot be set any more.
         started: Whether messages are delivered.
         closed: Whether it is closed.
     """
@@ -52,7 +51,6 @@ class Client:
     clock: ServerClock
     counters: DestinationCounters | None
     start_reminder: StartReminder
-    used: bool = False
     started: bool = False
     closed: bool = False
 
@@ -63,7 +61,6 @@ class ClientContext(Client):
 
     Args:
         pool: The connections of the sessions to the server.
-        is_restricted: Whether policies decide which rows the role sees.
         control: The control connection.
         side: Where is done what does not belong into a session's transaction.
         destinations: The connection's destinations.
@@ -72,10 +69,10 @@ class ClientContext(Client):
         counters: Where it is counted what is sent and received.
         failed: Tells the exception listener of a problem.
         client_id: The client identifier, if it has one.
+        used: Whether anything was done with it, so that its client identifier cannot be set any more.
     """
 
     pool: ConnectionPool
-    is_restricted: bool
     control: ControlConnection
     side: SideConnection
     destinations: ConnectionDestinations
@@ -84,6 +81,12 @@ class ClientContext(Client):
     counters: DestinationCounters
     failed: Callable[[JMSException], None]
     client_id: str | None = None
+    used: bool = False
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether policies decide which rows the role sees."""
+        return self.control.server.is_restricted
 
     @property
     def publisher(self) -> Publisher:
@@ -111,10 +114,12 @@ class ClientContext(Client):
             news: What it has sent.
             waited_for: For what of it somebody waits; None: nobody has been asked.
         """
-        channels = {self.destinations.find(destination): destination for destination in news.destinations}
-        for number, destination in channels.items():
-            self.counters.count(number, destination, Counts(sent=news.destinations[destination]))
-        told = list(channels if waited_for is None else waited_for)
+        channels = []
+        for destination, sent in news.destinations.items():
+            number = self.destinations.find(destination)
+            channels.append(number)
+            self.counters.count(number, destination, Counts(sent=sent))
+        told = channels if waited_for is None else list(waited_for)
         self.control.sent([*told, DELAYED_CHANNEL] if news.delayed else told)
 
     def returned(self, keys: Sequence[MessageKey]) -> None:

@@ -49,6 +49,8 @@ class HandlerCall:
         self.started = time.monotonic()
         self.seconds = 0.0
         """How long the call took, with its commit, once `run` has returned."""
+        self.result: object = None
+        """What the handler has returned."""
         self.after_commit: list[Callable[[], None]] = []
         """What is called once the message is settled, if nothing has failed."""
         self._exits = AsyncExitStack()
@@ -70,7 +72,7 @@ class HandlerCall:
         try:
             with self.session.processing(self.message):
                 with self.session.extend_claims():
-                    await self._call()
+                    self.result = await self._call()
                 if self.listener.transacted:
                     await self.session.commit()
                 else:

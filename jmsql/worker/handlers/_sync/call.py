@@ -44,6 +44,8 @@ class HandlerCall:
         self.started = time.monotonic()
         self.seconds = 0.0
         """How long the call took, with its commit, once `run` has returned."""
+        self.result: object = None
+        """What the handler has returned."""
         self.after_commit: list[Callable[[], None]] = []
         """What is called once the message is settled, if nothing has failed."""
         self._exits = ExitStack()
@@ -63,7 +65,7 @@ class HandlerCall:
         try:
             with self.session.processing(self.message):
                 with self.session.extend_claims():
-                    self._call()
+                    self.result = self._call()
                 if self.listener.transacted:
                     self.session.commit()
                 else:

@@ -220,7 +220,7 @@ class AutoAcknowledge(OwnAcknowledge):
         return self._dequeue if consumer is None or consumer.listener is None else self._claims.operation
 
     def take_held(self, consumer: ConsumerState) -> None:
-        """Return None: nothing is fetched before it is wanted."""
+        """Return None: nothing is fetched before it is received."""
 
     async def _next(self, consumer: ConsumerState, accept: Accept | None) -> MessageRow | None:
         buffer = consumer.buffer

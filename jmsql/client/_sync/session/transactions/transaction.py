@@ -105,7 +105,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def take_held(self, consumer: ConsumerState) -> Message | None:
-        """Do what `next` does if the message was fetched before and nobody has to be asked about it, else nothing."""
+        """Do what `next` does if the message was fetched before and that takes no statement, else nothing."""
 
     @abstractmethod
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
