@@ -135,9 +135,7 @@ def test_durable_subscription_has_one_consumer(durable_connection: Connection) -
 # After a kill
 
 
-def test_a_clock_that_was_set_back_keeps_no_dead_client_alive(
-    jmsql_factory: ConnectionFactory, server: Server
-) -> None:
+def test_a_clock_that_was_set_back_keeps_no_dead_client_alive(jmsql_factory: ConnectionFactory, server: Server) -> None:
     assert jmsql_factory.url is not None
     with remote_client(jmsql_factory.url) as client, jmsql_factory.create_connection():
         client.temporary_destinations()
