@@ -281,6 +281,10 @@ group by f.reason, f.origin, f.subscription, f.error
 order by max(f.died_at) desc nulls last, 9 desc
 limit %(limit)s;
 
+-- name: has_dead_letters
+select exists (select from jmsql_internal.message m
+               where m.queue_id = %(queue_id)s::integer and m.properties ? 'JMS_jmsql_DeadLetterReason'::text);
+
 -- name: last_line
 left((regexp_match(left(m.properties ->> 'JMS_jmsql_LastError'::text, 20000), '([^\n]*)\s*$'::text))[1], 300)
 
