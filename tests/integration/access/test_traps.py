@@ -365,7 +365,8 @@ def use_console(url: str) -> None:
         pages += message_paths(visitor.get(orders).text)
         for page in pages:
             answer = visitor.get(page)
-            assert answer.status == 200, (page, answer.text)
+            if answer.status != 200:
+                pytest.fail(f"{page}: {answer.text}")
         assert visitor.act(f"{orders}/move", "selector=weight+%3D+3", to="failing")
         for action in ("retry", "purge", "pause", "resume"):
             assert visitor.act(f"{failing}/{action}")
