@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jmsql.values.outcomes import Reject, RetryAfter
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:
     from jmsql.worker.application import Application
 
-__all__ = ["Application", "WorkerTimings"]
+__all__ = ["Application", "Reject", "RetryAfter", "WorkerTimings"]
 
 if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
 

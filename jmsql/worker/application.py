@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -55,6 +55,7 @@ class Application:
         durable: bool = True,
         redelivery: RedeliveryPolicy | None = None,
         visibility_timeout: float | timedelta | None = None,
+        never_retry: type[Exception] | Iterable[type[Exception]] = (),
     ) -> Callable[[Handler], Handler]:
         """Register a handler: a function, or a coroutine function, which is called with one message at a time.
 
@@ -75,6 +76,8 @@ class Application:
             visibility_timeout: After how many seconds (or a `timedelta`) without a heartbeat of its process a message
                 goes to another handler, if it is not transacted; None: what is set for the destination, or else only
                 when the process has ended.
+            never_retry: Exceptions with which a message fails for good: it moves to the dead-letter queue at once, as
+                if the handler had raised `Reject` from them.
 
         Returns:
             What registers the handler, and returns it unchanged.
@@ -82,10 +85,11 @@ class Application:
         Raises:
             InvalidDestinationException: That is not a destination.
             InvalidSelectorException: The selector has an error; the message shows where.
-            TypeError: The handler asks for something that it cannot be given.
+            TypeError: The handler asks for something that it cannot be given; or `never_retry` names no exception.
             ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the visibility
                 timeout is less than a second, or for a handler that is transacted.
         """
+        final = _exceptions(never_retry)
         found = Queue(destination) if isinstance(destination, str) else require_destination(destination)
         assert isinstance(found, Queue | Topic)
 
@@ -101,7 +105,7 @@ class Application:
             self.listeners.append(
                 Listener(
                     *(name, handler, parameters, found, selector, transacted),
-                    *(concurrency, subscription, durable, redelivery, timeout),
+                    *(concurrency, subscription, durable, redelivery, timeout, final),
                 )
             )
             return handler
@@ -214,6 +218,14 @@ def _check(name: str, destination: Destination, concurrency: int | None, subscri
         raise ValueError(f"The handler {name} listens to {destination}, and only topics have subscriptions.")
     if concurrency is not None and concurrency < 1:
         raise ValueError(f"The concurrency of the handler {name} is at least 1, not {concurrency}.")
+
+
+def _exceptions(classes: type[Exception] | Iterable[type[Exception]]) -> tuple[type[Exception], ...]:
+    found = (classes,) if isinstance(classes, type) else tuple(classes)
+    for each in found:
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            raise TypeError(f"never_retry names classes of exceptions, such as ValueError, not {each!r}.")
+    return found
 
 
 def _visibility_timeout(name: str, limit: float | timedelta | None, *, transacted: bool) -> float | None:

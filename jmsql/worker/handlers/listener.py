@@ -16,6 +16,7 @@ from jmsql.messages import BytesMessage, MapMessage, Message, TextMessage
 from jmsql.messages.codecs.registry import codec_of
 from jmsql.store.destinations.subscriptions import ChangeRefusedException
 from jmsql.values.destinations import Queue, Topic
+from jmsql.values.outcomes import UNREADABLE, Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
 
 
@@ -171,7 +172,7 @@ def _read(parameter: inspect.Parameter, handler: str, *, transacted: bool, is_as
     if not isinstance(kind, type):
         raise TypeError(refusal)
     if issubclass(kind, Message):
-        return Parameter(name, _message(kind))
+        return Parameter(name, _reading(_message(kind)))
     if issubclass(kind, kinds.session):
         return Parameter(name, lambda call: call.session, shares_transaction=transacted)
     if issubclass(kind, kinds.context):
@@ -187,23 +188,36 @@ def _read(parameter: inspect.Parameter, handler: str, *, transacted: bool, is_as
             codec_of(kind)
         except MessageFormatException as error:
             raise TypeError(refusal) from error
-    return Parameter(name, _body(kind, optional=optional), is_body=True)
+    return Parameter(name, _reading(_body(kind, optional=optional)), is_body=True)
 
 
-def _message(kind: type[Message]) -> Callable[[HandlerCall], object]:
+def _reading(read: Callable[[Message], object]) -> Callable[[HandlerCall], object]:
+    """Return what gives the handler what is read from its message, and rejects a message that cannot be read so."""
+
     def value(call: HandlerCall) -> object:
-        if not isinstance(call.message, kind):
-            raise MessageFormatException(
-                f"The handler takes messages of the type {kind.__name__}, and got {type(call.message).__name__}."
-            )
-        return call.message
+        try:
+            return read(call.message)
+        except MemoryError:
+            raise  # it is not the message's fault
+        except Exception as error:
+            raise RejectBecause(error, UNREADABLE) from error
 
     return value
 
 
-def _body(kind: type, *, optional: bool) -> Callable[[HandlerCall], object]:
-    def value(call: HandlerCall) -> object:
-        message = call.message
+def _message(kind: type[Message]) -> Callable[[Message], object]:
+    def read(message: Message) -> object:
+        if not isinstance(message, kind):
+            raise MessageFormatException(
+                f"The handler takes messages of the type {kind.__name__}, and got {type(message).__name__}."
+            )
+        return message
+
+    return read
+
+
+def _body(kind: type, *, optional: bool) -> Callable[[Message], object]:
+    def read(message: Message) -> object:
         body: object
         if kind in _JSON and isinstance(message, TextMessage) and message.text is not None:
             body = _json(message.text, kind)
@@ -215,7 +229,7 @@ def _body(kind: type, *, optional: bool) -> Callable[[HandlerCall], object]:
             raise MessageFormatException(f"The handler takes {kind.__name__}, and the message has no body.")
         return body
 
-    return value
+    return read
 
 
 def _json(text: str, kind: type) -> object:
@@ -274,6 +288,12 @@ class Listener:
     durable: bool
     redelivery: RedeliveryPolicy | None
     visibility_timeout: float | None
+    never_retry: tuple[type[Exception], ...] = ()
+
+    def verdict(self, error: BaseException) -> BaseException:
+        """Return what the session is told of an error with which a message has failed."""
+        is_rejected = isinstance(error, self.never_retry) and not isinstance(error, Reject | RetryAfter)
+        return RejectBecause(error) if is_rejected else error
 
     @property
     def is_async(self) -> bool:

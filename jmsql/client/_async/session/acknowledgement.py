@@ -17,6 +17,7 @@ from jmsql.exceptions import JMSException
 
 if TYPE_CHECKING:
     from jmsql.client._async.session.session_state import SessionState
+    from jmsql.client._async.shared.redelivery import Failure
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import MessageCheck
     from jmsql.client.prefetch_buffer import PrefetchBuffer
@@ -74,11 +75,11 @@ class Acknowledgement(ABC):
         """Do what `Message.acknowledge` means in the session."""
         self._state.check_open()
 
-    async def handled(self, error: str | None) -> None:  # noqa: B027 - elsewhere the application does
+    async def handled(self, failure: Failure | None) -> None:  # noqa: B027 - elsewhere the application does
         """Settle what a listener was given.
 
         Args:
-            error: What went wrong, if something did.
+            failure: What went wrong, if something did.
         """
 
     async def paused(self) -> None:  # noqa: B027 - for DUPS_OK
@@ -134,13 +135,13 @@ class ClaimedAcknowledgement(Acknowledgement):
     def extend_claims(self) -> AbstractContextManager[None]:
         return self._client.control.extending(self._claimed.extended_claims)
 
-    async def release(self, error: str | None = None) -> list[MessageKey]:
+    async def release(self, failure: Failure | None = None) -> list[MessageKey]:
         """Release what was claimed and not acknowledged, and return it.
 
         Args:
-            error: Why, if something went wrong.
+            failure: Why, if something went wrong.
         """
-        released = await self._claimed.release(error)
+        released = await self._claimed.release(failure)
         for consumer in self._state.consumers:
             released += await self._claimed.closed(consumer.buffer)
         return released
@@ -174,7 +175,7 @@ class OwnAcknowledgement(ClaimedAcknowledgement):
 
     def __init__(self, state: SessionState) -> None:
         super().__init__(state)
-        self._failure: str | None = None
+        self._failure: Failure | None = None
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         await self._release_failed()
@@ -184,9 +185,9 @@ class OwnAcknowledgement(ClaimedAcknowledgement):
     def delivery(self, consumer: ConsumerState | None) -> AcceptingDelivery:  # noqa: ARG002 - as above
         return self._claimed
 
-    async def handled(self, error: str | None) -> None:
-        if error is not None:
-            self._failure = error
+    async def handled(self, failure: Failure | None) -> None:
+        if failure is not None:
+            self._failure = failure
             await self._release_failed()
 
     async def _release_failed(self) -> None:
@@ -210,9 +211,9 @@ class AutoAcknowledgement(OwnAcknowledgement):
     def take_held(self, consumer: ConsumerState) -> None:
         """Return None: nothing is fetched before it is wanted."""
 
-    async def handled(self, error: str | None) -> None:
-        await super().handled(error)
-        if error is None:
+    async def handled(self, failure: Failure | None) -> None:
+        await super().handled(failure)
+        if failure is None:
             with settling(self._state.facts, "acknowledge"):
                 await self._claimed.acknowledge()
 
@@ -253,9 +254,9 @@ class DupsOkAcknowledgement(OwnAcknowledgement):
     def _is_due(self) -> bool:
         return self._claimed.acknowledgement_due(self._delay)
 
-    async def handled(self, error: str | None) -> None:
-        await super().handled(error)
-        if error is None and self._is_due:
+    async def handled(self, failure: Failure | None) -> None:
+        await super().handled(failure)
+        if failure is None and self._is_due:
             await self._claimed.acknowledge()
 
     async def paused(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jmsql.client._async.session.session_state import SessionState
 from jmsql.client._async.session.transaction import Transaction
 from jmsql.client._async.session.watch import Watch
-from jmsql.client._async.shared.redelivery import failure_text
+from jmsql.client._async.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import processing
 from jmsql.client.listeners import MessageListener
 from jmsql.client.pacing import PollInterval
@@ -144,16 +144,16 @@ class Dispatcher:
         """Give a listener a message, if there are both, and settle it."""
         if listener is None or message is None:
             return False
-        error: str | None = "The listener's thread was ended."
+        failure = failure_of("The listener's thread was ended.")
         try:
             with self._acknowledgement.extend_claims():
-                error = await self._failure(listener, message)
+                failure = await self._failure(listener, message)
         finally:
-            await self._acknowledgement.handled(error)
+            await self._acknowledgement.handled(failure)
         return True
 
-    async def _failure(self, listener: MessageListener, message: Message) -> str | None:
-        """Call a listener; return its traceback if it fails."""
+    async def _failure(self, listener: MessageListener, message: Message) -> Failure | None:
+        """Call a listener; return why it fails if it does."""
         try:
             with processing(self.state.facts, message), calling():
                 await call(listener if callable(listener) else listener.on_message, message)
@@ -161,7 +161,7 @@ class Dispatcher:
             if not is_failure(error):
                 raise
             logger.exception("The listener %r failed with %r.", listener, message)
-            return failure_text(error)
+            return failure_of(error)
         return None
 
     async def _failed(self, error: JMSException) -> None:
@@ -219,7 +219,7 @@ class Dispatcher:
             await self._acknowledgement.paused()
         except JMSException as error:
             await self._failed(error)
-            await self._acknowledgement.handled(f"The message could not be acknowledged: {error}")
+            await self._acknowledgement.handled(failure_of(f"The message could not be acknowledged: {error}"))
         finally:
             state.listener = None
             try:

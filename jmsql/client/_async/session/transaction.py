@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from jmsql.client._async.delivery.locked_delivery import LockedDelivery
 from jmsql.client._async.session.acknowledgement import Acknowledgement, acknowledgement_of
 from jmsql.client._async.session.sending import ImmediateSending, Sending, TransactedSending
-from jmsql.client._async.shared.redelivery import failure_text
+from jmsql.client._async.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import settling
 from jmsql.concurrency.tasks import finished, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
@@ -92,11 +92,11 @@ class NoTransaction(Transaction):
 
     async def recover(self, error: BaseException | str | None) -> None:
         async with self._state.lock:
-            await finished(self._recover(failure_text(error)))
+            await finished(self._recover(failure_of(error)))
 
-    async def _recover(self, error: str | None) -> None:
+    async def _recover(self, failure: Failure | None) -> None:
         with settling(self._state.facts, "recover"):
-            self._state.client.returned(await self._claims.release(error))
+            self._state.client.returned(await self._claims.release(failure))
 
     async def share(self) -> NoReturn:
         raise IllegalStateException("Only a transacted session has a transaction to share.")
@@ -187,20 +187,20 @@ class LocalTransaction(Transaction):
     async def rollback(self, error: BaseException | str | None) -> None:
         await self._sending.complete("rollback")
         async with self._state.lock:
-            await finished(self._rollback(failure_text(error)))
+            await finished(self._rollback(failure_of(error)))
 
-    async def _rollback(self, error_text: str | None) -> None:
+    async def _rollback(self, failure: Failure | None) -> None:
         with settling(self._state.facts, "rollback"):
-            await self.roll_back(error_text)
+            await self.roll_back(failure)
 
-    async def roll_back(self, error_text: str | None = None) -> None:
+    async def roll_back(self, failure: Failure | None = None) -> None:
         """Roll back, with the session's lock held.
 
         Args:
-            error_text: What is kept with the messages that were received.
+            failure: What is kept with the messages that were received.
         """
         try:
-            await self._locked.before_rollback(error_text)
+            await self._locked.before_rollback(failure)
         except JMSException as error:
             logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         await self._end_rollback()

@@ -18,6 +18,7 @@ from jmsql.exceptions import JMSException
 
 if TYPE_CHECKING:
     from jmsql.client._sync.session.session_state import SessionState
+    from jmsql.client._sync.shared.redelivery import Failure
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import MessageCheck
     from jmsql.client.prefetch_buffer import PrefetchBuffer
@@ -75,11 +76,11 @@ class Acknowledgement(ABC):
         """Do what `Message.acknowledge` means in the session."""
         self._state.check_open()
 
-    def handled(self, error: str | None) -> None:  # noqa: B027 - elsewhere the application does
+    def handled(self, failure: Failure | None) -> None:  # noqa: B027 - elsewhere the application does
         """Settle what a listener was given.
 
         Args:
-            error: What went wrong, if something did.
+            failure: What went wrong, if something did.
         """
 
     def paused(self) -> None:  # noqa: B027 - for DUPS_OK
@@ -135,13 +136,13 @@ class ClaimedAcknowledgement(Acknowledgement):
     def extend_claims(self) -> AbstractContextManager[None]:
         return self._client.control.extending(self._claimed.extended_claims)
 
-    def release(self, error: str | None = None) -> list[MessageKey]:
+    def release(self, failure: Failure | None = None) -> list[MessageKey]:
         """Release what was claimed and not acknowledged, and return it.
 
         Args:
-            error: Why, if something went wrong.
+            failure: Why, if something went wrong.
         """
-        released = self._claimed.release(error)
+        released = self._claimed.release(failure)
         for consumer in self._state.consumers:
             released += self._claimed.closed(consumer.buffer)
         return released
@@ -175,7 +176,7 @@ class OwnAcknowledgement(ClaimedAcknowledgement):
 
     def __init__(self, state: SessionState) -> None:
         super().__init__(state)
-        self._failure: str | None = None
+        self._failure: Failure | None = None
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         self._release_failed()
@@ -185,9 +186,9 @@ class OwnAcknowledgement(ClaimedAcknowledgement):
     def delivery(self, consumer: ConsumerState | None) -> AcceptingDelivery:  # noqa: ARG002 - as above
         return self._claimed
 
-    def handled(self, error: str | None) -> None:
-        if error is not None:
-            self._failure = error
+    def handled(self, failure: Failure | None) -> None:
+        if failure is not None:
+            self._failure = failure
             self._release_failed()
 
     def _release_failed(self) -> None:
@@ -211,9 +212,9 @@ class AutoAcknowledgement(OwnAcknowledgement):
     def take_held(self, consumer: ConsumerState) -> None:
         """Return None: nothing is fetched before it is wanted."""
 
-    def handled(self, error: str | None) -> None:
-        super().handled(error)
-        if error is None:
+    def handled(self, failure: Failure | None) -> None:
+        super().handled(failure)
+        if failure is None:
             with settling(self._state.facts, "acknowledge"):
                 self._claimed.acknowledge()
 
@@ -254,9 +255,9 @@ class DupsOkAcknowledgement(OwnAcknowledgement):
     def _is_due(self) -> bool:
         return self._claimed.acknowledgement_due(self._delay)
 
-    def handled(self, error: str | None) -> None:
-        super().handled(error)
-        if error is None and self._is_due:
+    def handled(self, failure: Failure | None) -> None:
+        super().handled(failure)
+        if failure is None and self._is_due:
             self._claimed.acknowledge()
 
     def paused(self) -> None:

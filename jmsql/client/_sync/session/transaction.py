@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from jmsql.client._sync.delivery.locked_delivery import LockedDelivery
 from jmsql.client._sync.session.acknowledgement import Acknowledgement, acknowledgement_of
 from jmsql.client._sync.session.sending import ImmediateSending, Sending, TransactedSending
-from jmsql.client._sync.shared.redelivery import failure_text
+from jmsql.client._sync.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import settling
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.receiving.acknowledge import missing_messages
@@ -92,11 +92,11 @@ class NoTransaction(Transaction):
 
     def recover(self, error: BaseException | str | None) -> None:
         with self._state.lock:
-            self._recover(failure_text(error))
+            self._recover(failure_of(error))
 
-    def _recover(self, error: str | None) -> None:
+    def _recover(self, failure: Failure | None) -> None:
         with settling(self._state.facts, "recover"):
-            self._state.client.returned(self._claims.release(error))
+            self._state.client.returned(self._claims.release(failure))
 
     def share(self) -> NoReturn:
         raise IllegalStateException("Only a transacted session has a transaction to share.")
@@ -187,20 +187,20 @@ class LocalTransaction(Transaction):
     def rollback(self, error: BaseException | str | None) -> None:
         self._sending.complete("rollback")
         with self._state.lock:
-            self._rollback(failure_text(error))
+            self._rollback(failure_of(error))
 
-    def _rollback(self, error_text: str | None) -> None:
+    def _rollback(self, failure: Failure | None) -> None:
         with settling(self._state.facts, "rollback"):
-            self.roll_back(error_text)
+            self.roll_back(failure)
 
-    def roll_back(self, error_text: str | None = None) -> None:
+    def roll_back(self, failure: Failure | None = None) -> None:
         """Roll back, with the session's lock held.
 
         Args:
-            error_text: What is kept with the messages that were received.
+            failure: What is kept with the messages that were received.
         """
         try:
-            self._locked.before_rollback(error_text)
+            self._locked.before_rollback(failure)
         except JMSException as error:
             logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         self._end_rollback()

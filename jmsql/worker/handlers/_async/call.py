@@ -15,6 +15,7 @@ from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import call, is_failure
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
+from jmsql.values.outcomes import Reject, RetryAfter
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
@@ -74,8 +75,9 @@ class HandlerCall:
                 else:
                     await self.session.acknowledge()
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, sys.exit() too, is its failure
-            self._tell_failure(error)
-            await release(self.listener, self.session, error)
+            verdict = self.listener.verdict(error)
+            self._tell_failure(verdict)
+            await release(self.listener, self.session, verdict)
             if ASYNC:
                 if not (is_failure(error) or isinstance(error, GeneratorExit)):  # it is by who ends the event loop
                     raise
@@ -105,7 +107,7 @@ class HandlerCall:
         """Return the values of the handler's parameters, by their names.
 
         Raises:
-            MessageFormatException: The message is not what the handler takes.
+            Reject: The message is not what the handler takes.
         """
         return {parameter.name: await call(parameter.value, self) for parameter in self.listener.parameters}
 
@@ -156,8 +158,19 @@ class HandlerCall:
                 extra=self._facts(),
             )
 
-    def _tell_failure(self, error: BaseException) -> None:
+    def _tell_failure(self, verdict: BaseException) -> None:
         self.seconds = time.monotonic() - self.started
+        if isinstance(verdict, RetryAfter):
+            logger.info(
+                "%s puts the message %s off in delivery %s: %s.",
+                self.listener,
+                self.message_id,
+                self.delivery_count,
+                verdict,
+                extra=self._facts(),
+            )
+            return
+        error = verdict.error if isinstance(verdict, Reject) else verdict
         logger.error(
             "%s failed in delivery %s of the message %s with %s: %s",
             self.listener,

@@ -14,6 +14,7 @@ from jmsql.client._sync.session.session import HandlerSession
 from jmsql.concurrency.threads import call
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
+from jmsql.values.outcomes import Reject, RetryAfter
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
@@ -67,8 +68,9 @@ class HandlerCall:
                 else:
                     self.session.acknowledge()
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, sys.exit() too, is its failure
-            self._tell_failure(error)
-            release(self.listener, self.session, error)
+            verdict = self.listener.verdict(error)
+            self._tell_failure(verdict)
+            release(self.listener, self.session, verdict)
             return error
         self._tell_success()
         return None
@@ -83,7 +85,7 @@ class HandlerCall:
         """Return the values of the handler's parameters, by their names.
 
         Raises:
-            MessageFormatException: The message is not what the handler takes.
+            Reject: The message is not what the handler takes.
         """
         return {parameter.name: call(parameter.value, self) for parameter in self.listener.parameters}
 
@@ -130,8 +132,19 @@ class HandlerCall:
                 extra=self._facts(),
             )
 
-    def _tell_failure(self, error: BaseException) -> None:
+    def _tell_failure(self, verdict: BaseException) -> None:
         self.seconds = time.monotonic() - self.started
+        if isinstance(verdict, RetryAfter):
+            logger.info(
+                "%s puts the message %s off in delivery %s: %s.",
+                self.listener,
+                self.message_id,
+                self.delivery_count,
+                verdict,
+                extra=self._facts(),
+            )
+            return
+        error = verdict.error if isinstance(verdict, Reject) else verdict
         logger.error(
             "%s failed in delivery %s of the message %s with %s: %s",
             self.listener,
