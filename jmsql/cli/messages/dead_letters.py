@@ -31,8 +31,8 @@ def dead_letters(
     """List dead letters: messages that were delivered in vain too often, or have expired. The last comes first.
 
     A selector may compare JMS_jmsql_OriginalDestination, JMS_jmsql_DeadLetterReason ('maximum deliveries',
-    'maximum retries', 'rejected', 'unreadable' or 'expired'), JMS_jmsql_Deliveries and JMS_jmsql_LastError. `jmsql browse`
-    shows the messages themselves.
+    'maximum retries', 'rejected', 'unreadable' or 'expired'), JMS_jmsql_Deliveries and JMS_jmsql_LastError.
+    `jmsql browse` shows the messages themselves.
 
     Example: `jmsql dead-letters DLQ --selector "JMS_jmsql_OriginalDestination = 'queue://orders'"`
     """
