@@ -7,7 +7,7 @@ from typing import LiteralString
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.wire._sync.runner import Runner
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 
 LEADER: LiteralString = """
     select l.connection_id from jmsql_internal.leadership l join jmsql_internal.connection using (connection_id)
@@ -21,5 +21,5 @@ SUSPEND_MAINTENANCE: LiteralString = """
 def maintain(runner: Runner) -> list[MessageKey]:
     """Do what is due, without the lease; return the messages that dead clients held."""
     released: list[MessageKey] = []
-    Maintenance(Timings()).do_all(runner, 0, released)
+    Maintenance(InternalTimings()).do_all(runner, 0, released)
     return released

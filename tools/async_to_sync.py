@@ -51,7 +51,7 @@ NAMES = {
 UNWRAPPED = {"Awaitable": 0, "Coroutine": 2, "Opening": 0}
 """Generic types of which one argument stays, and which."""
 
-CALLS = {"detached", "finished", "interruptible"}
+CALLS = {"apart", "detached", "finished", "interruptible"}
 """Functions of which the first argument stays: threads are not cancelled."""
 
 BLOCKS = {"with uninterrupted():"}

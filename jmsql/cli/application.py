@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -105,8 +106,13 @@ def jmsql(
         logging.getLogger().setLevel(logging.INFO)
 
 
-def run() -> NoReturn:
-    """Run the command with the arguments of this process, and exit."""
+def run(arguments: Sequence[str] | None = None, name: str = "jmsql") -> NoReturn:
+    """Run the command, and exit.
+
+    Args:
+        arguments: What stands on the command line after the command; None: those of this process.
+        name: What the command is called there.
+    """
     for stream in (sys.stdout, sys.stderr):
         # A name or a text may have what the locale's encoding has not.
         if isinstance(stream, io.TextIOWrapper):
@@ -115,7 +121,7 @@ def run() -> NoReturn:
     # Where Ctrl-C interrupts a statement, the pool would show a traceback for the connection that it throws away.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     end_by_signals()
-    app(prog_name="jmsql")
+    app(args=arguments, prog_name=name)
     sys.exit()
 
 

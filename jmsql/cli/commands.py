@@ -90,6 +90,10 @@ COMMANDS = {
         "monitoring.doctor:doctor",
         "Examine the database: the schema, who holds messages, who receives, and all that keeps vacuum from its work.",
     ),
+    "console": Listed(
+        "monitoring.console:console",
+        "Show in a browser what waits and what is wrong, and do something about it.",
+    ),
     "archive": Listed(
         "history.archive:archive",
         "Write the history to Parquet files, by destination and day: what was added since the last run, each message "

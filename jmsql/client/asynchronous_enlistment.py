@@ -17,7 +17,7 @@ from jmsql.client._async.enlistment.caller_transaction import (
 from jmsql.client._async.enlistment.enlisted_session import EnlistedSession
 from jmsql.public_names import set_module
 from jmsql.store.wire._async.runner import Runner
-from jmsql.timings import Timings
+from jmsql.timings import Timings, complete
 
 if TYPE_CHECKING:
     import asyncpg
@@ -75,7 +75,7 @@ def enlist(
     Raises:
         TypeError: It is none of these, or an `AsyncConnection` that is not connected yet.
     """
-    return JMSContext(EnlistedSession(_caller_transaction(transaction), schema, timings))
+    return JMSContext(EnlistedSession(_caller_transaction(transaction), schema, complete(timings)))
 
 
 def _caller_transaction(transaction: object) -> CallerTransaction:

@@ -27,7 +27,7 @@ class Holder(Protocol[Exchanged]):
 
     @property
     def is_spare(self) -> bool:
-        """Whether it has a connection, or is given one, that it does not need now."""
+        """Whether it has a connection that it does not need now."""
 
     @property
     def is_lost(self) -> bool:
@@ -40,8 +40,8 @@ class Holder(Protocol[Exchanged]):
     def accept(self, connection: Exchanged, /) -> None:
         """Have a connection."""
 
-    def hand_over(self) -> Exchanged | None:
-        """Have the connection no more, and return it; None: it was still being opened."""
+    def hand_over(self) -> Exchanged:
+        """Have the connection no more, and return it."""
 
 
 class ConnectionLimit(Generic[T]):
@@ -94,10 +94,7 @@ class ConnectionLimit(Generic[T]):
         try:
             holder.accept(await connect())
         except BaseException:
-            if holder.is_spare:  # it is cancelled, and finds what is being opened when it asks again
-                self.freed()
-            else:
-                self.left(holder)
+            self.left(holder)
             raise
         return True
 
@@ -110,8 +107,8 @@ class ConnectionLimit(Generic[T]):
                 return True
         except asyncio.CancelledError:
             if not turn.cancelled():  # it has come meanwhile: it is the next one's
-                self._chosen.pop(holder)
-                if holder.is_spare:
+                has_connection = self._chosen.pop(holder)
+                if has_connection:
                     self.freed()
                 else:
                     self.left(holder)
@@ -171,12 +168,12 @@ class ConnectionLimit(Generic[T]):
         is_usable = self._can_use(holder, spare)
         del self._holders[spare]
         connection = spare.hand_over()
-        if connection is not None and is_usable:
+        if is_usable:
             # Not by way of the pool: to check a connection in and out takes longer than to look for a message, and the
             # pool may meanwhile have closed it.
             holder.accept(connection)
             self._choose(holder, turn, has_connection=True)
-        elif connection is not None:
+        else:
             self._returning += 1
             BackgroundTask(partial(self._return, connection), "jmsql-connection").start()
         return True

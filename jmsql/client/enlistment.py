@@ -17,7 +17,7 @@ from jmsql.client._sync.enlistment.caller_transaction import (
 )
 from jmsql.client._sync.enlistment.enlisted_session import EnlistedSession
 from jmsql.public_names import set_module
-from jmsql.timings import Timings
+from jmsql.timings import Timings, complete
 
 if TYPE_CHECKING:
     from sqlalchemy import orm
@@ -61,7 +61,7 @@ def enlist(
     Raises:
         TypeError: It is none of these.
     """
-    return JMSContext(EnlistedSession(_caller_transaction(transaction), schema, timings))
+    return JMSContext(EnlistedSession(_caller_transaction(transaction), schema, complete(timings)))
 
 
 def _caller_transaction(transaction: object) -> CallerTransaction:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable
 
-from jmsql.timings import Timings, jitter
+from jmsql.timings import InternalTimings, jitter
 from jmsql.values.recently_used import RecentlyUsed
 
 _REST = 0.001
@@ -124,7 +124,7 @@ class PollInterval:
         timings: How long they are at the least, and at the most.
     """
 
-    def __init__(self, timings: Timings) -> None:
+    def __init__(self, timings: InternalTimings) -> None:
         self._timings = timings
         self._next = timings.minimum_poll_interval
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jmsql.store.control.counters import Counts, DestinationCounters
     from jmsql.store.control.server import ServerClock
     from jmsql.store.receiving.redelivery import Rules
-    from jmsql.timings import Timings
+    from jmsql.timings import InternalTimings
 
 
 _MOST_GROUPS = 1000
@@ -78,7 +78,7 @@ class PrefetchBuffer:
         counters: DestinationCounters | None = None,
         *,
         clock: ServerClock,
-        timings: Timings,
+        timings: InternalTimings,
     ) -> None:
         self.queue_id = queue_id
         self.channels = (queue_id,) if topic is None else (queue_id, topic)

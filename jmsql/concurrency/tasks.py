@@ -9,14 +9,14 @@ import inspect
 import logging
 import sys
 import threading
+import types
 from asyncio import Condition, Event, Lock, Semaphore, sleep
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future as ThreadFuture
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast
-from weakref import WeakKeyDictionary
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from jmsql.exceptions import IllegalStateException, JMSException
 
@@ -25,12 +25,13 @@ __all__ = [
     "Condition",
     "Event",
     "Exchange",
-    "Kept",
     "Lock",
     "Notifications",
     "Opening",
     "RLock",
     "Semaphore",
+    "apart",
+    "begin",
     "call",
     "calling",
     "current",
@@ -40,8 +41,8 @@ __all__ = [
     "in_thread",
     "interruptible",
     "is_cancelled",
+    "is_driven",
     "is_failure",
-    "nobody_cancels",
     "opened_in_thread",
     "opens",
     "sleep",
@@ -127,22 +128,6 @@ def is_failure(error: BaseException) -> bool:
     return not isinstance(error, GeneratorExit)  # by which Python ends a coroutine that nobody awaits any more
 
 
-class _Cancellation(NamedTuple):
-    """A cancellation that has not taken effect yet.
-
-    Args:
-        requests: How many of the task's cancellations nobody had taken back then. One may be stale: of a program that
-            has caught it and gone on.
-        arguments: Its message, by which anyio knows its own.
-    """
-
-    requests: int
-    arguments: tuple[Any, ...]
-
-    def is_wanted(self, task: asyncio.Task[Any]) -> bool:
-        return task.cancelling() >= self.requests
-
-
 class Exchange(Protocol):
     """A conversation with the server, which can be asked to interrupt what it does for it."""
 
@@ -165,39 +150,27 @@ _GRACE = 0.5
 
 
 class _Interruption:
-    """The requests to interrupt an exchange whose caller was cancelled."""
+    """The requests to interrupt an exchange whose task was cancelled."""
 
     __slots__ = ("_exchange", "_request", "_timer")
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._timer: asyncio.TimerHandle | None = None
         self._request: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(_GRACE, self._ask)
 
     @property
     def is_requested(self) -> bool:
         return self._request is not None
 
-    @property
-    def has_begun(self) -> bool:
-        return self._timer is not None
-
-    def begin(self) -> None:
-        """Have the server asked, unless that has begun or the exchange ends soon."""
-        if self._timer is None:
-            self._set_timer()
-
-    def _set_timer(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_GRACE, self._ask)
-
     def _ask(self) -> None:
         if self._exchange.can_be_interrupted and (self._request is None or self._request.done()):
-            self._request = _begin(self._exchange.interrupt())
-        self._set_timer()  # the server ignores a request that comes between two statements
+            self._request = begin(self._exchange.interrupt())
+        # The server ignores a request that comes between two statements, so one may not be enough.
+        self._timer = asyncio.get_running_loop().call_later(_GRACE, self._ask)
 
     async def end(self) -> None:
         """Make sure that no request reaches what the connection is used for next."""
-        assert self._timer is not None
         self._timer.cancel()
         if self._request is not None:
             await asyncio.wait([self._request])
@@ -207,149 +180,218 @@ class _Interruption:
                 self._exchange.give_up()
 
 
-class _Finishing:
-    """What a task does to its end, whether its caller is cancelled or not."""
+class _Cancellation:
+    """A cancellation of a task that has not taken effect yet.
 
-    __slots__ = ("interruption", "is_abandonable", "is_interrupted", "is_unwanted")
+    Args:
+        task: The task.
+        arguments: Those of the CancelledError, by which anyio knows its own.
+    """
 
-    def __init__(self) -> None:
-        self.is_unwanted = False
-        """Whether its caller was cancelled."""
-        self.is_abandonable = False
-        """Whether it waits for something else than the server."""
+    __slots__ = ("_requests", "_task", "arguments")
+
+    def __init__(self, task: asyncio.Task[Any], arguments: tuple[Any, ...]) -> None:
+        self._task: asyncio.Task[Any] | None = task
+        # The count tells later whether somebody has taken one back. One of them may be stale: of a program that has
+        # caught a CancelledError and gone on.
+        self._requests = task.cancelling()
+        self.arguments = arguments
+
+    def is_due(self, task: asyncio.Task[Any] | None) -> bool:
+        """Return whether the task is to be cancelled now: once, and only as long as somebody wants it."""
+        if self._task is None or self._task is not task:
+            return False
+        self._task = None
+        return task.cancelling() >= self._requests
+
+    def repeat(self) -> None:
+        """Cancel the task where it waits, unless that has happened."""
+        task = self._task
+        if task is not None and self.is_due(task) and not task.done():
+            task.uncancel()
+            task.cancel(*self.arguments)
+
+
+class _Shield:
+    """What keeps the cancellations of a task away from what it does as a whole."""
+
+    __slots__ = ("exchange", "interruption", "is_driving", "is_interrupted", "noted", "task")
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.is_driving = False
+        """Whether `finished` runs, so that what is awaited can wait for anything."""
+        self.noted: _Cancellation | None = None
+        """The first cancellation that was kept away."""
+        self.exchange: Exchange | None = None
+        """The conversation with the server that goes on now, if it is one to be interrupted."""
         self.is_interrupted = False
-        """Whether the server has interrupted a statement of it. What tidies up after that runs to its end."""
+        """Whether the server has interrupted a statement. What tidies up after that runs to its end."""
         self.interruption: _Interruption | None = None
 
-    def caller_was_cancelled(self, task: asyncio.Task[Any]) -> None:
-        self.is_unwanted = True
-        if self.is_abandonable:
-            task.cancel()
-        elif self.interruption is not None:
-            self.interruption.begin()
+    def cancelled(self, error: asyncio.CancelledError) -> None:
+        """Note a cancellation, and have the server asked to interrupt what it does."""
+        if self.noted is None:
+            self.noted = _Cancellation(self.task, error.args)
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Begin to ask the server, if a cancellation was noted and there is something to interrupt."""
+        if self.noted is not None and self.exchange is not None and self.interruption is None:
+            self.interruption = _Interruption(self.exchange)
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether the server was asked to interrupt the exchange."""
+        return self.interruption is not None and self.interruption.is_requested
 
 
-# Tasks that were cancelled while they did what is done as a whole.
-_postponed: WeakKeyDictionary[asyncio.Task[Any], _Cancellation] = WeakKeyDictionary()
-# Tasks that do it, which nobody else cancels.
-_finishing: dict[asyncio.Task[Any], _Finishing] = {}
+_shield: contextvars.ContextVar[_Shield | None] = contextvars.ContextVar("jmsql_shield", default=None)
+_late: contextvars.ContextVar[_Cancellation | None] = contextvars.ContextVar("jmsql_late", default=None)
+"""A cancellation of the task that came too late for its last operation, and has not taken effect."""
+
+
+def is_driven() -> bool:
+    """Whether the caller is a part of what is `finished`, which cancellations of the task do not reach."""
+    return _driving_shield() is not None
+
+
+def _driving_shield() -> _Shield | None:
+    shield = _shield.get()
+    return shield if shield is not None and shield.is_driving and shield.task is asyncio.current_task() else None
 
 
 class uninterrupted:  # noqa: N801 - used as a statement
     """A block that is done as a whole, or not at all if its task was cancelled before.
 
-    If the task is cancelled meanwhile, the block runs to its end. The cancellation then takes effect where the task
-    waits next, unless nobody wants it any more: `asyncio.timeout` may have ended. What waits for anything but the
-    server does not belong into it.
+    What it awaits has to be `finished`. If the task is cancelled meanwhile, that takes effect behind the block, where
+    the task waits next.
     """
 
-    __slots__ = ("_token", "cancelled", "task")
+    __slots__ = ("_shield", "_token")
 
-    task: asyncio.Task[Any]
-    cancelled: _Cancellation | None
+    _shield: _Shield
+    _token: contextvars.Token[_Shield | None] | None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Shield:
         task = _this_task()
-        outer = _block.get()
-        if outer is None or outer.task is not task:
-            _heed_cancellation(task)
-        self.task = task
-        self.cancelled = None
-        self._token = _block.set(self)
+        shield = _shield.get()
+        if shield is not None and shield.task is task:
+            self._shield, self._token = shield, None
+            return shield
+        late = _late.get()
+        if late is not None:
+            _late.set(None)
+            if late.is_due(task):
+                raise asyncio.CancelledError(*late.arguments)
+        self._shield = _Shield(task)
+        self._token = _shield.set(self._shield)
+        return self._shield
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _block.reset(self._token)
-        if self.cancelled is not None:
-            _note_cancellation(self.task, self.cancelled)
-
-
-_block: contextvars.ContextVar[uninterrupted | None] = contextvars.ContextVar("jmsql_block", default=None)
+        if self._token is None:
+            return
+        _shield.reset(self._token)
+        noted = self._shield.noted
+        if noted is not None and not isinstance(error, asyncio.CancelledError):
+            # Not at once: before Python 3.13 the task could not get rid of it at the end of `asyncio.timeout`.
+            _late.set(noted)
+            asyncio.get_running_loop().call_soon(noted.repeat)
 
 
 async def finished(work: Coroutine[Any, Any, T]) -> T:
-    """Await what talks to the server to its end, as a block of its own or as a part of an `uninterrupted` block.
+    """Await something to its end, whether the task is cancelled meanwhile or not.
 
-    If the caller is cancelled, the server is asked to interrupt the `interruptible` statement that runs. If it does,
-    CancelledError is raised; else the cancellation takes effect where the task waits next.
+    By itself it is done as a whole, or not at all if the task was cancelled before; in an `uninterrupted` block it is a
+    part of that.
+
+    Raises:
+        asyncio.CancelledError: It was cancelled before it began, or the server has interrupted an `interruptible` part.
     """
-    task = _this_task()
-    if task in _finishing:
+    if _driving_shield() is not None:
         return await work
-    block = _block.get()
-    if block is None or block.task is not task:
-        try:
-            _heed_cancellation(task)
-        except asyncio.CancelledError:
-            work.close()
-            raise
-    running = _begin(work)
     try:
-        await _done(running)
-    except asyncio.CancelledError as error:
-        cancellation = await _outlast(running, error)
-        if running.cancelled():
-            raise asyncio.CancelledError(*cancellation.arguments) from None
-        _note_cancellation(task, cancellation)
-    return running.result()
-
-
-async def _done(running: asyncio.Task[Any]) -> None:
-    waiter = asyncio.get_running_loop().create_future()
-    wake = functools.partial(_wake, waiter)
-    running.add_done_callback(wake)
-    try:
-        await waiter
-    except asyncio.CancelledError:
-        running.remove_done_callback(wake)
-        raise
-
-
-async def _outlast(running: asyncio.Task[Any], error: asyncio.CancelledError) -> _Cancellation:
-    """Wait for a task although the caller was cancelled; return the cancellation that is to take effect later."""
-    task = _this_task()
-    cancellation = _Cancellation(task.cancelling(), error.args)
-    with _shielded_from_anyio():
-        while not running.done():
-            _finishing[running].caller_was_cancelled(running)
+        with uninterrupted() as shield:
+            shield.is_driving = True
             try:
-                await _done(running)
-            except asyncio.CancelledError as again:
-                cancellation = _earlier(cancellation, _Cancellation(task.cancelling(), again.args))
-    return cancellation
+                return await _drive(work, shield)
+            finally:
+                shield.is_driving = False
+    finally:
+        work.close()
 
 
-async def interruptible(work: Coroutine[Any, Any, T], exchange: Exchange) -> T:
-    """Await a conversation with the server, which is asked to interrupt it if the caller is cancelled.
+@types.coroutine
+def _drive(work: Coroutine[Any, Any, T], shield: _Shield) -> Generator[Any, Any, T]:
+    """Run a coroutine in the caller's task as the event loop would, but for cancellations of the task."""
+    while True:
+        try:
+            awaited = work.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if shield.noted is None:
+            yield from _outlast(awaited, shield)
+        else:
+            with _shielded_from_anyio():
+                yield from _outlast(awaited, shield)
+
+
+def _outlast(awaited: asyncio.Future[Any] | None, shield: _Shield) -> Generator[Any, Any, None]:
+    """Wait until something is done that a coroutine awaits, behind a future that alone is cancelled with the task."""
+    if awaited is None:  # the coroutine goes on in the next turn of the event loop
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            shield.cancelled(error)
+        return
+    awaited._asyncio_future_blocking = False  # noqa: SLF001 - by which the event loop knows what was awaited
+    while not awaited.done():
+        waiter = awaited.get_loop().create_future()
+        wake = functools.partial(_wake, waiter)
+        awaited.add_done_callback(wake)
+        try:
+            yield from waiter
+        except asyncio.CancelledError as error:
+            awaited.remove_done_callback(wake)
+            shield.cancelled(error)
+
+
+async def interruptible(work: Coroutine[Any, Any, T], exchange: Exchange, *, is_apart: bool = False) -> T:
+    """Await a conversation with the server, which is asked to interrupt it if the task is cancelled.
 
     It is done, or raises CancelledError. It is also done if the server was asked too late.
 
     Args:
         work: Talks to the server.
         exchange: Knows how to have that interrupted.
+        is_apart: Whether it runs `apart`.
     """
-    finishing = _finishing.get(_this_task())
-    if finishing is None:
+    shield = _driving_shield()
+    if shield is None:
         try:
-            return await finished(interruptible(work, exchange))
+            return await finished(interruptible(work, exchange, is_apart=is_apart))
         finally:
-            work.close()  # which has not begun if the caller was cancelled before
-    if finishing.is_interrupted or finishing.interruption is not None:
+            work.close()  # which has not begun if the task was cancelled before
+    if is_apart:
+        work = apart(work)
+    if shield.is_interrupted or shield.exchange is not None:
         return await work
-    interruption = finishing.interruption = _Interruption(exchange)
-    if finishing.is_unwanted:
-        interruption.begin()
+    shield.exchange = exchange
+    shield.interrupt()
     try:
         return await work
     except BaseException as error:
-        if not (interruption.is_requested and exchange.was_interrupted(error)):
+        if not (shield.has_asked and exchange.was_interrupted(error)):
             raise
-        finishing.is_interrupted = True
-        raise asyncio.CancelledError from error
+        shield.is_interrupted = True
+        assert shield.noted is not None
+        raise asyncio.CancelledError(*shield.noted.arguments) from error
     finally:
-        finishing.interruption = None
-        if interruption.has_begun:
+        interruption, shield.interruption, shield.exchange = shield.interruption, None, None
+        if interruption is not None:
             await interruption.end()
 
 
@@ -359,91 +401,14 @@ def _shielded_from_anyio() -> AbstractContextManager[object]:
     return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
 
 
-@contextmanager
-def abandonable() -> Iterator[None]:
-    """A block in which work waits for something else than the server, and ends if its caller is cancelled.
-
-    Nothing has begun that others would see.
-    """
-    finishing = _finishing.get(_this_task())
-    if finishing is None:
-        yield  # the caller itself is cancelled
-        return
-    if finishing.is_unwanted:
-        raise asyncio.CancelledError
-    finishing.is_abandonable = True
-    try:
-        yield
-    finally:
-        finishing.is_abandonable = False
-
-
-class Kept(Generic[T]):
-    """What takes long to open. If who waits for it is cancelled meanwhile, it is there when somebody asks again.
-
-    Args:
-        open_: Opens it.
-        discard: Closes what nobody has taken.
-    """
-
-    __slots__ = ("_discard", "_is_awaited", "_open", "_opening")
-
-    def __init__(
-        self, open_: Callable[[], Coroutine[Any, Any, T]], discard: Callable[[T], Coroutine[Any, Any, object]]
-    ) -> None:
-        self._open = open_
-        self._discard = discard
-        self._opening: asyncio.Task[T] | None = None
-        self._is_awaited = False
-
-    @property
-    def is_left(self) -> bool:
-        """Whether it was to be opened, and nobody waits for it any more."""
-        return self._opening is not None and not self._is_awaited
-
-    async def take(self) -> T:
-        """Open it, unless that has begun, and return it to the caller alone."""
-        opening = self._opening
-        if opening is None or (opening.done() and _has_failed(opening)):
-            opening = self._opening = _begin(self._open())
-            opening.add_done_callback(_has_failed)  # nobody else may ever ask
-        self._is_awaited = True
-        try:
-            found = await asyncio.shield(opening)
-        except Exception:
-            self._opening = None
-            raise
-        finally:
-            self._is_awaited = False
-        self._opening = None
-        return found
-
-    def give_up(self) -> None:
-        """Have it closed, as soon as it is open, if nobody waits for it any more."""
-        opening = self._opening
-        if opening is None or self._is_awaited:
-            return
-        self._opening = None
-
-        def discard(opened: asyncio.Task[T]) -> None:
-            if not _has_failed(opened):
-                _begin(self._discard(opened.result()))
-
-        opening.add_done_callback(discard)
-
-
-def _has_failed(task: asyncio.Task[Any]) -> bool:
-    return task.cancelled() or task.exception() is not None
-
-
-def nobody_cancels() -> None:
-    """Note that nobody cancels the caller's task but who ends the event loop: what it does needs no task to finish."""
-    _finishing[_this_task()] = _Finishing()
+async def apart(work: Coroutine[Any, Any, T]) -> T:
+    """Await, in a task of its own, what limits its own time, as drivers do: that cancels the task which it runs in."""
+    return await begin(work)
 
 
 async def detached(work: Coroutine[Any, Any, T]) -> T:
     """Do something to its end; a caller that is cancelled does not wait for that."""
-    return await asyncio.shield(_begin(work))
+    return await asyncio.shield(begin(work))
 
 
 def _this_task() -> asyncio.Task[Any]:
@@ -452,55 +417,23 @@ def _this_task() -> asyncio.Task[Any]:
     return task
 
 
-def _begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+def begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Start a task that counts as the caller's."""
     context = contextvars.copy_context()
     context.run(_call.set, _Call(current()))
     task = asyncio.get_running_loop().create_task(work, context=context)
-    _running.add(task)
-    _finishing[task] = _Finishing()
-    task.add_done_callback(_forget)
+    _keep(task)
     return task
 
 
-def _forget(task: asyncio.Task[Any]) -> None:
-    _running.discard(task)
-    _finishing.pop(task, None)
+def _keep(task: asyncio.Task[Any]) -> None:
+    _running.add(task)
+    task.add_done_callback(_running.discard)
 
 
 def _wake(waiter: asyncio.Future[None], _: object) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-def _heed_cancellation(task: asyncio.Task[Any]) -> None:
-    """Raise CancelledError if the task was cancelled before, while it could not be."""
-    if task in _postponed:
-        cancellation = _postponed.pop(task)
-        if cancellation.is_wanted(task):
-            raise asyncio.CancelledError(*cancellation.arguments)
-
-
-def _earlier(noted: _Cancellation | None, cancellation: _Cancellation) -> _Cancellation:
-    return cancellation if noted is None or cancellation.requests < noted.requests else noted
-
-
-def _note_cancellation(task: asyncio.Task[Any], cancellation: _Cancellation) -> None:
-    """Have the task cancelled at the end of the block, where it waits next."""
-    block = _block.get()
-    if block is not None and block.task is task:
-        block.cancelled = _earlier(block.cancelled, cancellation)
-    else:
-        _postponed[task] = _earlier(_postponed.get(task), cancellation)
-        asyncio.get_running_loop().call_soon(_cancel_again, task)
-
-
-def _cancel_again(task: asyncio.Task[Any]) -> None:
-    if task in _postponed and not task.done():
-        cancellation = _postponed.pop(task)
-        if cancellation.is_wanted(task):
-            task.uncancel()
-            task.cancel(*cancellation.arguments)
 
 
 # Threads
@@ -569,8 +502,7 @@ class BackgroundTask:
         context = contextvars.copy_context()
         context.run(_call.set, None)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=self._name, context=context)
-        _running.add(self._task)
-        self._task.add_done_callback(_forget)
+        _keep(self._task)
 
     @property
     def identity(self) -> object:

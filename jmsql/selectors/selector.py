@@ -67,6 +67,20 @@ class Selector:
 
         return indexable_expressions(self._condition)
 
+    @property
+    def properties(self) -> frozenset[str]:
+        """The names of the properties that it compares; headers are none."""
+        from jmsql.selectors.expressions import Identifier
+        from jmsql.selectors.headers import HEADER_TYPES
+
+        names, expressions = set(), [self._condition]
+        while expressions:
+            expression = expressions.pop()
+            if isinstance(expression, Identifier):
+                names.add(expression.name)
+            expressions.extend(expression.parts)
+        return frozenset(names - HEADER_TYPES.keys())
+
     def matches(self, message: SelectableMessage) -> bool:
         """Tell whether the selector chooses a message."""
         from jmsql.selectors.evaluator import truth, value_in

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jmsql.store.maintenance.maintenance_task import register_task
+from jmsql.extension.maintenance import register_task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

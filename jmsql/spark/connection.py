@@ -19,13 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from jmsql.exceptions import JMSException
-from jmsql.store.connections.database_url import DatabaseUrl, parse_url
-from jmsql.store.connections.engine import connect
-from jmsql.store.connections.keepalives import keepalive_parameters, reader_settings
-from jmsql.store.errors import from_sqlstate, jms_errors, translate
-from jmsql.store.statement import Query
-from jmsql.timings import Timings
+from jmsql import JMSException, Timings
+from jmsql.extension.connections import DatabaseUrl, connect, keepalive_parameters, parse_url, reader_settings
+from jmsql.extension.statements import Query, from_sqlstate, jms_errors, translate
 
 if TYPE_CHECKING:
     import pyarrow as pa

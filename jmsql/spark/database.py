@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jmsql.exceptions import JMSException, JMSSecurityException
-from jmsql.store.schema.version import check_version
-from jmsql.store.statement import SqlFile, first_value, nothing, records, rows
-from jmsql.store.wire._sync.runner import Runner
+from jmsql import JMSException, JMSSecurityException
+from jmsql.extension.connections import check_version
+from jmsql.extension.statements import Runner, SqlFile, first_value, nothing, records, rows
 
 _UNDEFINED_TABLE = "42P01"
 
@@ -65,18 +64,5 @@ class WaitingStream(NamedTuple):
     seconds: float
 
 
-class WaitingWrite(NamedTuple):
-    """A write whose tasks have committed messages that its driver has not sent."""
-
-    write_id: str
-    tasks: int
-    seconds: float
-    messages: int
-
-
 waiting_streams = _sql.statement("waiting_streams", "examining the server", records(WaitingStream._make))
 """The streaming reads that have not gone on for so many seconds and keep something."""
-
-waiting_writes = _sql.statement("waiting_writes", "examining the server", records(WaitingWrite._make))
-"""The writes whose first task has committed so many seconds ago, and that are not sent; and those with so many messages
-whose first has committed `hidden_seconds` ago."""

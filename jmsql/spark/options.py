@@ -10,10 +10,9 @@ from difflib import get_close_matches
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
-from jmsql.selectors import Selector
+from jmsql import Destination, InvalidDestinationException, InvalidSelectorException, JMSException, Queue, Topic
+from jmsql.extension.scanning import Selector
 from jmsql.spark.connection import DatabaseReference
-from jmsql.values.destinations import Destination, Queue, Topic
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

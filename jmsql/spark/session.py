@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from jmsql.exceptions import JMSException, ResourceAllocationException
+from jmsql import JMSException, ResourceAllocationException
 from jmsql.spark.connection import default_database
 
 if TYPE_CHECKING:

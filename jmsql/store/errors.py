@@ -185,6 +185,9 @@ def from_sqlstate(code: str | None, detail: str, doing: str) -> JMSException:
 
 _UNREACHABLE = ("connection failed", "connection to server", "connection timeout", "failed to resolve host")
 
+_STANDBY = ("session is read-only", "server is in hot standby mode")
+"""What libpq says of a server that `target_session_attrs` leaves out."""
+
 
 def _without_code(detail: str, doing: str) -> JMSException:
     """Judge a failure that the server gave no SQLSTATE for: libpq reports it while connecting, or after a cut."""
@@ -200,6 +203,10 @@ def _without_code(detail: str, doing: str) -> JMSException:
         return ResourceAllocationException(f"{doing}: the server has no connection left ({detail}).", "53300")
     if detail.startswith("connection is bad: invalid "):
         return JMSException(f"{doing}: libpq does not accept a parameter of the URL, or of the environment ({detail}).")
+    if any(words in detail for words in _STANDBY):
+        return ResourceAllocationException(
+            f"{doing}: no server of the URL takes writes; has a standby been promoted? ({detail})", "08001"
+        )
     if any(words in detail for words in _UNREACHABLE):
         return ResourceAllocationException(
             f"{doing}: the server cannot be reached; is it running, and are host and port right? ({detail})", "08001"

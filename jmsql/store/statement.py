@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from jmsql.store.identifier import in_schema, quote_identifier
 
+# Leaves out messages of pending transactions (`store.sending.pending_transactions`): all that reads messages asks.
 # The planner takes a row for sent. Of a plain comparison it would conclude, where one transaction has filled the table,
 # that no row is.
 _PENDING = "array(select transaction_id from jmsql_internal.pending_transaction)"
@@ -39,7 +40,7 @@ class Statement(Generic[T_co]):
         name: What it is called where it is written.
         text: The SQL, for the schemas `jmsql` and `jmsql_internal`, with psycopg's placeholders. `{schema}` stands for
             the name of the schema, `{channel}` for the same as a literal, which notifications go by, and `{is_sent}`
-            for the condition that a message `m` is not one that waits for the decision to send it.
+            for the condition that a message `m` is not one of a pending transaction.
         doing: What it does, the first words of an error: "sending". It may contain parameters: "looking up {name!r}".
         decode: Turns the result into what the caller wants.
         parameters: The values that belong to the text, such as the literals of a selector.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,7 +16,7 @@ from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
-from jmsql.worker.handlers.listener import Listener, read_parameters
+from jmsql.worker.handlers.listener import HandlerCall, Listener, read_parameters
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
 
@@ -41,8 +41,21 @@ class Application:
     """
 
     def __init__(self, factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None = None) -> None:
-        self.factory = factory
+        self._factory = factory
         self.listeners: list[Listener] = []
+
+    @property
+    def factory(self) -> ConnectionFactory | jmsql_asyncio.ConnectionFactory | None:
+        """Where the messages are; None: the database that the worker is given."""
+        return self._factory
+
+    def surrounding(self, call: HandlerCall) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that override it
+        """Return what surrounds a call of a handler, for the integration of a framework; by default nothing does.
+
+        Args:
+            call: The call. Its `after_commit` takes what is to be called once the message is settled.
+        """
+        return nullcontext()
 
     def listener(
         self,
@@ -104,8 +117,19 @@ class Application:
             parameters = read_parameters(handler, name, transacted=transacted)
             self.listeners.append(
                 Listener(
-                    *(name, handler, parameters, found, selector, transacted),
-                    *(concurrency, subscription, durable, redelivery, timeout, final),
+                    name=name,
+                    handler=handler,
+                    parameters=parameters,
+                    destination=found,
+                    selector=selector,
+                    transacted=transacted,
+                    concurrency=concurrency,
+                    subscription=subscription,
+                    durable=durable,
+                    redelivery=redelivery,
+                    visibility_timeout=timeout,
+                    never_retry=final,
+                    surrounding=self.surrounding,
                 )
             )
             return handler

@@ -53,12 +53,11 @@ class WorkerTimings:
     reload_interval: float = 0.5
 
     def __post_init__(self) -> None:
-        values: dict[str, float] = dataclasses.asdict(self)
-        for name, value in values.items():
-            check_seconds(name, value)
-        require_order(values, "minimum_restart_delay", "maximum_restart_delay")
+        for field in dataclasses.fields(self):
+            check_seconds(field.name, getattr(self, field.name))
+        require_order(self, "minimum_restart_delay", "maximum_restart_delay")
         for interval in ("report_interval", "check_interval"):
-            require_margin(values, "silence_timeout", interval, "a process that is a little late would be unhealthy")
+            require_margin(self, "silence_timeout", interval, "a process that is a little late would be unhealthy")
         if self.rollback_timeout >= self.exit_timeout:
             raise ValueError(
                 f"rollback_timeout, {self.rollback_timeout:g} s, is not less than exit_timeout, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -29,6 +30,7 @@ class Guarantee(Enum):
 
     EXACTLY_ONCE = "each message that was sent is done once"
     AT_LEAST_ONCE = "each message that was sent is done, some of them twice"
+    IN_ORDER = "each message that was sent is done once, after those that its sender sent before it to its group"
     NOT_TWICE = "each message of which the sender knows that it was sent is done, and none twice"
 
 
@@ -40,6 +42,8 @@ CHANNELS = {
     "letters": Guarantee.AT_LEAST_ONCE,
     "notes": Guarantee.AT_LEAST_ONCE,
     "postcards": Guarantee.AT_LEAST_ONCE,
+    "jobs": Guarantee.EXACTLY_ONCE,
+    "groups": Guarantee.IN_ORDER,
     "news all": Guarantee.EXACTLY_ONCE,
     "news even": Guarantee.EXACTLY_ONCE,
     "news shared": Guarantee.EXACTLY_ONCE,
@@ -58,6 +62,8 @@ class Account:
     lost: list[str]
     doubled: list[str]
     unknown: list[str]
+    overtaken: list[str]
+    """What was done after a later message of the same sender and group."""
     longest_wait: float
     """The most seconds between the sending of a message and the first time that it was done."""
 
@@ -66,11 +72,14 @@ class Account:
         """Whether the promise was kept."""
         may_double = self.guarantee is Guarantee.AT_LEAST_ONCE
         may_be_unknown = self.guarantee is Guarantee.NOT_TWICE
-        return not self.lost and (may_double or not self.doubled) and (may_be_unknown or not self.unknown)
+        keeps_order = self.guarantee is not Guarantee.IN_ORDER or not self.overtaken
+        return (
+            keeps_order and not self.lost and (may_double or not self.doubled) and (may_be_unknown or not self.unknown)
+        )
 
     def __str__(self) -> str:
         says = f"{self.channel}: {self.sent} sent, {self.done} done, after {self.longest_wait:.1f} s at most"
-        for name in ("lost", "doubled", "unknown"):
+        for name in ("lost", "doubled", "unknown", *(["overtaken"] if self.guarantee is Guarantee.IN_ORDER else [])):
             numbers: list[str] = getattr(self, name)
             says += f", {len(numbers)} {name}" + (f" ({', '.join(numbers[:5])} ...)" if numbers else "")
         return says
@@ -121,6 +130,17 @@ class Ledger:
         )
         return rows[0][0] if rows else None
 
+    def idle_channels(self, since: datetime) -> set[str]:
+        """The channels in which nothing was done since then."""
+        done = self._rows("select distinct channel from business.done where at > %s", since)
+        return CHANNELS.keys() - {channel for (channel,) in done}
+
+    def now(self) -> datetime:
+        """The server's time."""
+        [(now,)] = self._rows("select clock_timestamp()")
+        assert isinstance(now, datetime)
+        return now
+
     def accounts(self) -> list[Account]:
         """Compare what was done with what was sent, channel by channel."""
         return [self._account(channel, guarantee) for channel, guarantee in CHANNELS.items()]
@@ -138,8 +158,20 @@ class Ledger:
             sorted(sent - done.keys()),
             sorted(number for number, count in done.items() if count > 1),
             sorted(done.keys() - sent),
+            self._overtaken(channel) if guarantee is Guarantee.IN_ORDER else [],
             float(self._rows(_LONGEST_WAIT, channel)[0][0]),
         )
+
+    def _overtaken(self, channel: str) -> list[str]:
+        """The messages, by numbers such as `sender-17-group`, that were done after a later one."""
+        latest: dict[tuple[str, str], int] = {}
+        overtaken = []
+        for (number,) in self._rows("select number from business.done where channel = %s order by at", channel):
+            sender, count, group = number.rsplit("-", 2)
+            if int(count) < latest.get((sender, group), 0):
+                overtaken.append(number)
+            latest[sender, group] = int(count)
+        return overtaken
 
     def _rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         with psycopg.connect(self._url, autocommit=True) as connection:

@@ -28,14 +28,15 @@ _PATIENCE = 90.0
 _POOL = 12
 
 Route = str
-_DIRECT, _PROXY, _POOLER, _NETWORK = "direct", "proxy", "pooler", "network"
+ROUTES = _DIRECT, _PROXY, _POOLER, _NETWORK = "direct", "proxy", "pooler", "network"
 
 _PROCESSES: dict[str, tuple[Route, tuple[str, ...]]] = {
-    "first producer": (_PROXY, ("produce orders", "greet")),
+    "first producer": (_PROXY, ("produce orders", "greet", "produce in groups")),
     "second producer": (_DIRECT, ("produce orders", "produce the rest", "publish news")),
-    "first consumer": (_PROXY, ("take orders", "take invoices", "take parcels", "take greetings")),
-    "second consumer": (_DIRECT, ("listen to orders", "take letters", "listen to notes", "share news")),
+    "first consumer": (_PROXY, ("take orders", "take invoices", "take parcels", "take greetings", "take groups")),
+    "second consumer": (_DIRECT, ("listen to orders", "take letters", "listen to notes", "share news", "take groups")),
     "pooled consumer": (_POOLER, ("take orders", "take invoices", "take parcels", "share news")),
+    "worker": (_DIRECT, ("work on jobs",)),
     "reader": (_PROXY, ("read all news", "read even news")),
     "awaiting client": (_PROXY, ("produce orders, awaited", "take orders, awaited")),
     "far client": (_NETWORK, ("produce orders", "take orders", "take parcels", "share news")),
@@ -43,7 +44,8 @@ _PROCESSES: dict[str, tuple[Route, tuple[str, ...]]] = {
     "survivor": (_PROXY, ("take postcards",)),
 }
 _PRODUCERS = ("first producer", "second producer", "awaiting client", "far client")
-_KILLED = [name for name in _PROCESSES if name != "survivor"]
+KILLED = [name for name in _PROCESSES if name != "survivor"]
+"""The processes that may be killed."""
 
 
 @dataclass
@@ -70,7 +72,7 @@ class Report:
         return "\n".join(lines + self.defects)
 
 
-class _Clients:
+class Clients:
     """The processes of the clients.
 
     Args:
@@ -88,6 +90,12 @@ class _Clients:
         self._running: dict[str, ForkedProcess] = {}
         self._started: Counter[str] = Counter()
         self.defects: list[str] = []
+
+    def start_all(self) -> None:
+        """Start all processes, and return when they have begun."""
+        for name in _PROCESSES:
+            self.start(name)
+        self.wait_until_at_work()
 
     def start(self, name: str) -> None:
         """Start a process, or its successor."""
@@ -194,12 +202,10 @@ class Storm:
                 _POOLER: pooler.url(self._server.url),
                 _NETWORK: self._server.url if self._network is None else self._server.network_url,
             }
-            _subscribe(self._server.url)
-            self._clients = _Clients(urls, self._network, self._directory, self._report.seed)
+            subscribe(self._server.url)
+            self._clients = Clients(urls, self._network, self._directory, self._report.seed)
             stack.callback(self._clients.close)
-            for name in _PROCESSES:
-                self._clients.start(name)
-            self._clients.wait_until_at_work()
+            self._clients.start_all()
             started = time.monotonic()
             while (
                 time.monotonic() - started < seconds
@@ -231,7 +237,7 @@ class Storm:
         self._tell(what)
 
     def _kill_client(self) -> str:
-        name = self._random.choice(_KILLED)
+        name = self._random.choice(KILLED)
         self._clients.kill(name)
         self._clients.start(name)
         return "client killed"
@@ -278,30 +284,35 @@ class Storm:
         return "server stopped immediately"
 
     def _calm(self) -> None:
-        """Let the clients finish, and make up the accounts."""
         self._tell("calm")
         self._server.wait_until_ready()
-        self._clients.wait_until_at_work()
-        wait_for(lambda: self._clients.defects or self._ledger.used_channels() == CHANNELS.keys(), _PATIENCE)
-        self._clients.end(*_PRODUCERS)
-        self._wait_until_done()
-        self._clients.end(*(name for name in _PROCESSES if name not in _PRODUCERS))
-        self._report.left = self._ledger.waiting()
-        self._report.accounts = self._ledger.accounts()
-        self._report.defects += self._clients.defects
-
-    def _wait_until_done(self) -> None:
-        """Wait as long as the messages that wait become fewer."""
-        while (before := self._ledger.waiting()) and not self._clients.defects:
-            try:
-                wait_for(lambda before=before: self._ledger.waiting() < before, _PATIENCE)  # type: ignore[misc]
-            except AssertionError:
-                self._report.defects += self._ledger.left()
-                return
-            self._clients.look()
+        finish(self._clients, self._ledger, self._report)
 
 
-def _subscribe(url: str) -> None:
+def finish(clients: Clients, ledger: Ledger, report: Report) -> None:
+    """Let the clients finish, and make up the accounts."""
+    clients.wait_until_at_work()
+    wait_for(lambda: clients.defects or ledger.used_channels() == CHANNELS.keys(), _PATIENCE)
+    clients.end(*_PRODUCERS)
+    _wait_until_done(clients, ledger, report)
+    clients.end(*(name for name in _PROCESSES if name not in _PRODUCERS))
+    report.left = ledger.waiting()
+    report.accounts = ledger.accounts()
+    report.defects += clients.defects
+
+
+def _wait_until_done(clients: Clients, ledger: Ledger, report: Report) -> None:
+    """Wait as long as the messages that wait become fewer."""
+    while (before := ledger.waiting()) and not clients.defects:
+        try:
+            wait_for(lambda before=before: ledger.waiting() < before, _PATIENCE)  # type: ignore[misc]
+        except AssertionError:
+            report.defects += ledger.left()
+            return
+        clients.look()
+
+
+def subscribe(url: str) -> None:
     """Make the durable subscriptions, before anything is published."""
     for name, selector in SUBSCRIBERS.items():
         with ConnectionFactory(url, client_id=name).create_connection() as connection:

@@ -11,10 +11,12 @@ import logging
 import os
 import random
 import signal
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psycopg
 import sqlalchemy
@@ -47,6 +49,11 @@ DONE = sqlalchemy.text("insert into business.done (channel, number, client) valu
 WAIT = 0.2
 AT_WORK = "at work"
 """What a process writes when it begins."""
+
+WORK_ON_JOBS = "work on jobs"
+"""The role of a process that is `jmsql worker`."""
+
+ROOT = Path(__file__).parents[2]
 
 stopping = threading.Event()
 
@@ -172,6 +179,26 @@ def produce(worker: Worker, *channels: str) -> None:
                             producer.send(session.create_text_message(number))
                 worker.random.choice([session.commit] * 9 + [session.rollback])()
 
+            ignoring_faults(worker, send, session.rollback)
+            worker.rest()
+
+
+def produce_in_groups(worker: Worker) -> None:
+    """Send to message groups, and write a row for each message in the same transaction."""
+    with worker.connection() as connection:
+        session = connection.create_session(transacted=True)
+        producer = session.create_producer()
+
+        def send() -> None:
+            for number in worker.numbers():
+                group = worker.random.choice("abcd")
+                session.database.execute(SENT, {"channel": "groups", "number": f"{number}-{group}"})
+                message = session.create_text_message(f"{number}-{group}")
+                message.properties["JMSXGroupID"] = group
+                producer.send(message, Queue("groups"))
+            worker.random.choice([session.commit] * 9 + [session.rollback])()
+
+        while not stopping.is_set():
             ignoring_faults(worker, send, session.rollback)
             worker.rest()
 
@@ -362,12 +389,14 @@ def hear(worker: Worker, channel: str) -> None:
 
 ROLES: dict[str, Callable[[Worker], None]] = {
     "produce orders": lambda worker: produce(worker, "orders"),
-    "produce the rest": lambda worker: produce(worker, "parcels", "letters", "notes", "postcards"),
+    "produce the rest": lambda worker: produce(worker, "parcels", "letters", "notes", "postcards", "jobs"),
+    "produce in groups": produce_in_groups,
     "publish news": publish,
     "greet": greet,
     "take orders": lambda worker: consume(worker, "orders", "invoices"),
     "listen to orders": lambda worker: listen(worker, "orders", "invoices"),
     "take invoices": lambda worker: consume(worker, "invoices"),
+    "take groups": lambda worker: consume(worker, "groups"),
     "take greetings": lambda worker: consume(worker, "greetings"),
     "take parcels": lambda worker: acknowledge(worker, "parcels", AcknowledgeMode.CLIENT),
     "take letters": lambda worker: acknowledge(worker, "letters", AcknowledgeMode.DUPS_OK),
@@ -407,6 +436,9 @@ def work(network: str | None, name: str, seed: str, url: str, *roles: str) -> No
 
     known = ROLES | AWAITED_ROLES
     logger.info(AT_WORK)
+    if roles == (WORK_ON_JOBS,):
+        command = [sys.executable, "-m", "jmsql.cli", "worker", "tests.faults.messaging:app", "--concurrency", "2"]
+        os.execve(command[0], command, os.environ | {"JMSQL_URL": url, "PYTHONPATH": str(ROOT)})
     threads = [threading.Thread(target=run, args=[role], name=role) for role in roles]
     for thread in threads:
         thread.start()

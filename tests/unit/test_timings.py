@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from jmsql import ConnectionFactory, Timings
+from jmsql.timings import InternalTimings, complete, from_differences
 
-FIELDS = [field.name for field in dataclasses.fields(Timings)]
+PUBLIC = [field.name for field in dataclasses.fields(Timings)]
+FIELDS = [field.name for field in dataclasses.fields(InternalTimings)]
 RELIABILITY = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 
@@ -20,14 +22,14 @@ RELIABILITY = Path(__file__).parents[2] / "docs" / "reliability.md"
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, 366 * 86_400])
 def test_a_value_out_of_bounds_is_refused(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"^{name} is .* seconds"):
-        Timings(**{name: value})  # type: ignore[arg-type] # some are whole numbers
+        InternalTimings(**{name: value})  # type: ignore[arg-type] # some are whole numbers
 
 
 @pytest.mark.parametrize("name", FIELDS)
 @pytest.mark.parametrize("value", ["1", None, True])
 def test_a_value_of_another_type_is_refused(name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=f"^{name} is a number of seconds"):
-        Timings(**{name: value})
+        InternalTimings(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -51,30 +53,61 @@ def test_a_value_of_another_type_is_refused(name: str, value: Any) -> None:
 )
 def test_values_that_contradict_each_other_are_refused(values: dict[str, Any], advice: str) -> None:
     with pytest.raises(ValueError, match=advice):
+        InternalTimings(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "advice"),
+    [
+        ({"connect_timeout": 1}, "connect_timeout is a whole number of seconds, at least 2"),
+        ({"minimum_poll_interval": 2}, "minimum_poll_interval, 2 s, is more than maximum_poll_interval, 1 s"),
+        ({"heartbeat_timeout": 1.9}, "heartbeat_timeout is at least 2 s, not 1.9 s: one late heartbeat"),
+        ({"heartbeat_timeout": 16}, "heartbeat_timeout is at most 15 s, not 16 s.*count on that"),
+    ],
+)
+def test_what_users_set_is_checked(values: dict[str, Any], advice: str) -> None:
+    with pytest.raises(ValueError, match=advice):
         Timings(**values)
 
 
+def test_a_client_completes_what_its_user_has_set() -> None:
+    assert complete(Timings()) == InternalTimings()
+    timings = complete(Timings(heartbeat_timeout=2, maximum_reconnect_delay=0.05, idle_connection_timeout=9))
+    assert (timings.heartbeat_interval, timings.minimum_reconnect_delay, timings.idle_connection_timeout) == (
+        0.4,
+        0.05,
+        9,
+    )
+    assert complete(timings) is timings
+
+
 def test_it_is_a_value() -> None:
-    timings = Timings(sweep_interval=2, lease_duration=3, lock_timeout=2, idle_in_transaction_timeout=2)
-    assert timings == Timings(sweep_interval=2.0, lease_duration=3.0, lock_timeout=2.0, idle_in_transaction_timeout=2)
+    timings = Timings(tcp_user_timeout=2, prefetch_duration=3)
+    assert timings == Timings(tcp_user_timeout=2.0, prefetch_duration=3.0)
     assert timings != Timings()
     assert hash(timings) == hash(pickle.loads(pickle.dumps(timings)))
     with pytest.raises(dataclasses.FrozenInstanceError):
-        timings.sweep_interval = 1.0  # type: ignore[misc]
+        timings.prefetch_duration = 1.0  # type: ignore[misc]
 
 
 def test_it_shows_and_keeps_what_differs_from_the_defaults() -> None:
     assert repr(Timings()) == "Timings()"
-    timings = Timings(sweep_interval=2.0, connect_timeout=3)
-    assert repr(timings) == "Timings(connect_timeout=3, sweep_interval=2.0)"
-    assert timings.differences() == {"connect_timeout": 3, "sweep_interval": 2.0}
-    assert Timings.from_differences(timings.differences()) == timings
+    timings = Timings(prefetch_duration=2.0, connect_timeout=3)
+    assert repr(timings) == "Timings(connect_timeout=3, prefetch_duration=2.0)"
+    assert timings.differences() == {"connect_timeout": 3, "prefetch_duration": 2.0}
+    assert from_differences(timings.differences()) == timings
     with pytest.raises(ValueError, match="Timings have no other, sweep"):
-        Timings.from_differences({"sweep": 1, "other": 2})
+        from_differences({"sweep": 1, "other": 2})
+
+
+def test_what_a_test_has_set_is_kept_too() -> None:
+    timings = InternalTimings(sweep_interval=2.0, connect_timeout=3)
+    assert repr(timings) == "InternalTimings(connect_timeout=3, sweep_interval=2.0)"
+    assert from_differences(timings.differences()) == timings
 
 
 def test_it_is_part_of_a_factory() -> None:
-    factory = ConnectionFactory("postgresql://app@db/shop", timings=Timings(sweep_interval=2.0))
+    factory = ConnectionFactory("postgresql://app@db/shop", timings=Timings(prefetch_duration=2.0))
     assert pickle.loads(pickle.dumps(factory)) == factory
     assert factory != ConnectionFactory("postgresql://app@db/shop")
     assert "timings" not in repr(factory)
@@ -83,5 +116,5 @@ def test_it_is_part_of_a_factory() -> None:
 def test_the_documentation_lists_all_of_them_with_their_defaults() -> None:
     rows = [line.split("|") for line in RELIABILITY.read_text().splitlines() if line.startswith("| `")]
     listed = {row[1].strip(" `"): row[2].strip() for row in rows}
-    defaults = {name: f"{getattr(Timings(), name):g}" for name in FIELDS}
-    assert {name: listed.get(name) for name in FIELDS} == defaults
+    defaults = {name: f"{getattr(Timings(), name):g}" for name in PUBLIC}
+    assert {name: listed.get(name) for name in FIELDS} == {**dict.fromkeys(FIELDS), **defaults}

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from jmsql.cli.monitoring.health import Finding, Health, Thresholds, examine
 from jmsql.cli.options import Json, Schema, Url, advice_for, open_database
 from jmsql.cli.output import console, print_json, table, working
 from jmsql.client._sync.database.opening import open_runner
+from jmsql.doctor import Finding, Health, Thresholds, examine
 from jmsql.values.counting import counted
 
 UNHEALTHY = 1

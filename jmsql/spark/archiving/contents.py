@@ -8,8 +8,10 @@ from typing import Any
 
 import psycopg
 
-from jmsql.client._sync.administration.administration import Administration
-from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql import Destination, IllegalStateException, JMSException, Queue, Topic
+from jmsql.admin import Administration
+from jmsql.extension.statements import PsycopgRunner, SqlFile, Statement, fill, rows
+from jmsql.extension.values import named_destination, optional_to_postgresql
 from jmsql.spark.archiving.manifest import Manifest, NewFile, Progress
 from jmsql.spark.archiving.parquet_files import Unloading, history_schema, waiting_schema
 from jmsql.spark.archiving.target import ArchiveLock, Target
@@ -18,7 +20,7 @@ from jmsql.spark.columns.expressions import rare_columns_of_history, rare_column
 from jmsql.spark.connection import DatabaseReference, inlined
 from jmsql.spark.database import check_rights
 from jmsql.spark.options import Options, PropertyFormat
-from jmsql.spark.reading.browse import WHOLE_QUEUE, find_queue, read_queue, source_of
+from jmsql.spark.reading.browse import WHOLE_QUEUE, queue_of, read_queue, source_of
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
 from jmsql.spark.streaming.history_stream import (
     HistoryBatch,
@@ -28,10 +30,6 @@ from jmsql.spark.streaming.history_stream import (
     end_of_history,
 )
 from jmsql.spark.streaming.queue_stream import BatchLimits
-from jmsql.store.statement import SqlFile, Statement, fill, rows
-from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.values.destinations import Destination, Queue, Topic, named_destination
-from jmsql.values.postgresql_text import optional_to_postgresql
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +237,7 @@ def write_live(
 
 def _read_waiting(connection: psycopg.Connection[Any], options: Options, columns: Sequence[str]) -> str:
     runner = PsycopgRunner(connection, options.schema)
-    queue_id = find_queue(runner, options)
+    queue_id = queue_of(runner, options)
     rare = runner.run(rare_columns_of_messages)
     subscription = {
         "subscription": optional_to_postgresql(options.subscription),

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from jmsql.client._sync.administration.administration import Administration
+from jmsql.admin import Administration, HistoryDay
+from jmsql.extension.statements import SqlFile, rows
 from jmsql.spark.archiving.contents import ArchiveSettings
 from jmsql.spark.archiving.manifest import ArchivedFile, Manifest
 from jmsql.spark.archiving.parquet_files import KEY
@@ -19,8 +20,6 @@ from jmsql.spark.archiving.target import Target
 from jmsql.spark.columns.arrow import Shaper
 from jmsql.spark.columns.expressions import HISTORY_EXPRESSIONS, select_list
 from jmsql.spark.connection import execute_arrow, inlined
-from jmsql.store.history.partitions import HistoryDay
-from jmsql.store.statement import SqlFile, rows
 
 _CHUNK = 1_000_000
 """About so many messages are compared at once."""

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jmsql.client._sync.administration.administration import Administration
-from jmsql.exceptions import IllegalStateException
+from jmsql import Destination, IllegalStateException
+from jmsql.admin import Administration
+from jmsql.extension.statements import PsycopgRunner
 from jmsql.spark.archiving.contents import ArchiveSettings, HistoryArchiver, count_live, write_live
 from jmsql.spark.archiving.days import ArchivedDay, Days
 from jmsql.spark.archiving.manifest import Manifest
@@ -16,8 +17,6 @@ from jmsql.spark.archiving.parquet_files import Unloading, compact
 from jmsql.spark.archiving.target import ArchiveLock, Target
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.options import PropertyFormat
-from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.values.destinations import Destination
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from datetime import date
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from jmsql.exceptions import IllegalStateException
+from jmsql import IllegalStateException
 from jmsql.spark.archiving.target import Target
 
 MANIFEST = "_archive.json"

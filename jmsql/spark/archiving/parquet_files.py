@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jmsql.exceptions import JMSException
+from jmsql import JMSException
 from jmsql.spark.archiving.manifest import NEW, ArchivedFile, Manifest, NewFile
 from jmsql.spark.archiving.target import ArchiveLock, Target
 from jmsql.spark.columns.arrow import Shaper

@@ -12,10 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
-from jmsql.exceptions import JMSException
+from jmsql import JMSException
+from jmsql.extension.statements import Runner, SqlFile, nothing, value
 from jmsql.spark.database import allow_idleness
-from jmsql.store.statement import SqlFile, nothing, value
-from jmsql.store.wire._sync.runner import Runner
 
 _PATTERN_CHARACTERS = frozenset("{}[]*")
 _LONGEST_NAME = 255

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import json as arrow_json
 
+from jmsql.extension.values import ESCAPE, from_postgresql
 from jmsql.spark.columns.expressions import BYTES, MILLISECONDS, RARE, SMALL, SMALL_FIELDS, SmallField
 from jmsql.spark.columns.properties import PropertyShaper, occurs
-from jmsql.values.postgresql_text import ESCAPE, from_postgresql
 
 BODY = "body"
 """The column with the parsed JSON body, which is there if its schema is given."""

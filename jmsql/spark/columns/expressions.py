@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from jmsql.store.identifier import quote_identifier
-from jmsql.store.rows.columns import body_columns
-from jmsql.store.statement import Result, SqlFile
+from jmsql.extension.scanning import body_columns
+from jmsql.extension.statements import Result, SqlFile, quote_identifier
 
 COLUMNS = {
     "destination": "string",

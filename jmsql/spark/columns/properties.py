@@ -11,9 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import json as arrow_json
 
-from jmsql.messages.types import typed_json
-from jmsql.messages.types.values import Byte, Float, Long, Short, Value
-from jmsql.values.postgresql_text import ESCAPE
+from jmsql.extension.values import ESCAPE, Byte, Float, Long, Short, Value, typed_json
 
 
 def occurs(text: str, column: pa.Array) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import MapType, StringType, StructType
 
-from jmsql.exceptions import JMSException
+from jmsql import JMSException
 from jmsql.spark.columns.arrow import BODY, Shaper
 from jmsql.spark.columns.expressions import COLUMNS, HISTORY_COLUMNS
 from jmsql.spark.options import ADVICE_ON_TABLES, Options, PropertyFormat, Use, table_comment

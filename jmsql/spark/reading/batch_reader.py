@@ -26,7 +26,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from jmsql.exceptions import JMSException
+from jmsql import JMSException
+from jmsql.extension.statements import PsycopgRunner
+from jmsql.extension.values import to_postgresql
 from jmsql.spark.columns.expressions import (
     HISTORY_COLUMNS,
     ColumnComparison,
@@ -37,11 +39,9 @@ from jmsql.spark.columns.expressions import (
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import inlined, read_ahead
 from jmsql.spark.options import Options, read_timestamp
-from jmsql.spark.reading.browse import divide_queue, find_queue, read_queue, source_of
+from jmsql.spark.reading.browse import divide_queue, queue_of, read_queue, source_of
 from jmsql.spark.reading.history import HistorySpan, divide_history, find_origin, read_history
 from jmsql.spark.reading.snapshot import keep_snapshot, see_snapshot
-from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.values.postgresql_text import to_postgresql
 
 
 @dataclass
@@ -90,7 +90,7 @@ class BatchReader(DataSourceReader):
         """Return the statement of each task: each reads a range of keys of the queue."""
         options = self._options
         planning = PsycopgRunner(connection, options.schema)
-        queue_id = find_queue(planning, options)
+        queue_id = queue_of(planning, options)
         rare = planning.run(rare_columns_of_messages)
         read = read_queue(shaper(self._schema, self._options).columns, options.selector, self.filters, rare)
         parameters = {"queue_id": queue_id, "destination": source_of(options).uri}

@@ -6,20 +6,33 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from jmsql.exceptions import InvalidDestinationException
-from jmsql.selectors import Selector
+from jmsql import Destination, InvalidDestinationException
+from jmsql.extension.scanning import (
+    HAS_NOT_EXPIRED,
+    LAST_SEQUENCE,
+    PRIORITIES,
+    Selector,
+    and_chosen,
+    by_key,
+    find_queue,
+    require_access,
+)
+from jmsql.extension.statements import (
+    Result,
+    Runner,
+    SqlFile,
+    Statement,
+    Steps,
+    array_literal,
+    fill,
+    nothing,
+    optional_value,
+    rows,
+)
+from jmsql.extension.values import optional_to_postgresql, to_postgresql
 from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, ColumnComparison, filter_condition, select_list
 from jmsql.spark.database import check_database
 from jmsql.spark.options import Options
-from jmsql.store.destinations import lookup
-from jmsql.store.receiving.candidates import HAS_NOT_EXPIRED, LAST_SEQUENCE, by_key
-from jmsql.store.receiving.dequeue import PRIORITIES
-from jmsql.store.rows.arrays import array_literal
-from jmsql.store.rows.columns import and_chosen
-from jmsql.store.statement import Result, SqlFile, Statement, Steps, fill, nothing, optional_value, rows
-from jmsql.store.wire._sync.runner import Runner
-from jmsql.values.destinations import Destination
-from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
 _STEPS = (1000, 100, 10, 1)
 """How many messages there are from a sample to the next, from the first look on."""
@@ -68,7 +81,7 @@ def source_of(options: Options) -> Destination:
     return options.destination
 
 
-def find_queue(runner: Runner, options: Options) -> int:
+def queue_of(runner: Runner, options: Options) -> int:
     """Return the number of the queue to read from, a queue's own or a subscription's, which the role may browse.
 
     Raises:
@@ -82,7 +95,7 @@ def find_queue(runner: Runner, options: Options) -> int:
 
 def _existing_queue(options: Options) -> Steps[int]:
     if options.queue is not None:
-        queue_id = yield from lookup.find_queue(options.queue.name)
+        queue_id = yield from find_queue(options.queue.name)
         if queue_id is None:
             raise InvalidDestinationException(f"Option 'queue': there is no queue {options.queue.name!r}.")
     else:
@@ -99,7 +112,7 @@ def _existing_queue(options: Options) -> Steps[int]:
                 f"Option 'subscription': the topic {options.topic.name!r} has no subscription "
                 f"{options.subscription!r}{client}."
             )
-    yield from lookup.require_access(queue_id, "browse")
+    yield from require_access(queue_id, "browse")
     return queue_id
 
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from jmsql.exceptions import InvalidDestinationException
-from jmsql.selectors import Selector
+from jmsql import Destination, InvalidDestinationException, Topic
+from jmsql.extension.scanning import LAST_SEQUENCE, Selector, and_chosen
+from jmsql.extension.statements import Query, Runner, SqlFile, Statement, Steps, fill, nothing, rows, value
+from jmsql.extension.values import optional_to_postgresql, to_postgresql
 from jmsql.spark.columns.expressions import (
     HISTORY_EXPRESSIONS,
     ColumnComparison,
@@ -18,12 +20,6 @@ from jmsql.spark.columns.expressions import (
 )
 from jmsql.spark.database import check_database
 from jmsql.spark.options import Options
-from jmsql.store.receiving.candidates import LAST_SEQUENCE
-from jmsql.store.rows.columns import and_chosen
-from jmsql.store.statement import Query, SqlFile, Statement, Steps, fill, nothing, rows, value
-from jmsql.store.wire._sync.runner import Runner
-from jmsql.values.destinations import Destination, Topic
-from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
 _SAMPLED_BLOCKS = 1000
 """The most blocks that are looked at to find out where the history of a destination is to be divided."""

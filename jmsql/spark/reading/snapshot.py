@@ -22,12 +22,10 @@ from pathlib import Path
 from adbc_driver_manager import Error
 from pyspark import TaskContext
 
-from jmsql.exceptions import JMSException
+from jmsql import JMSException, Timings
+from jmsql.extension.connections import reader_settings, without_secrets
+from jmsql.extension.statements import SqlFile, nothing, optional_value, value
 from jmsql.spark.connection import ArrowConnection, DatabaseReference
-from jmsql.store.connections.database_url import without_secrets
-from jmsql.store.connections.keepalives import reader_settings
-from jmsql.store.statement import SqlFile, nothing, optional_value, value
-from jmsql.timings import Timings
 
 _KEEPER = "jmsql.spark.reading.snapshot_keeper"
 _DOING = "finding the moment of the read"

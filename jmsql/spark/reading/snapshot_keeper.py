@@ -20,12 +20,11 @@ from typing import Any
 
 import psycopg
 
-from jmsql.exceptions import JMSException
+from jmsql import JMSException
+from jmsql.extension.statements import PsycopgRunner, SqlFile, first_value, nothing, rows, value
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.database import allow_idleness
 from jmsql.spark.reading.history import hold_history
-from jmsql.store.statement import SqlFile, first_value, nothing, rows, value
-from jmsql.store.wire._sync.runner import PsycopgRunner
 
 _SHORTEST_INTERVAL, _LONGEST_INTERVAL = 0.02, 2.0
 """Seconds from a look for tasks that ask, and for the driver, to the next: at least and at most."""

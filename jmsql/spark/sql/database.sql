@@ -25,21 +25,3 @@ from (
     select source_id, destination, 0, used_at from jmsql_internal.spark_cursor where holds) streams
 where since < clock_timestamp() - %(seconds)s::float8 * interval '1 second'
 order by since;
-
--- name: waiting_writes
-with pending as materialized (select * from jmsql_internal.pending_transaction where not abandoned),
-hidden as materialized (
-    select m.transaction_id, count(*) as messages
-    from jmsql_internal.message m
-    where m.queue_id = any(array(select unnest(p.queue_ids) from pending p))
-      and m.sequence between (select min(first_sequence) from pending) and (select max(last_sequence) from pending)
-      and m.transaction_id = any(array(select p.transaction_id from pending p))
-    group by m.transaction_id)
-select p.write_id, count(*), extract(epoch from clock_timestamp() - min(p.committed_at))::float8,
-       coalesce(sum(h.messages), 0)::bigint
-from pending p left join hidden h using (transaction_id)
-group by p.write_id
-having min(p.committed_at) < clock_timestamp() - %(seconds)s::float8 * interval '1 second'
-    or sum(h.messages) >= %(messages)s::numeric
-       and min(p.committed_at) < clock_timestamp() - %(hidden_seconds)s::float8 * interval '1 second'
-order by min(p.committed_at);

@@ -12,22 +12,30 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import MapType
 
-from jmsql.exceptions import JMSException
-from jmsql.spark.columns.expressions import HISTORY_COLUMNS
-from jmsql.spark.columns.schema import TYPED_PROPERTIES
-from jmsql.spark.connection import DatabaseReference
-from jmsql.store.administration.dead_letters import dead_letter_queues
-from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.values.destinations import Destination, Queue
+from jmsql import Destination, JMSException, Queue
+from jmsql.admin import Administration
 
 _COLUMNS = {
-    name: HISTORY_COLUMNS[name]
-    for name in (
-        *("destination", "sequence", "message_id", "sent_at", "delivery_time"),
-        *("text_body", "json_body", "bytes_body", "delivery_count", "properties", "acknowledged_at", "outcome"),
-        *("subscription", "subscription_client_id", "connection_id", "client_id", "transaction_id"),
-    )
+    "destination": "string",
+    "sequence": "bigint",
+    "message_id": "string",
+    "sent_at": "timestamp",
+    "delivery_time": "timestamp",
+    "text_body": "string",
+    "json_body": "string",
+    "bytes_body": "binary",
+    "delivery_count": "int",
+    "properties": "string",
+    "acknowledged_at": "timestamp",
+    "outcome": "string",
+    "subscription": "string",
+    "subscription_client_id": "string",
+    "connection_id": "bigint",
+    "client_id": "string",
+    "transaction_id": "bigint",
 }
+"""Those columns of the data source that are read, and their types: Spark then need not ask for them."""
+
 _PROPERTIES = (
     *("JMSXGroupID", "JMS_jmsql_OriginalDestination", "JMS_jmsql_OriginalSubscription"),
     *("JMS_jmsql_DeadLetterReason", "JMS_jmsql_DeadLetterTime", "JMS_jmsql_LastError"),
@@ -120,7 +128,7 @@ def _typed_properties(spark: SparkSession, archive: str) -> dict[str, str]:
         found = spark.read.parquet(archive).schema["properties"].dataType
     except (AnalysisException, KeyError):  # there is no file, or it has no such column
         return {}
-    return {"properties": TYPED_PROPERTIES} if isinstance(found, MapType) else {}
+    return {"properties": found.simpleString()} if isinstance(found, MapType) else {}
 
 
 def _ddl(columns: Mapping[str, str]) -> str:
@@ -180,8 +188,8 @@ def _death() -> list[Column]:
 
 def read_dead_letters(spark: SparkSession, schema: str) -> DataFrame | None:
     """Return what the dead letters say of themselves that still wait in their queues; None if there are none."""
-    with DatabaseReference().connect("looking for dead letters") as connection:
-        queues = PsycopgRunner(connection, schema).run(dead_letter_queues)
+    with Administration(schema=schema) as administration:
+        queues = administration.dead_letter_queues()
     reader = spark.read.schema("message_id string, properties string").format("jmsql")
     reader = reader.options(selector="JMS_jmsql_DeadLetterReason IS NOT NULL", jmsqlSchema=schema)
     rows = [_read_properties(reader.option("queue", queue).load()) for queue in queues]

@@ -8,15 +8,12 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Self, TypeVar
 
-from jmsql.exceptions import JMSException
-from jmsql.selectors import Selector
-from jmsql.spark.columns.expressions import HISTORY_EXPRESSIONS, select_list
-from jmsql.spark.reading.history import HistoryOrigin
-from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits, check_epoch
-from jmsql.store.rows.columns import and_chosen
-from jmsql.store.statement import (
+from jmsql import JMSException, Topic
+from jmsql.extension.scanning import Selector, and_chosen
+from jmsql.extension.statements import (
     Query,
     Result,
+    Runner,
     SqlFile,
     Statement,
     Steps,
@@ -27,9 +24,10 @@ from jmsql.store.statement import (
     rows,
     value,
 )
-from jmsql.store.wire._sync.runner import Runner
-from jmsql.values.destinations import Topic
-from jmsql.values.postgresql_text import optional_to_postgresql
+from jmsql.extension.values import optional_to_postgresql
+from jmsql.spark.columns.expressions import HISTORY_EXPRESSIONS, select_list
+from jmsql.spark.reading.history import HistoryOrigin
+from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits, check_epoch
 
 T = TypeVar("T")
 

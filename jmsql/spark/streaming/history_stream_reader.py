@@ -11,7 +11,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from jmsql.exceptions import InvalidDestinationException, JMSException
+from jmsql import InvalidDestinationException, JMSException
+from jmsql.extension.statements import PsycopgRunner, Runner
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
@@ -19,7 +20,6 @@ from jmsql.spark.options import Options, read_timestamp
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
 from jmsql.spark.streaming.history_stream import HistoryPosition, HistoryStream, Lost, create_cursor, end_of_history
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader, StreamPartition
-from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 
 logger = logging.getLogger("jmsql")
 

@@ -8,30 +8,26 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
-from jmsql.selectors import Selector
-from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, select_list
-from jmsql.spark.options import read_timestamp
-from jmsql.store.control.counters import Counts
-from jmsql.store.errors import is_connection_lost
-from jmsql.store.receiving.candidates import by_key
-from jmsql.store.receiving.dequeue import PRIORITIES, ScanBounds
-from jmsql.store.receiving.receive import claim_batch, has_groups
-from jmsql.store.statement import (
+from jmsql import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.extension.claiming import Counts, InternalTimings, ScanBounds, claim_batch, has_groups
+from jmsql.extension.scanning import PRIORITIES, Selector, by_key
+from jmsql.extension.statements import (
     Result,
+    Runner,
     SqlFile,
     Statement,
     Steps,
     first_value,
     in_transaction,
+    is_connection_lost,
     nothing,
     optional_value,
     records,
     rows,
     value,
 )
-from jmsql.store.wire._sync.runner import Runner
-from jmsql.timings import Timings
+from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, select_list
+from jmsql.spark.options import read_timestamp
 
 logger = logging.getLogger("jmsql")
 
@@ -245,7 +241,7 @@ class SparkStream:
         self._selector = selector
         self._count = count
         self._source = {"source_id": source_id}
-        self._bounds = ScanBounds(Timings().sweep_interval)
+        self._bounds = ScanBounds(InternalTimings().sweep_interval)
         self._epoch = epoch
         self.queue_id = queue_id
         self._start = start

@@ -15,12 +15,25 @@ import psycopg
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from jmsql.exceptions import InvalidClientIDException, JMSException
+from jmsql import InvalidClientIDException, JMSException
+from jmsql.extension.claiming import (
+    Consumption,
+    ControlConnection,
+    DestinationCounters,
+    GroupKey,
+    InternalTimings,
+    MessageKey,
+    ServerClock,
+    occupy,
+    rejoin,
+)
+from jmsql.extension.connections import Endpoint
+from jmsql.extension.statements import PsycopgRunner, Runner, Steps, in_transaction, jms_errors
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
 from jmsql.spark.options import Options
-from jmsql.spark.reading.browse import find_queue, source_of
+from jmsql.spark.reading.browse import queue_of, source_of
 from jmsql.spark.streaming.queue_stream import (
     SparkStream,
     create_source,
@@ -31,16 +44,6 @@ from jmsql.spark.streaming.queue_stream import (
     read_claim,
 )
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader, StreamPartition
-from jmsql.store.connections.engine import Endpoint
-from jmsql.store.control.control import ControlConnection
-from jmsql.store.control.counters import Consumption, DestinationCounters
-from jmsql.store.control.server import ServerClock
-from jmsql.store.destinations.subscriptions import occupy, rejoin
-from jmsql.store.errors import jms_errors
-from jmsql.store.rows.message_rows import GroupKey, MessageKey
-from jmsql.store.statement import Steps, in_transaction
-from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
-from jmsql.timings import Timings
 
 logger = logging.getLogger("jmsql")
 
@@ -106,7 +109,7 @@ class _Driver:
         options = self._options
         counters = DestinationCounters()
         source = source_of(options)
-        timings = Timings()
+        timings = InternalTimings()
         with jms_errors("connecting"):
             endpoint = Endpoint(options.database.resolve(), timings)
             self.control = ControlConnection.open(endpoint, options.schema, ServerClock(timings), timings)
@@ -133,7 +136,7 @@ class _Driver:
 
     def _require_same_queue(self, runner: Runner) -> None:
         queue_id = runner.run(queue_of_source.bind(source_id=self.source_id))
-        if queue_id is not None and queue_id != find_queue(runner, self._options):
+        if queue_id is not None and queue_id != queue_of(runner, self._options):
             raise JMSException(
                 "The checkpoint belongs to a stream of another queue or subscription than the options name; one that "
                 "was deleted and made again is another, too. Give each query a checkpoint of its own."
@@ -208,7 +211,7 @@ class StreamReader(ReconnectingReader[_Driver]):
         options = self._options
         with options.database.connect("beginning a stream") as connection:
             driver = PsycopgRunner(connection, options.schema)
-            queue_id = find_queue(driver, options)
+            queue_id = queue_of(driver, options)
             check_rights(driver)
             if options.subscription is not None and not driver.run(is_durable.bind(queue_id=queue_id)):
                 raise JMSException(

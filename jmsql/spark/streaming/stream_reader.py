@@ -20,12 +20,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from jmsql.exceptions import JMSException
+from jmsql import JMSException
+from jmsql.extension.statements import is_connection_lost
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import read_ahead
 from jmsql.spark.options import Options
 from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits
-from jmsql.store.errors import is_connection_lost
 
 logger = logging.getLogger("jmsql")
 

@@ -6,16 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from jmsql.exceptions import InvalidDestinationException, JMSException
-from jmsql.store.control.counters import Counts, add_counters
-from jmsql.store.destinations.lookup import find_queue, find_topic
-from jmsql.store.rows.arrays import array_literal
-from jmsql.store.rows.columns import DELAYED_COLUMNS
-from jmsql.store.sending.notification import notify_sent
-from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, nothing, row_count, rows, value
-from jmsql.values.destinations import Queue, Topic, parse_destination
-from jmsql.values.duration import as_setting
-from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
+from jmsql import InvalidDestinationException, JMSException, Queue, Topic
+from jmsql.extension.scanning import find_queue, find_topic
+from jmsql.extension.sending import Counts, add_counters, notify_sent, pending_transactions
+from jmsql.extension.statements import Query, SqlFile, Steps, as_setting, nothing, row_count, rows
+from jmsql.extension.values import parse_destination, to_postgresql
 
 _KEPT_BATCHES = 100
 """How many batches of a streaming query stay in the ledger. Spark repeats the last one alone."""
@@ -26,21 +21,9 @@ that count what they have sent to the same destinations."""
 
 _sql = SqlFile("writing", "jmsql.spark")
 _limit_idleness = SqlFile("maintenance").statement("limit_idleness", "writing messages", nothing)
-_parts = {
-    "message_of_t": _sql["message_of_t"],
-    "columns": ", ".join(name for name, _ in DELAYED_COLUMNS[1:]),
-}
-plan = _sql.statement("plan", "planning a write", value(int)).bind()
-"""Returns the sequence at which a write is planned; tasks that begin later have higher ones."""
-
 _enter = _sql.statement("enter", "writing messages", row_count)
 _known = _sql.statement("known", "writing messages", rows)
-_hold_queues: Statement[list[int]] = _sql.statement("hold_queues", "writing messages", column)
 _forget_batches = _sql.statement("forget_batches", "writing messages", nothing)
-_delay = _sql.statement("delay", "writing messages", nothing, _parts)
-_send: Statement[list[str]] = _sql.statement("send", "writing messages", column)
-_abandon = _sql.statement("abandon", "discarding messages", nothing)
-_remove_abandoned = _sql.statement("remove_abandoned", "discarding messages", value(bool), _parts)
 forget_writes = _sql.statement("forget_writes", "forgetting writes", nothing).bind()
 """Forgets the writes that were done so long ago that they do not come again."""
 
@@ -117,13 +100,7 @@ def send_once(
 
 def abandon(attempts: Sequence[Attempt], write_id: str | None = None) -> Query[None]:
     """Have what tasks have committed never be sent, nor what other tasks of the same write have, if one is named."""
-    transactions = array_literal(attempt.transaction_id for attempt in attempts)
-    return _abandon.bind(write_id=optional_to_postgresql(write_id), transactions=transactions)
-
-
-def remove_abandoned(limit: int) -> Query[bool]:
-    """Delete up to so many messages that are never sent, of one transaction; return whether there was one."""
-    return _remove_abandoned.bind(limit=limit)
+    return pending_transactions.abandon([attempt.transaction_id for attempt in attempts], write_id)
 
 
 def _require_same_write(write_id: str, batch_id: int, messages: int, *, is_new: bool, is_stream: bool) -> Steps[None]:
@@ -159,7 +136,7 @@ def _require_same_write(write_id: str, batch_id: int, messages: int, *, is_new: 
 def _require_queues(attempts: Sequence[Attempt]) -> Steps[None]:
     """Make sure that the queues are still those that tasks have written to, and stay until the transaction ends."""
     written = {queue_id: uri for attempt in attempts for uri, queue_id in attempt.queue_ids.items()}
-    there = yield from _hold_queues.bind(queue_ids=list(written))
+    there = yield from pending_transactions.hold_queues(written)
     deleted = sorted({written[queue_id] for queue_id in written.keys() - set(there)})
     if deleted:
         raise InvalidDestinationException(
@@ -169,11 +146,10 @@ def _require_queues(attempts: Sequence[Attempt]) -> Steps[None]:
 
 def _send_all(attempts: Sequence[Attempt]) -> Steps[None]:
     yield from _require_queues(attempts)
-    delayed = [attempt.transaction_id for attempt in attempts if attempt.delayed]
-    if delayed:
-        yield from _delay.bind(transactions=array_literal(delayed))
-    transactions = [attempt.transaction_id for attempt in attempts]
-    sent = set((yield from _send.bind(transactions=array_literal(transactions))))
+    sent = yield from pending_transactions.send(
+        [attempt.transaction_id for attempt in attempts],
+        [attempt.transaction_id for attempt in attempts if attempt.delayed],
+    )
     missing = sum(sum(attempt.messages.values()) for attempt in attempts if attempt.transaction_id not in sent)
     if missing:
         total = sum(sum(attempt.messages.values()) for attempt in attempts)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from jmsql.spark.writing.commit import forget_writes, remove_abandoned
-from jmsql.store.maintenance.maintenance_task import MaintenanceTask, request_tasks
-from jmsql.store.statement import Query
-from jmsql.store.wire._sync.runner import Runner
+from jmsql.extension.maintenance import MaintenanceTask, request_tasks
+from jmsql.extension.sending import pending_transactions
+from jmsql.extension.statements import Query, Runner
+from jmsql.spark.writing.commit import forget_writes
 
 # The name stands in databases, in `jmsql.spark` and among the entry points in pyproject.toml.
 _ATTEMPTS = "spark-attempts"
@@ -19,7 +19,7 @@ def attempts_task(_schema: str) -> MaintenanceTask:
 
     def run(runner: Runner) -> bool:
         runner.run(forget_writes)
-        return runner.run(remove_abandoned(_LIMIT))
+        return runner.run(pending_transactions.remove_abandoned(_LIMIT))
 
     return MaintenanceTask(_ATTEMPTS, run, _INTERVAL)
 

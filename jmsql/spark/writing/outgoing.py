@@ -11,15 +11,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from jmsql.exceptions import InvalidDestinationException, JMSException, MessageFormatException
-from jmsql.messages import Message
-from jmsql.messages.properties import is_settable
-from jmsql.messages.types import typed_json
-from jmsql.messages.types.values import Byte, Float, Long, Short, boolean, double, integer, with_article
+from jmsql import Destination, InvalidDestinationException, JMSException, Message, MessageFormatException, Queue, Topic
+from jmsql.extension.sending import DELAYED_COLUMNS
+from jmsql.extension.values import (
+    ESCAPE,
+    Byte,
+    Float,
+    Long,
+    Short,
+    boolean,
+    double,
+    integer,
+    is_settable,
+    optional_to_postgresql,
+    parse_destination,
+    to_postgresql,
+    typed_json,
+    with_article,
+)
 from jmsql.spark.columns.properties import occurs
-from jmsql.store.rows.columns import DELAYED_COLUMNS
-from jmsql.values.destinations import Destination, Queue, Topic, parse_destination
-from jmsql.values.postgresql_text import ESCAPE, optional_to_postgresql, to_postgresql
 
 _DEFAULT_PRIORITY = 4
 _MODES = {"PERSISTENT": 2, "NON_PERSISTENT": 1}

@@ -14,15 +14,12 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
+from jmsql import Queue, Topic
+from jmsql.extension.scanning import find_queue, queue_id
+from jmsql.extension.sending import DELAYED_COLUMNS, Publisher, pending_transactions, publish_statement, publish_with
+from jmsql.extension.statements import PsycopgRunner, SqlFile, Statement, Steps, fill, nothing, rows, value
 from jmsql.spark.writing.commit import Attempt, names_of
 from jmsql.spark.writing.outgoing import OUTGOING_SCHEMA
-from jmsql.store.destinations.lookup import find_queue, queue_id
-from jmsql.store.rows.columns import DELAYED_COLUMNS
-from jmsql.store.sending.send import Publisher, publish_statement, publish_with
-from jmsql.store.statement import SqlFile, Statement, Steps, fill, nothing, rows, value
-from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.values.destinations import Queue, Topic
-from jmsql.values.postgresql_text import to_postgresql
 
 _JSON = {"properties", "property_types", "json_body", "body_types"}
 _NAMES = tuple(name for name, _ in DELAYED_COLUMNS[1:])
@@ -48,8 +45,6 @@ _stage = _sql.statement("stage", "writing messages", nothing, {"columns": ", ".j
 _send_staged = _sql.statement("send_staged", "writing messages", nothing, _parts)
 _staged_messages = fill(_sql["staged_messages"], **_parts)
 _forget_staged = _sql.statement("forget_staged", "writing messages", nothing)
-_abandon_before = _sql.statement("abandon_before", "writing messages", nothing)
-_end = _sql.statement("end_task", "writing messages", value(str))
 
 
 @lru_cache(maxsize=64)
@@ -121,15 +116,12 @@ class TaskMessages:
         if self._staged:
             self._runner.run(_forget_staged.bind())
         transaction_id = self._runner.run(
-            _end.bind(
-                write_id=to_postgresql(write_id),
-                queue_ids=list(self._queue_ids.values()),
-                topics=names_of(Topic, self._messages),
-                first_sequence=self._first_sequence,
+            pending_transactions.hold_back(
+                write_id, self._first_sequence, self._queue_ids.values(), names_of(Topic, self._messages)
             )
         )
         if planned is not None:  # last: a driver that decides waits for the rows
-            self._runner.run(_abandon_before.bind(write_id=to_postgresql(write_id), planned=planned))
+            self._runner.run(pending_transactions.abandon_before(write_id, planned))
         return Attempt(transaction_id, dict(self._messages), self._delayed, self._queue_ids)
 
     def _send_staged(self, uri: str) -> Steps[None]:

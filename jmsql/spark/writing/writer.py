@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from jmsql.exceptions import JMSException
+from jmsql import JMSException
+from jmsql.extension.scanning import queue_id
+from jmsql.extension.sending import pending_transactions
+from jmsql.extension.statements import PsycopgRunner, Runner
 from jmsql.spark.database import check_database, check_rights
 from jmsql.spark.options import Options
-from jmsql.spark.writing.commit import Attempt, abandon, plan, remove_abandoned, send_once
+from jmsql.spark.writing.commit import Attempt, abandon, send_once
 from jmsql.spark.writing.maintenance import request_maintenance
-from jmsql.store.destinations.lookup import queue_id
-from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +42,7 @@ def _plan(options: Options) -> int:
         check_rights(planning)
         planning.run(request_maintenance())
         _remove_abandoned(planning)
-        return planning.run(plan)
+        return planning.run(pending_transactions.next_sequence)
 
 
 @dataclass
@@ -166,7 +167,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 def _remove_abandoned(driver: Runner) -> None:
     """Delete what is never sent. If that is not possible now, maintenance does it."""
     with contextlib.suppress(JMSException):
-        while driver.run(remove_abandoned(_REMOVED_AT_ONCE)):
+        while driver.run(pending_transactions.remove_abandoned(_REMOVED_AT_ONCE)):
             pass
 
 

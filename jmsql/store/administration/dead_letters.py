@@ -1,5 +1,6 @@
 """Dead letters: a look at them, and the way back to where they come from."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
@@ -8,6 +9,7 @@ from jmsql.messages.types.typed_json import parse_json
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import existing_queue
+from jmsql.store.rows.arrays import integers_literal
 from jmsql.store.rows.columns import and_chosen
 from jmsql.store.statement import SqlFile, Statement, Steps, column, fill, records, rows
 
@@ -87,13 +89,24 @@ def first_dead_letters(queue: str | None, selector: Selector | None, limit: int)
     return (yield from statement.bind(limit=limit))
 
 
-def retry(queue: str, selector: Selector | None, limit: int | None) -> Steps[Retry]:
+def retry(
+    queue: str, selector: Selector | None, limit: int | None, sequences: Sequence[int] | None = None
+) -> Steps[Retry]:
     """Move dead letters back to where they come from, in one transaction.
+
+    Args:
+        queue: Where they are.
+        selector: Which of them; None: all.
+        limit: The first so many; None: all.
+        sequences: Which of them, by their sequences; None: all.
 
     Raises:
         InvalidDestinationException: There is no such queue.
     """
     chosen, parameters = and_chosen(selector)
+    if sequences is not None:
+        chosen += " and m.sequence = any(%(sequences)s::bigint[])"
+        parameters = parameters | {"sequences": integers_literal(sequences)}
     text = fill(_sql["retry_dead_letters"], chosen=chosen, **_parts)
     statement = Statement("retry_dead_letters", text, "moving dead letters back", rows, parameters)
     queue_id = yield from existing_queue(queue)

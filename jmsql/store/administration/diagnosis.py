@@ -190,8 +190,7 @@ def _question(name: str, decode: Callable[[Result], T]) -> Query[T]:
 
 server = _question("server", record(ServerFacts._make))
 """What the server is, and its settings."""
-maintenance = _question("maintenance", record(MaintenanceFacts._make))
-"""Whether a client does the maintenance, and what waits for it."""
+_maintenance = _sql.statement("maintenance", "examining the server", record(MaintenanceFacts._make))
 snapshot_holders = _question("snapshot_holders", records(SnapshotHolder._make))
 """What keeps vacuum from removing dead rows of this database, the oldest first.
 
@@ -204,8 +203,7 @@ notification_queue_usage = _question("notification_queue_usage", value(float))
 """The part of the server's queue of notifications that is in use; sends fail when it reaches 1."""
 transactions = _question("transactions", records(TransactionHolder._make))
 """The open transactions that have sent or received messages, the oldest first."""
-claims = _question("claims", records(ClaimHolder._make))
-"""The clients that live and hold messages, those that have held one for longest first."""
+_claims = _sql.statement("claims", "examining the server", records(ClaimHolder._make))
 prepared_transactions = _question("prepared_transactions", records(PreparedTransaction._make))
 """The transactions of this database that wait for their second phase, the oldest first."""
 unattended_queues = _question("unattended_queues", records(WaitingQueue._make))
@@ -216,8 +214,7 @@ sees_all_messages = _question("sees_all_messages", value(bool))
 """Whether policies hide no message from this role."""
 blockers = _question("blockers", records(Blocker._make))
 """The sessions that keep others from reading tables of the store, first those that hold a lock."""
-failing = _question("failing", records(FailingDestination._make))
-"""The destinations with messages whose deliveries have failed with errors, the most of them first."""
+_failing = _sql.statement("failing", "examining the server", records(FailingDestination._make))
 dead_letters = _question("dead_letters", records(WaitingQueue._make))
 """The queues that have dead letters, with their number."""
 
@@ -244,6 +241,29 @@ def ask(runner: Runner, question: Query[T] | Steps[T]) -> T:
 def _limited(question: Query[T] | Steps[T]) -> Steps[T]:
     yield from _limit_look.bind(timeout=as_setting(LONGEST_LOOK))
     return (yield from question)
+
+
+def maintenance(most_rows: int | None = None) -> Query[MaintenanceFacts]:
+    """Return whether a client does the maintenance, and what waits for it, counted to a limit if one is given."""
+    return _maintenance.bind(most_rows=most_rows)
+
+
+def claims(most_rows: int | None = None) -> Query[list[ClaimHolder]]:
+    """Return the clients that live and hold messages, those that have held one for longest first.
+
+    Args:
+        most_rows: How many deliveries are looked at; None: all.
+    """
+    return _claims.bind(most_rows=most_rows)
+
+
+def failing(most_rows: int | None = None) -> Query[list[FailingDestination]]:
+    """Return the destinations with messages whose deliveries have failed with errors, the most of them first.
+
+    Args:
+        most_rows: How many deliveries are looked at; None: all.
+    """
+    return _failing.bind(most_rows=most_rows)
 
 
 def clock_skew() -> Steps[ClockSkew]:

@@ -18,6 +18,10 @@ _history = history(
     deliveries="array(select delivery_count from free)",
     outcome="purged",
 )
+FREE = _sql["free"]
+"""The part of a statement that locks the messages which `candidates` selects, but for those that a session holds."""
+PURGE = fill(_sql["purge"], free=FREE, history=_history, recorded=RECORDED)
+"""The deletion of the messages which `candidates` selects. It returns the last one's place, and how many are gone."""
 
 
 def purge(queue: str, selector: Selector | None) -> Items[int]:
@@ -36,8 +40,8 @@ def purge(queue: str, selector: Selector | None) -> Items[int]:
         InvalidDestinationException: There is no such queue.
     """
     chosen, parameters = and_chosen(selector)
-    text = fill(_sql["purge"], history=_history, recorded=RECORDED, chosen=chosen)
-    step = Statement("purge", text, "purging", rows, parameters)
+    text = fill(PURGE, candidates=_sql["candidates"])
+    step = Statement("purge", fill(text, chosen=chosen), "purging", rows, parameters)
     queue_id = yield from existing_queue(queue)
     newest = yield from last_sequence
     place = {"inverse_priority": -1, "sequence": 0}

@@ -31,6 +31,9 @@ _URL = re.compile(
     re.VERBOSE,
 )
 
+_SERVER = re.compile(r"(?: \[ (?P<address> [^]]+ ) \] | (?P<name> [^]:[]+ ) ) (?: : (?P<port> \d+ ) )?", re.VERBOSE)
+"""One of several servers in a URL."""
+
 
 class Place(NamedTuple):
     """Where a database is, in words for people: nothing in it is a secret.
@@ -102,7 +105,7 @@ class DatabaseUrl(NamedTuple):
         port = "" if self.port is None else f":{self.port}"
         database = "" if self.database is None else f"/{quote(self.database)}"
         parameters = "&".join(
-            f"{quote(name, safe='')}={quote(value, safe='')}"
+            f"{quote(name, safe='')}={quote(value, safe=',')}"
             for name, given in sorted(self.query.items())
             for value in ((given,) if isinstance(given, str) else given)
         )
@@ -126,20 +129,24 @@ def parse_url(url: str, user: str | None = None, password: str | None = None) ->
     found = _URL.match(given) if isinstance(given, str) else None
     if found is None:
         raise JMSException(UNREADABLE)
-    try:
-        port = None if found["port"] is None else int(found["port"])
-    except ValueError:
-        raise JMSException(UNREADABLE) from None  # not linked, since it quotes what may be a password
+    host, port, servers = found["name"] or found["address"], None, _several_servers(found)
+    if servers:
+        host = None
+    elif found["port"] is not None:
+        try:
+            port = int(found["port"])
+        except ValueError:
+            raise JMSException(UNREADABLE) from None  # not linked, since it quotes what may be a password
     if found["scheme"] not in _POSTGRESQL:
         raise JMSException(f"jmsql needs a PostgreSQL database: write postgresql://…, not {found['scheme']}://….")
-    query: dict[str, str | tuple[str, ...]] = {}
+    query: dict[str, str | tuple[str, ...]] = {**servers}
     for name, value in parse_qsl(found["query"] or ""):
         former = query.get(name, ())
         query[name] = value if former == () else (*((former,) if isinstance(former, str) else former), value)
     parsed = DatabaseUrl(
         _unquoted(found["username"]),
         _unquoted(found["password"]),
-        found["name"] or found["address"],
+        host,
         port,
         _unquoted(found["database"]),
         query,
@@ -175,6 +182,26 @@ def place_of(url: str | None) -> str:
 def without_secrets(url: DatabaseUrl) -> str:
     """Return a URL as text that may be shown and logged."""
     return url.without_parameters("sslpassword").written("***")
+
+
+def _several_servers(found: re.Match[str]) -> dict[str, str]:
+    """Return libpq's parameters for ``one:5432,two:5432``, and none where that is not written.
+
+    It is how PostgreSQL's documentation writes several servers. SQLAlchemy does not read it, and takes
+    ``?host=one:5432&host=two:5432``, as does jmsql.
+    """
+    address, port = found["address"], found["port"] or ""
+    if "," not in port and "]" not in (address or ""):
+        return {}
+    first = found["name"] if address is None else f"[{address}]"
+    servers = [_SERVER.fullmatch(server) for server in f"{first}:{port}".split(",")]
+    known = [server for server in servers if server is not None]
+    if len(known) < len(servers):
+        return {}
+    return {
+        "host": ",".join(server["name"] or server["address"] for server in known),
+        "port": ",".join(server["port"] or "" for server in known),
+    }
 
 
 def _unquoted(text: str | None) -> str | None:

@@ -55,6 +55,11 @@ _TRUSTED = 1.0
 """For how many seconds a connection that says nothing is taken to be alive."""
 
 
+_RETRY_DELAY = 1.0
+"""Seconds. After a connection attempt that took longer, others fail at once with the same error for as long, so that
+sessions do not wait for an unreachable server one after the other."""
+
+
 def open_engine(url: str, *, timings: Timings = Timings(), **options: Any) -> Engine:
     """Make an engine for the database; nothing is connected yet.
 
@@ -67,7 +72,7 @@ def open_engine(url: str, *, timings: Timings = Timings(), **options: Any) -> En
         timings: Time-outs, where the URL says nothing of them.
         options: What [`sqlalchemy.create_engine`][] takes.
     """
-    connecting = _Connecting(timings.connect_retry_delay)
+    connecting = _Connecting(_RETRY_DELAY)
     return _open_engine(parse_url(url), connecting, timings, **options)
 
 
@@ -110,7 +115,7 @@ class Endpoint:
         self.text = without_secrets(url)
         """The URL as it may be shown and logged."""
         self._timings = timings
-        self._connecting = _Connecting(timings.connect_retry_delay)
+        self._connecting = _Connecting(_RETRY_DELAY)
         self._templates: dict[type[Any], tuple[tuple[Hashable, ...], Engine]] = {}
 
     def connect(self, role: str = "") -> tuple[psycopg.Connection[Any], bool]:

@@ -44,7 +44,7 @@ from jmsql.store.rows.message_rows import GroupKey, MessageKey
 from jmsql.store.sending.notification import DELAYED_CHANNEL, Notification, combine, notify
 from jmsql.store.statement import Query, SqlFile, nothing
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
-from jmsql.timings import Timings, jitter
+from jmsql.timings import InternalTimings, jitter
 from jmsql.values.postgresql_text import to_postgresql
 
 logger = logging.getLogger("jmsql")
@@ -97,7 +97,7 @@ class ControlConnection:
     """
 
     def __init__(
-        self, endpoint: Endpoint, schema: str, clock: ServerClock, timings: Timings, server: Server, link: _Link
+        self, endpoint: Endpoint, schema: str, clock: ServerClock, timings: InternalTimings, server: Server, link: _Link
     ) -> None:
         self.server = server
         """What the client found when it connected first."""
@@ -142,7 +142,7 @@ class ControlConnection:
         endpoint: Endpoint,
         schema: str,
         clock: ServerClock,
-        timings: Timings,
+        timings: InternalTimings,
         database: tuple[Any, ...] | None = None,
     ) -> Self:
         """Connect, and make the client known at the server.
@@ -672,7 +672,7 @@ class ControlConnection:
 
 
 def open_control(
-    endpoint: Endpoint, sessions: Endpoint, schema: str, clock: ServerClock, timings: Timings
+    endpoint: Endpoint, sessions: Endpoint, schema: str, clock: ServerClock, timings: InternalTimings
 ) -> tuple[ControlConnection, bool]:
     """Open the control connection of a client.
 
@@ -700,7 +700,7 @@ def open_control(
 def _make_known(
     connection: psycopg.Connection[Any],
     schema: str,
-    timings: Timings,
+    timings: InternalTimings,
     former_id: int = 0,
     *,
     pooled: bool,

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from jmsql.store.statement import Query, SqlFile, row_count, value
 from jmsql.store.wire._sync.runner import Runner
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 from jmsql.values.duration import as_setting
 
 _sql = SqlFile("control")
@@ -63,7 +63,7 @@ class AdvisoryLock:
         announces_waits: Whether the client announces what its consumers wait for.
     """
 
-    def __init__(self, timings: Timings, *, announces_waits: bool = False) -> None:
+    def __init__(self, timings: InternalTimings, *, announces_waits: bool = False) -> None:
         self._timings = timings
         self._connect = _connect_announcing if announces_waits else _connect
         self.certain_until = 0.0
@@ -95,7 +95,7 @@ class Heartbeats:
         timings: How often it shows that it lives, and how long it is sure to live.
     """
 
-    def __init__(self, timings: Timings) -> None:
+    def __init__(self, timings: InternalTimings) -> None:
         self._timings = timings
         self._connection_id = 0
         self._next = 0.0

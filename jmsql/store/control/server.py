@@ -10,7 +10,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.schema.version import check_schema, check_version
 from jmsql.store.statement import Query, SqlFile, Steps, record, rows, value
 from jmsql.store.wire._sync.runner import Runner
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 from jmsql.values.recently_used import RecentlyUsed
 
 _MISSING = {"3F000", "42P01", "42883"}
@@ -104,7 +104,7 @@ class ServerClock:
         timings: How often it asks, and by how much the clocks may differ. Asking takes time, too.
     """
 
-    def __init__(self, timings: Timings) -> None:
+    def __init__(self, timings: InternalTimings) -> None:
         self._interval = timings.clock_interval
         self._tolerance = timings.clock_tolerance * 1000
         self._set_at: tuple[int, int] | None = None
@@ -145,10 +145,10 @@ class CallersDatabase(NamedTuple):
 
 
 _databases = RecentlyUsed[Hashable, tuple[Hashable, ...]](1000)
-_clocks = RecentlyUsed[tuple[Hashable, Timings], ServerClock](100)
+_clocks = RecentlyUsed[tuple[Hashable, InternalTimings], ServerClock](100)
 
 
-def callers_database(connection: Hashable, timings: Timings) -> Steps[CallersDatabase]:
+def callers_database(connection: Hashable, timings: InternalTimings) -> Steps[CallersDatabase]:
     """Return the database that a connection of the caller's leads to, with a clock that was set lately.
 
     The server is asked if it was not asked lately, or never on this connection.

@@ -8,7 +8,7 @@ from jmsql.store.receiving.candidates import LAST_SEQUENCE
 from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.store.statement import SqlFile, Statement, mapping, optional_value, row_count
 from jmsql.store.wire._sync.runner import Runner
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 
 _LIMIT = 500
 _SHARE = 20.0
@@ -42,7 +42,7 @@ class DueMessages:
         timings: How often it looks, when nobody tells of a message.
     """
 
-    def __init__(self, timings: Timings) -> None:
+    def __init__(self, timings: InternalTimings) -> None:
         self._timings = timings
         self._earliest_look = 0.0
         self._next_look = 0.0

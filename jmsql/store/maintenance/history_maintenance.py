@@ -8,7 +8,7 @@ from datetime import date
 from jmsql.exceptions import JMSException
 from jmsql.store.history.partitions import HistoryPartitions, held_message
 from jmsql.store.wire._sync.runner import Runner
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 
 logger = logging.getLogger("jmsql")
 
@@ -22,7 +22,7 @@ class HistoryMaintenance:
             Partitions are not dropped through it: that takes two transactions, with a limit on waiting.
     """
 
-    def __init__(self, timings: Timings, *, pooled: bool) -> None:
+    def __init__(self, timings: InternalTimings, *, pooled: bool) -> None:
         self._timings = timings
         self._may_remove = not pooled
         self._held: dict[date, list[str]] = {}

@@ -12,7 +12,7 @@ from jmsql.store.receiving.candidates import LAST_SEQUENCE, LOOK_UPS
 from jmsql.store.rows.arrays import array_literal
 from jmsql.store.statement import SqlFile, fill, record
 from jmsql.store.wire._sync.runner import Runner
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 from jmsql.values.duration import as_setting
 
 R = TypeVar("R", bound=Runner)
@@ -62,7 +62,7 @@ class Lease:
         timings: For how long it has the lease.
     """
 
-    def __init__(self, connection_id: int, timings: Timings) -> None:
+    def __init__(self, connection_id: int, timings: InternalTimings) -> None:
         self._timings = timings
         self._connection_id = connection_id
         self._renewed_at = -math.inf

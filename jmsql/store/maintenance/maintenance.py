@@ -20,7 +20,7 @@ from jmsql.store.rows.columns import SEND_COLUMNS
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothing, record, row_count, rows, value
 from jmsql.store.wire._sync.runner import Runner
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 from jmsql.timings import jitter as spread
 from jmsql.values.duration import as_setting
 
@@ -110,7 +110,7 @@ class Maintenance:
         keeps_outcomes: Whether the schema keeps what handlers say of messages.
     """
 
-    def __init__(self, timings: Timings, *, pooled: bool = False, keeps_outcomes: bool = False) -> None:
+    def __init__(self, timings: InternalTimings, *, pooled: bool = False, keeps_outcomes: bool = False) -> None:
         self._timings = timings
         self._pooled = pooled
         self._keeps_outcomes = keeps_outcomes

@@ -11,8 +11,10 @@ select current_setting('server_version'), current_database(), current_setting('s
 select exists (select from jmsql_internal.leadership
                where expires_at > statement_timestamp()
                  and jmsql_internal.is_connected(connection_id)),
-       (select count(*) from jmsql_internal.message m
-        where m.jms_expiration < jmsql_internal.current_milliseconds() - 60000 and {is_sent});
+       (select count(*) from (
+            select from jmsql_internal.message m
+            where m.jms_expiration < jmsql_internal.current_milliseconds() - 60000 and {is_sent}
+            limit %(most_rows)s::bigint) f);
 
 -- name: snapshot_holders
 select 'session', pid, application_name, usename::text, state,
@@ -71,7 +73,8 @@ select c.connection_id, c.client_id, c.host, c.process_id, h.claimed,
        extract(epoch from clock_timestamp() - h.claimed_at)::float8, coalesce(q.name, o.name)
 from (select d.connection_id, count(*) as claimed, min(d.claimed_at) as claimed_at,
              (pg_catalog.array_agg(d.queue_id order by d.claimed_at))[1] as queue_id
-      from jmsql_internal.delivery d where d.claim_id is not null group by d.connection_id) h
+      from (select * from jmsql_internal.delivery limit %(most_rows)s::bigint) d
+      where d.claim_id is not null group by d.connection_id) h
 join jmsql_internal.connection c using (connection_id)
 left join jmsql_internal.queue q using (queue_id)
 left join jmsql_internal.subscription s using (queue_id)
@@ -128,7 +131,7 @@ where q.paused and (q.name is not null or q.topic_id is not null)
 order by 1, 2;
 
 -- name: sees_all_messages
-select not row_security_active('jmsql_internal.message'::regclass)
+select not row_security_active('jmsql_internal.message'::regclass::oid)
     or jmsql_internal.has_access_to_all('browse', current_user);
 
 -- name: blockers
@@ -141,7 +144,7 @@ with exclusive as materialized (
 blocker as (
     select pid, 1 as rank from exclusive where granted
     union all
-    select unnest(pg_blocking_pids(e.pid)), 2 from exclusive e where not e.granted
+    select pg_catalog.unnest(pg_catalog.pg_blocking_pids(e.pid)), 2 from exclusive e where not e.granted
     union all
     select pid, 3 from exclusive where not granted)
 select a.pid, a.usename::text, a.application_name, a.state, a.query_start, a.query
@@ -157,7 +160,8 @@ select coalesce(q.name, o.name), count(*), max(d.error_count),
        extract(epoch from max(d.next_attempt) filter (
            where d.next_attempt > statement_timestamp() and d.next_attempt < 'infinity')
            - statement_timestamp())::float8
-from (select queue_id, error_count, next_attempt from jmsql_internal.delivery
+from (select queue_id, error_count, next_attempt from (
+          select * from jmsql_internal.delivery limit %(most_rows)s::bigint) a
       where error_count > 0) d
 join jmsql_internal.queue q using (queue_id)
 left join jmsql_internal.subscription s using (queue_id)

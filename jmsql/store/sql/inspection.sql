@@ -97,24 +97,30 @@ limit %(limit)s;
 -- What is sent from now on has a higher one.
 select last_value from jmsql_internal.message_sequence;
 
--- name: purge
--- The state is read under the rows' locks: a claim cannot come in between.
-with candidate as materialized (
-    select m.ctid as address, m.inverse_priority, m.sequence
-    from jmsql_internal.message m
-    where m.queue_id = %(queue_id)s and m.sequence <= %(newest)s
-      and (m.inverse_priority, m.sequence) > (%(inverse_priority)s::smallint, %(sequence)s::bigint)
-      and {is_sent} {chosen}
-    order by m.queue_id, m.inverse_priority, m.sequence
-    limit %(limit)s
-    for update of m skip locked),
+-- name: free
+-- Candidates that no session holds. The state is read under the rows' locks: a claim cannot come in between.
+candidate as materialized (
+    {candidates}),
 state as materialized (
     select s.* from jmsql_internal.delivery_state(%(queue_id)s,
         (select pg_catalog.array_agg(inverse_priority) from candidate),
         (select pg_catalog.array_agg(sequence) from candidate)) s),
 free as materialized (
     select c.*, s.delivery_count from candidate c left join state s using (inverse_priority, sequence)
-    where s.claim_id is null),
+    where s.claim_id is null)
+
+-- name: candidates
+select m.ctid as address, m.inverse_priority, m.sequence
+    from jmsql_internal.message m
+    where m.queue_id = %(queue_id)s and m.sequence <= %(newest)s
+      and (m.inverse_priority, m.sequence) > (%(inverse_priority)s::smallint, %(sequence)s::bigint)
+      and {is_sent} {chosen}
+    order by m.queue_id, m.inverse_priority, m.sequence
+    limit %(limit)s
+    for update of m skip locked
+
+-- name: purge
+with {free},
 {history},
 deleted as (
     delete from jmsql_internal.message m using free f

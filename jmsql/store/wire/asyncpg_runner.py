@@ -94,17 +94,18 @@ _FAIL = (
 
 
 class _Interruption:
-    """Interrupts the statement that the current task runs in a transaction: asyncpg asks the server if it is cancelled.
+    """Interrupts the statement that a task runs in a transaction: asyncpg asks the server if it is cancelled.
 
     It does not tell whether the server had finished the statement before. So a statement that commits by itself is not
     interrupted, and a transaction is made to fail.
     """
 
-    __slots__ = ("_connection", "_is_asked", "_task")
+    __slots__ = ("_connection", "_is_asked", "task")
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
-        self._task = asyncio.current_task()
+        self.task: asyncio.Task[Any] | None = None
+        """The task."""
         self._is_asked = False
 
     @property
@@ -112,8 +113,8 @@ class _Interruption:
         return not self._is_asked and self._connection.is_in_transaction()
 
     async def interrupt(self) -> None:
-        assert self._task is not None
-        self._is_asked = self._task.cancel()
+        assert self.task is not None
+        self._is_asked = self.task.cancel()
 
     def was_interrupted(self, error: BaseException) -> bool:
         return isinstance(error, asyncio.CancelledError)
@@ -141,9 +142,14 @@ class AsyncpgRunner(Runner):
         return not self._connection.is_in_transaction()
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        return await interruptible(self._execute_or_fail(statement, parameters), _Interruption(self._connection))
+        interruption = _Interruption(self._connection)
+        work = self._execute_or_fail(statement, parameters, interruption)
+        return await interruptible(work, interruption, is_apart=True)
 
-    async def _execute_or_fail(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+    async def _execute_or_fail(
+        self, statement: bytes, parameters: Mapping[str, Any], interruption: _Interruption
+    ) -> Result:
+        interruption.task = asyncio.current_task()
         try:
             return await self._execute(statement, parameters)
         except asyncio.CancelledError:

@@ -36,9 +36,11 @@ class GreenletRunner(Runner):
         return self._runner.is_idle
 
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        await_only(self._runner.wait_for_others())
         return await_only(tasks.finished(self._runner.execute(statement, parameters)))
 
     def copy(self, statement: bytes, data: bytes) -> Result:
+        await_only(self._runner.wait_for_others())
         return await_only(tasks.finished(self._runner.copy(statement, data)))
 
     def sleep(self, seconds: float) -> None:

@@ -7,6 +7,7 @@ import json
 import types
 import typing
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Protocol
@@ -24,6 +25,12 @@ class HandlerCall(Protocol):
     """A message on its way to a handler, in a thread or under asyncio, where what returns something can be awaited."""
 
     message: Message
+    after_commit: list[Callable[[], None]]
+    """What is called once the message is settled, if nothing has failed."""
+
+    @property
+    def listener(self) -> Listener:
+        """Whose handler it is."""
 
     @property
     def session(self) -> object:
@@ -37,6 +44,10 @@ class HandlerCall(Protocol):
 
     def orm_session(self, kind: type[Any]) -> object:
         """Return a session of SQLAlchemy's in the message's transaction."""
+
+
+Surrounding = Callable[[HandlerCall], AbstractContextManager[None]]
+"""What surrounds a call of a handler, inside the message's transaction: it may raise, and so fail the message."""
 
 
 class Parameter(NamedTuple):
@@ -288,7 +299,8 @@ class Listener:
     durable: bool
     redelivery: RedeliveryPolicy | None
     visibility_timeout: float | None
-    never_retry: tuple[type[Exception], ...] = ()
+    never_retry: tuple[type[Exception], ...]
+    surrounding: Surrounding
 
     def verdict(self, error: BaseException) -> BaseException:
         """Return what the session is told of an error with which a message has failed."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import ast
 import secrets
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,13 +16,11 @@ import sqlalchemy
 from psycopg import sql
 from typer.testing import CliRunner
 
-import jmsql.store
+import jmsql
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session, Topic
 from jmsql.admin import Administration
 from jmsql.cli.application import app
 from jmsql.metrics import StoreCollector
-from jmsql.store.statement import Statement
-from jmsql.store.wire.prepared_statements import numbered
 from jmsql.testing import FAST_TIMINGS, drain, wait_for
 from jmsql.xa import XAConnectionFactory
 from tests.integration.access.role_kinds import PASSWORD, roles_of_each_kind
@@ -36,14 +34,6 @@ SELECTORS = (
     "color IN ('blue', 'red') AND JMSTimestamp > 1.5 AND weight <> 0",
     "color NOT IN ('green') AND JMSMessageID <> 'ID:x' AND JMSDeliveryMode = 'PERSISTENT'",
     "weight < 9 AND -weight BETWEEN -5 AND 5.25 AND color <> 'x'",
-)
-
-_OF_SPARK = (
-    "jmsql.spark.streaming.history_stream",
-    "jmsql.spark.streaming.queue_stream",
-    "jmsql.spark.reading.snapshot",
-    "jmsql.spark.writing.commit",
-    "jmsql.spark.archiving.contents",
 )
 
 COMMANDS = (
@@ -121,32 +111,50 @@ def test_what_a_migration_makes_uses_none(database: psycopg.Connection[Any]) -> 
     assert not caught(database)
 
 
-def test_statements_use_none(url_of: Callable[[str], str]) -> None:
+# Prints, as Python, what jmsql has to ask PostgreSQL: each statement that is there once all of its modules are loaded.
+_STATEMENTS = """
+import gc, importlib, pkgutil
+import jmsql
+from jmsql.store.statement import Statement
+from jmsql.store.wire.prepared_statements import numbered
+
+for module in pkgutil.walk_packages(jmsql.__path__, "jmsql."):
+    if not module.name.endswith(".__main__"):
+        importlib.import_module(module.name)
+statements = {each.encoded("jmsql") for each in gc.get_objects() if isinstance(each, Statement)}
+print([(text, len(names)) for text, names in map(numbered, statements)])
+"""
+
+
+@pytest.fixture(scope="module")
+def statements() -> list[tuple[bytes, int]]:
+    """The statements of jmsql with the number of their parameters, from a process of its own.
+
+    Modules that other tests have loaded, and statements that those have made, are not among them.
+    """
+    command = [sys.executable, "-W", "ignore", "-c", _STATEMENTS]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: list[tuple[bytes, int]] = ast.literal_eval(printed)
+    return found
+
+
+def test_statements_use_none(url_of: Callable[[str], str], statements: list[tuple[bytes, int]]) -> None:
     """Also those of which no other test here comes: what EXPLAIN shows is qualified if it is a trap."""
-    of_the_store = (module.name for module in pkgutil.walk_packages(jmsql.store.__path__, "jmsql.store."))
-    for name in (*of_the_store, *_OF_SPARK):
-        importlib.import_module(name)
-    values = [
-        value
-        for name, module in list(sys.modules.items())
-        if name.startswith("jmsql.")
-        for value in vars(module).values()
-    ]
-    values += [each for value in values if isinstance(value, dict) for each in value.values()]
-    statements = {each.encoded("jmsql") for each in values if isinstance(each, Statement) and "{" not in each.text}
     looked_at = 0
     with psycopg.connect(url_of("owner"), autocommit=True) as plain:
-        for statement in statements:
-            text, names = numbered(statement)
+        for text, count in statements:
             if text.split(None, 1)[0].lower() not in {b"select", b"insert", b"update", b"delete", b"with"}:
                 continue
-            nulls = f"({', '.join(['null'] * len(names))})" if names else ""
-            plain.execute(b"prepare looked_at as " + text, prepare=False)
-            plan = plain.execute(f"explain (verbose, costs off) execute looked_at{nulls}".encode()).fetchall()
+            nulls = f"({', '.join(['null'] * count)})" if count else ""
+            try:
+                plain.execute(b"prepare looked_at as " + text, prepare=False)
+                plan = plain.execute(f"explain (verbose, costs off) execute looked_at{nulls}".encode()).fetchall()
+            except psycopg.Error as error:
+                pytest.fail(f"{error}\n{text.decode()}")
             assert "public." not in "\n".join(line for (line,) in plan), text.decode()
             plain.execute("deallocate looked_at")
             looked_at += 1
-    assert looked_at > 100
+    assert looked_at > 200
 
 
 @pytest.mark.parametrize("kind", ["owner", "administrator"])
@@ -290,12 +298,13 @@ def subscribe(connection: Connection) -> None:
 def fail(connection: Connection, administration: Administration) -> None:
     session = connection.create_session(transacted=True)
     send(session, FAILING)
-    send(session, FAILING, time_to_live=0.01)
     session.commit()
     with session.create_consumer(FAILING) as consumer:
         for _ in range(4):
             assert consumer.receive(timeout=5.0) is not None
             session.rollback()
+    send(session, FAILING, time_to_live=0.01)
+    session.commit()
     wait_for(lambda: administration.count("dead") == 2 and administration.count("expired") == 2, 30.0)
     assert administration.dead_letters("dead")
     assert administration.retry("dead", "color = 'blue'").returned

@@ -7,9 +7,10 @@ import pickle
 import pytest
 import sqlalchemy
 
-from jmsql import ConnectionFactory, JMSException, Queue, TemporaryQueue, Timings, Topic, lookup
+from jmsql import ConnectionFactory, JMSException, Queue, TemporaryQueue, Topic, lookup
 from jmsql.admin import Administration
 from jmsql.domains import QueueConnectionFactory, TopicConnectionFactory
+from jmsql.timings import InternalTimings
 from jmsql.xa import XAConnectionFactory, XAQueueConnectionFactory, XATopicConnectionFactory
 from tests.integration.client.server import Server
 
@@ -47,7 +48,7 @@ def test_a_factory_keeps_the_timings_that_are_not_the_defaults(
     administration.bind("jms/factory", ConnectionFactory(jmsql_factory.url))
     assert server.rows(stored) == [(None,)]
     assert lookup("jms/factory", jmsql_factory) == ConnectionFactory(jmsql_factory.url)
-    factory = ConnectionFactory(jmsql_factory.url, timings=Timings(sweep_interval=2.5, connect_timeout=3))
+    factory = ConnectionFactory(jmsql_factory.url, timings=InternalTimings(sweep_interval=2.5, connect_timeout=3))
     administration.bind("jms/factory", factory)
     assert server.rows(stored) == [({"sweep_interval": 2.5, "connect_timeout": 3},)]
     assert lookup("jms/factory", jmsql_factory) == factory

@@ -12,7 +12,7 @@ import jmsql.asyncio as jms
 from jmsql import AcknowledgeMode, JMSException, Queue, ResourceAllocationException, Timings
 from jmsql.asyncio.domains import QueueRequestor
 from jmsql.client import connection_limit
-from jmsql.concurrency import tasks
+from jmsql.client.openings import Openings
 from tests.integration.asyncio.texts import text_of
 from tests.integration.client.server import SESSIONS, Server
 
@@ -133,57 +133,76 @@ async def test_who_waits_for_a_connection_is_cancelled_at_once(aio_factory: jms.
             assert message.get_body(str) == "b"
 
 
-async def test_connecting_that_nobody_waits_for_any_more_leaves_no_connection() -> None:
-    begun, leave, discarded = asyncio.Event(), asyncio.Event(), asyncio.Event()
+class Opener:
+    """Opens texts in place of connections, when it may, and notes where those go that nobody has taken."""
 
-    async def connect() -> str:
-        begun.set()
-        await leave.wait()
+    def __init__(self) -> None:
+        self.begun, self.may_open = asyncio.Event(), asyncio.Event()
+        self.opened = 0
+        self.error: JMSException | None = None
+        self.given_back: asyncio.Queue[str] = asyncio.Queue()
+        self.discarded: asyncio.Queue[str] = asyncio.Queue()
+        self.openings = Openings(self._open, self.given_back.put, self.discarded.put)
+
+    async def _open(self) -> str:
+        self.opened += 1
+        self.begun.set()
+        await self.may_open.wait()
+        if self.error is not None:
+            raise self.error
         return "a connection"
 
-    async def discard(connection: str) -> None:
-        assert connection == "a connection"
-        discarded.set()
-
-    kept = tasks.Kept(connect, discard)
-    for _ in range(2):  # the second time it is under way already
-        task = asyncio.create_task(kept.take())
-        await begun.wait()
+    async def give_up(self) -> None:
+        """Wait for a connection, and be cancelled."""
+        task = asyncio.create_task(self.openings.take())
+        await self.begun.wait()
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert kept.is_left
-    kept.give_up()
-    assert not kept.is_left
-    assert not discarded.is_set()
-    leave.set()
+
+
+async def test_a_connection_that_was_being_opened_for_another_caller_goes_to_the_next_one() -> None:
+    opener = Opener()
+    await opener.give_up()
+    await opener.give_up()
+    opener.may_open.set()
+    assert await opener.openings.take() == "a connection"
+    assert opener.opened == 1
+    assert opener.given_back.empty()
+    assert await opener.openings.take() == "a connection", "another one"
+    assert opener.opened == 2
+
+
+async def test_a_connection_that_nobody_waits_for_any_more_goes_back() -> None:
+    opener = Opener()
+    await opener.give_up()
+    opener.may_open.set()
     async with asyncio.timeout(5):
-        await discarded.wait()
-        assert await kept.take() == "a connection", "another one"
+        assert await opener.given_back.get() == "a connection"
+    assert opener.discarded.empty()
+
+
+async def test_a_connection_that_opens_after_its_pool_has_closed_is_closed() -> None:
+    opener = Opener()
+    await opener.give_up()
+    opener.openings.close()
+    opener.may_open.set()
+    async with asyncio.timeout(5):
+        assert await opener.discarded.get() == "a connection"
+    assert opener.given_back.empty()
 
 
 async def test_connecting_that_has_failed_meanwhile_is_tried_again() -> None:
-    begun: list[asyncio.Event] = []
-
-    async def connect() -> str:
-        begun.append(asyncio.Event())
-        if len(begun) == 1:
-            await begun[0].wait()
-            raise JMSException("refused")
-        return "a connection"
-
-    async def discard(_: str) -> None:
-        raise AssertionError("there is nothing to discard")
-
-    kept = tasks.Kept(connect, discard)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(kept.take(), 0.01)
-    begun[0].set()
-    await asyncio.sleep(0.01)
-    assert kept.is_left
-    assert await kept.take() == "a connection"
-    kept.give_up()
+    opener = Opener()
+    opener.error = JMSException("refused")
+    await opener.give_up()
+    opener.may_open.set()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    opener.error = None
+    assert await opener.openings.take() == "a connection"
+    assert opener.opened == 2
 
 
 async def test_sessions_hand_their_connection_over_also_once_it_was_lost(

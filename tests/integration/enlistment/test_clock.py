@@ -14,7 +14,7 @@ from sqlalchemy import orm
 import jmsql
 from jmsql.store.statement import Result
 from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 from tests.clocks import DELIVERY_DELAY, HOUR, TIME_TO_LIVE, WRONG, require_servers_time, set_clock
 from tests.integration.enlistment.callers import KINDS, ORDERS, Kind, received, resolved
 
@@ -70,7 +70,7 @@ def test_the_server_is_asked_by_the_first_send_of_a_connection_and_once_in_an_in
         return execute(runner, statement, parameters)
 
     monkeypatch.setattr(PsycopgRunner, "execute", counting)
-    timings = Timings(clock_interval=0.1)
+    timings = InternalTimings(clock_interval=0.1)
     for connections in range(1, 3):
         with psycopg.connect(psycopg_url) as connection:
             for _ in range(3):

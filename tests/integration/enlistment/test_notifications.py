@@ -9,11 +9,12 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql import Queue, Timings
+from jmsql import Queue
 from jmsql.client.pacing import NotificationPacing
+from jmsql.timings import InternalTimings
 
 ORDERS = Queue("orders in turn")
-SLOW = Timings(enlisted_notification_interval=60.0)
+SLOW = InternalTimings(notification_interval=60.0)
 PATIENCE = 10.0
 
 Connect = Callable[[], psycopg.Connection]
@@ -47,7 +48,7 @@ def orders(jmsql_factory: jmsql.ConnectionFactory) -> None:
         context.create_producer().send(ORDERS, "an order")
 
 
-def send(caller: psycopg.Connection, queue: Queue = ORDERS, timings: Timings = SLOW) -> None:
+def send(caller: psycopg.Connection, queue: Queue = ORDERS, timings: InternalTimings = SLOW) -> None:
     jmsql.enlist(caller, timings=timings).create_producer().send(queue, "an order")
 
 

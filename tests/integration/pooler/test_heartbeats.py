@@ -18,10 +18,10 @@ from jmsql import (
     Queue,
     Session,
     TemporaryQueue,
-    Timings,
     Topic,
 )
 from jmsql.testing import FAST_TIMINGS, wait_for
+from jmsql.timings import InternalTimings
 from tests.integration.client.server import Server
 from tests.integration.pooler.pgbouncer import PgBouncer
 from tests.integration.topics.remote_client import RemoteClient, remote_client
@@ -53,7 +53,7 @@ def kill(server: Server, client: RemoteClient, *living: int) -> None:
 
 
 def test_heartbeats_go_on_while_nothing_happens(factory: ConnectionFactory, server: Server) -> None:
-    quick = dataclasses.replace(factory, timings=Timings(heartbeat_interval=0.05))
+    quick = dataclasses.replace(factory, timings=InternalTimings(heartbeat_interval=0.05))
     with quick.create_connection():
         wait_for(lambda: server.rows(HEARTBEATS))
         for _ in range(3):
@@ -62,10 +62,10 @@ def test_heartbeats_go_on_while_nothing_happens(factory: ConnectionFactory, serv
 
 
 @pytest.mark.parametrize(
-    ("timings", "alive", "dead"), [(Timings(), 14, 15), (FAST_TIMINGS, 4, 5)], ids=["default", "shorter"]
+    ("timings", "alive", "dead"), [(InternalTimings(), 14, 15), (FAST_TIMINGS, 4, 5)], ids=["default", "shorter"]
 )
 def test_client_is_connected_until_it_has_sent_no_heartbeat_for_its_time_out(
-    factory: ConnectionFactory, server: Server, timings: Timings, alive: int, dead: int
+    factory: ConnectionFactory, server: Server, timings: InternalTimings, alive: int, dead: int
 ) -> None:
     is_connected = "select connected from jmsql.clients"
     silent = "update jmsql_internal.connection set heartbeat_at = clock_timestamp() - make_interval(secs => %s)"

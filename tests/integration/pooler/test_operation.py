@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jmsql import ConnectionFactory, Queue
-from jmsql.cli.monitoring.health import Health, Thresholds, examine
 from jmsql.client._sync.database.opening import open_runner
+from jmsql.doctor import Health, Thresholds, examine
 from jmsql.store.administration.measurement import LONGEST_LOOK, destinations
 from tests.texts import send_texts
 

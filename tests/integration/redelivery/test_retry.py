@@ -38,6 +38,15 @@ def fragile(administration: Administration, queue: Queue) -> Queue:
     return administration.create_queue(queue.name, maximum_deliveries=1)
 
 
+def test_queues_with_dead_letters_are_listed_by_name(
+    connection: Connection, others: Session, fragile: Queue, administration: Administration
+) -> None:
+    send_texts(others, fragile, "a")
+    assert administration.dead_letter_queues() == []
+    let_die(connection, fragile, "no")
+    assert administration.dead_letter_queues() == ["DLQ"]
+
+
 def test_dead_letters_go_back_as_they_were_and_count_as_new(
     connection: Connection, others: Session, fragile: Queue, administration: Administration, server: Server
 ) -> None:

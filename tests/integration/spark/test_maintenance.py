@@ -18,7 +18,7 @@ from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.maintenance.maintenance_task import MaintenanceTask, register_task, request_tasks
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 from tests.leadership import LEADER
 
 REQUESTED = "select name from jmsql_internal.maintenance_task order by name"
@@ -137,7 +137,7 @@ def test_task_that_is_registered_runs_when_it_is_requested_and_due(connection: p
     register_task("counted", f"{__name__}:make_task")
     control = PsycopgRunner(connection, "jmsql")
     control.run(request_tasks(["counted"]))
-    maintenance = Maintenance(Timings())
+    maintenance = Maintenance(InternalTimings())
     assert maintenance.do_all(control, 0, [])  # there is more to do
     assert maintenance.do_all(control, 0, [])
     Counted.has_more = False
@@ -153,7 +153,7 @@ def test_maintenance_goes_on_without_a_task_that_is_not_there(
     register_task("broken", f"{__name__}:fail_to_make_task")
     control = PsycopgRunner(connection, "jmsql")
     control.run(request_tasks([name]))
-    maintenance = Maintenance(Timings())
+    maintenance = Maintenance(InternalTimings())
     for _ in range(2):
         assert not maintenance.do_all(control, 0, [])
     (told,) = (record.message for record in caplog.records if record.name == "jmsql")

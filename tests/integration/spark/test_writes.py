@@ -23,12 +23,13 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.spark.writing import commit
-from jmsql.spark.writing.commit import Attempt, abandon, forget_writes, remove_abandoned
+from jmsql.spark.writing.commit import Attempt, abandon, forget_writes
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.outgoing import OutgoingMessages
 from jmsql.spark.writing.task import TaskMessages
 from jmsql.store.destinations.lookup import queue_id
 from jmsql.store.maintenance.maintenance import reap_expired
+from jmsql.store.sending.pending_transactions import next_sequence, remove_abandoned
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from jmsql.xa import XAConnectionFactory
@@ -441,7 +442,7 @@ def test_query_that_is_started_again_gives_up_what_its_drivers_before_have_left(
 ) -> None:
     _of_a_dead_driver = write(), write()
     of_another_query = write(write_id="another")
-    planned = PsycopgRunner(connection, "jmsql").run(commit.plan)
+    planned = PsycopgRunner(connection, "jmsql").run(next_sequence)
     with psycopg.connect(jmsql_clean_url) as first:
         begun = send(first, jmsql_clean_url, ROWS, planned=planned)
         attempt = write(planned=planned)  # which does not wait for the first

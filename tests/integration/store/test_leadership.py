@@ -14,7 +14,7 @@ from jmsql.store.receiving.receive import has_groups
 from jmsql.store.statement import Result
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 from tests.integration.store.conftest import Client, OpenClient, send
 from tests.leadership import SUSPEND_MAINTENANCE
 
@@ -23,7 +23,7 @@ HAS_GROUPS = has_groups(1)
 PASS: LiteralString = "update jmsql_internal.leadership set expires_at = expires_at - duration"
 
 
-IMPATIENT = Timings(
+IMPATIENT = InternalTimings(
     maintenance_interval=0.001, lease_duration=0.002, lock_timeout=0.001, idle_in_transaction_timeout=0.001
 )
 """The lease is looked at before each statement."""
@@ -36,7 +36,7 @@ def connect(client: Client) -> int:
 
 
 def lead(client: Client, connection_id: int) -> bool:
-    return Lease(connection_id, Timings()).renew(client.runner)
+    return Lease(connection_id, InternalTimings()).renew(client.runner)
 
 
 def test_one_client_has_the_lease_and_renews_it(client: Client, open_client: OpenClient) -> None:
@@ -157,7 +157,7 @@ def test_leader_that_loses_the_lease_in_the_middle_stops_there(client: Client, o
     assert maintenance.run(Interrupted(frozen.connection, "jmsql"), first) == []
     assert client.rows("select count(*) from jmsql_internal.message") == [(1,)]
     assert maintenance.run(frozen.runner, first) == []
-    Maintenance(Timings()).run(client.runner, second)
+    Maintenance(InternalTimings()).run(client.runner, second)
     assert client.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
@@ -192,7 +192,7 @@ def test_stranger_does_not_keep_a_dead_client_alive_by_its_lock(
     stranger.connection.execute(TAKE, {"high": high, "low": low})
     assert client.rows(LOCKS) == [(high, low, kind)], "the stranger has it"
     assert client.rows(is_connected) == [(False,)]
-    Maintenance(Timings()).run(client.runner, connect(client))
+    Maintenance(InternalTimings()).run(client.runner, connect(client))
     assert client.rows(f"select from jmsql_internal.connection where connection_id = {number}") == []
 
 
@@ -206,7 +206,7 @@ def test_locks_that_strangers_take_first_hinder_no_client_and_no_maintenance(
     number = connect(client)
     assert client.rows(f"select jmsql_internal.is_connected({number})") == [(True,)]
     send(client, "expired", expiration=LONG_AGO)
-    Maintenance(Timings()).run(client.runner, number)
+    Maintenance(InternalTimings()).run(client.runner, number)
     assert client.rows("select count(*) from jmsql_internal.message") == [(0,)]
     assert client.rows(f"select jmsql_internal.is_connected({number})") == [(True,)]
 
@@ -242,8 +242,8 @@ def test_row_of_a_client_is_seen_only_once_its_lock_is_held(client: Client, open
     assert client.rows("select connection_id from jmsql_internal.connection") == [(leader,)]
     [(held,)] = client.rows("select count(*) from pg_locks where locktype = 'advisory' and granted")
     assert held == 2, "the lock is there before the row"
-    Maintenance(Timings()).run(client.runner, leader)
+    Maintenance(InternalTimings()).run(client.runner, leader)
     slow.connection.commit()
-    Maintenance(Timings()).run(client.runner, leader)
+    Maintenance(InternalTimings()).run(client.runner, leader)
     assert client.rows(f"select jmsql_internal.is_connected({number})") == [(True,)]
     assert client.rows("select count(*) from jmsql_internal.connection") == [(2,)]

@@ -6,7 +6,7 @@ from jmsql.store.destinations import lookup
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.receiving import receive
 from jmsql.store.receiving.acknowledge import Recipient
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 from tests.integration.store.conftest import FROM_THE_FRONT, Client, bodies, key, send
 
 LONG_AGO = 1
@@ -20,7 +20,7 @@ def test_what_has_expired_is_removed(client: Client, queue_id: int) -> None:
     send(client, "expired", expiration=LONG_AGO)
     send(client, "fresh")
 
-    Maintenance(Timings()).run(client.runner, LEADER)
+    Maintenance(InternalTimings()).run(client.runner, LEADER)
 
     assert bodies(client.run(receive.browse(queue_id, None, (-1, 0), 10))) == ["fresh"]
     assert client.rows("select count(*) from jmsql_internal.message") == [(1,)]
@@ -33,7 +33,7 @@ def test_what_has_expired_moves_to_the_expiry_queue(client: Client, queue_id: in
     )
     send(client, "first", "second", expiration=LONG_AGO)
 
-    Maintenance(Timings()).run(client.runner, LEADER)
+    Maintenance(InternalTimings()).run(client.runner, LEADER)
 
     moved = client.run(RECIPIENT.dequeue(expired, None, FROM_THE_FRONT, 10))
     assert bodies(moved) == ["first", "second"]
@@ -48,7 +48,7 @@ def test_what_is_claimed_does_not_expire(client: Client, queue_id: int) -> None:
     claimed = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, connection))
     client.connection.execute("update jmsql_internal.message set jms_expiration = 1")
 
-    Maintenance(Timings()).run(client.runner, connection)
+    Maintenance(InternalTimings()).run(client.runner, connection)
 
     assert client.run(RECIPIENT.acknowledge([(key(queue_id, row), row.handle) for row in claimed])) == 1
 
@@ -57,7 +57,7 @@ def test_claims_of_the_dead_come_back_counted(client: Client, queue_id: int) -> 
     send(client, "orphaned")
     claimed = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD))
 
-    released = Maintenance(Timings()).run(client.runner, LEADER)
+    released = Maintenance(InternalTimings()).run(client.runner, LEADER)
 
     assert released == [key(queue_id, row) for row in claimed]
     assert [row.delivery_count for row in client.run(RECIPIENT.dequeue(queue_id, None, FROM_THE_FRONT, 1))] == [1]
@@ -68,6 +68,6 @@ def test_what_is_known_of_messages_that_are_gone_is_forgotten(client: Client, qu
     client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD))
     client.connection.execute("delete from jmsql_internal.message")
 
-    Maintenance(Timings()).run(client.runner, LEADER)
+    Maintenance(InternalTimings()).run(client.runner, LEADER)
 
     assert client.rows("select count(*) from jmsql_internal.delivery") == [(0,)]

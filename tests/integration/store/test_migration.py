@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import alembic.command
 import alembic.config
@@ -21,6 +22,7 @@ import jmsql
 from jmsql.exceptions import JMSException
 from jmsql.store.connections.engine import open_engine
 from jmsql.store.schema.version import newest_version
+from jmsql.testing.database import session_database
 from tests.documentation import programs, run
 from tests.schema_revisions import migrate_to
 
@@ -154,20 +156,23 @@ def test_a_schema_for_others_is_refused(jmsql_url: str, schema: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Did not recognize type:sqlalchemy.exc.SAWarning")
-def test_autogenerate_leaves_the_schema_alone_as_the_page_shows_it(jmsql_url: str) -> None:
+def test_autogenerate_leaves_the_schema_alone_as_the_page_shows_it(jmsql_server_url: str) -> None:
     [shown] = [program for program in programs("docs/operations.md") if "include_name" in program.text]
     include_name = run(shown, {})["include_name"]
-    engine = open_engine(jmsql_url)
-    try:
+    application = sqlalchemy.MetaData()
+    shipment = sqlalchemy.Table("shipment", application, sqlalchemy.Column("shipment_id", sqlalchemy.Integer))
+    with session_database(jmsql_server_url, "jmsql") as database:
+        engine = open_engine(database.url)
         with engine.connect() as connection:
+            application.create_all(connection)
 
-            def proposed(**options: object) -> list[object]:
+            def proposed(**options: object) -> list[tuple[Any, ...]]:
                 context = MigrationContext.configure(connection, opts={"include_schemas": True, **options})
                 return list(compare_metadata(context, application))
 
-            application = sqlalchemy.MetaData()
-            application.reflect(connection)  # what examples have left in the database
             assert len(proposed()) > 30, "it would drop all that it does not know"
             assert proposed(include_name=include_name) == []
-    finally:
+            shipment.append_column(sqlalchemy.Column("weight", sqlalchemy.Integer))
+            [(kind, _, table, column)] = proposed(include_name=include_name)
+            assert (kind, table, column.name) == ("add_column", "shipment", "weight")
         engine.dispose()

@@ -18,7 +18,7 @@ from jmsql.store.administration.diagnosis import tables_without_pages
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 from tests.integration.store.plans import bloat_indexes
 
 SCHEMA = "jmsql_pages"
@@ -46,7 +46,7 @@ def pages(database: psycopg.Connection[Any], suffix: str = "") -> list[int]:
 
 
 def maintain(database: psycopg.Connection[Any]) -> None:
-    Maintenance(Timings()).run(PsycopgRunner(database, SCHEMA), LEADER)
+    Maintenance(InternalTimings()).run(PsycopgRunner(database, SCHEMA), LEADER)
 
 
 def mend(database: psycopg.Connection[Any]) -> None:
@@ -104,7 +104,7 @@ def test_vacuum_leaves_the_pages(database: psycopg.Connection[Any]) -> None:
 
 
 def test_messages_that_are_there_stay(
-    database: psycopg.Connection[Any], jmsql_url: str, jmsql_timings: jmsql.Timings
+    database: psycopg.Connection[Any], jmsql_url: str, jmsql_timings: InternalTimings
 ) -> None:
     timings = dataclasses.replace(jmsql_timings, table_check_interval=0.1)
     with jmsql.ConnectionFactory(jmsql_url, schema=SCHEMA, timings=timings).create_context() as context:

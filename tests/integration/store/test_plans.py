@@ -53,7 +53,7 @@ from jmsql.store.rows.message_rows import MessageKey, OutgoingMessage
 from jmsql.store.sending.send import insertion, last_insertion, queues_to_copy_to
 from jmsql.store.statement import Query, Statement, column
 from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 from tests.integration.store.plans import SMALL_TABLES, Plan, PlannedStatement, bloat_indexes, sql_of
 
 SCHEMA = "jmsql_plans"
@@ -317,7 +317,7 @@ def test_plans_are_right_after_vacuum_full_and_a_run_of_maintenance(
         database.execute(f"vacuum full {SCHEMA}_internal.{table}")
     with planned(jmsql_url) as statements:
         keep_plans(statements)
-        Maintenance(Timings()).run(PsycopgRunner(database, SCHEMA), 1)
+        Maintenance(InternalTimings()).run(PsycopgRunner(database, SCHEMA), 1)
         keep_plans(statements)
         database.execute(FILL)
         check(statements, jmsql_url, "after VACUUM FULL and a run of maintenance")
@@ -328,7 +328,7 @@ def test_plans_are_right_with_bloated_indexes_vacuumed_with_few_messages(
 ) -> None:
     bloat_indexes(database, SCHEMA)
     database.execute(VACUUM)
-    Maintenance(Timings()).run(PsycopgRunner(database, SCHEMA), 1)
+    Maintenance(InternalTimings()).run(PsycopgRunner(database, SCHEMA), 1)
     database.execute(FEW)
     database.execute(VACUUM)
     with planned(jmsql_url) as statements:

@@ -14,10 +14,11 @@ from psycopg import sql
 import jmsql
 from jmsql import AcknowledgeMode, ConnectionFactory, Queue, Topic
 from jmsql.admin import Administration
-from jmsql.spark.writing.commit import remove_abandoned, send_once
+from jmsql.spark.writing.commit import send_once
 from jmsql.spark.writing.outgoing import OutgoingMessages
 from jmsql.spark.writing.task import TaskMessages
 from jmsql.store.history.partitions import HistoryPartitions
+from jmsql.store.sending.pending_transactions import remove_abandoned
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 

@@ -10,13 +10,13 @@ from jmsql.store.receiving.reader import QueueReader
 from jmsql.store.receiving.receive import highest_sequences, lock
 from jmsql.store.sending.send import send as store_send
 from jmsql.testing import wait_for
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, send, text_message
 
 
 @pytest.fixture
 def reader(queue_id: int) -> QueueReader:
-    return QueueReader(queue_id, None, Recipient().dequeue, Timings().sweep_interval)
+    return QueueReader(queue_id, None, Recipient().dequeue, InternalTimings().sweep_interval)
 
 
 def test_each_read_goes_on_where_the_last_one_ended(reader: QueueReader, client: Client) -> None:
@@ -56,7 +56,9 @@ def test_what_was_committed_late_is_found_behind_a_queue_that_never_ends(
 
 def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(client: Client, queue_id: int) -> None:
     send(client, "other", "other", "other")
-    reader = QueueReader(queue_id, Selector.parse("color = 'blue'"), Recipient().dequeue, Timings().sweep_interval)
+    reader = QueueReader(
+        queue_id, Selector.parse("color = 'blue'"), Recipient().dequeue, InternalTimings().sweep_interval
+    )
 
     assert client.run(reader.read(10)) == []
 
@@ -118,7 +120,7 @@ def test_first_group_of_a_queue_is_found_at_once(reader: QueueReader, client: Cl
 
 def test_who_has_just_found_something_and_heard_nothing_does_not_ask_for_groups(client: Client, queue_id: int) -> None:
     asked: list[str] = []
-    reader = QueueReader(queue_id, None, Recipient().dequeue, Timings().sweep_interval)
+    reader = QueueReader(queue_id, None, Recipient().dequeue, InternalTimings().sweep_interval)
 
     def read(*, may_have_changed: bool) -> int:
         steps = iter(reader.read(1, may_have_changed=may_have_changed))
@@ -148,7 +150,7 @@ def test_the_end_of_a_queue_with_groups_is_looked_up_only_after_a_batch_that_was
     client: Client, queue_id: int
 ) -> None:
     asked: list[str] = []
-    reader = QueueReader(queue_id, None, lock, Timings().sweep_interval)
+    reader = QueueReader(queue_id, None, lock, InternalTimings().sweep_interval)
 
     def read(limit: int) -> int:
         steps = iter(reader.read(limit))
@@ -187,7 +189,7 @@ def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_co
         )
         return [row[0] for row in rows]
 
-    reader = QueueReader(queue_id, None, Recipient().dequeue, Timings().sweep_interval)
+    reader = QueueReader(queue_id, None, Recipient().dequeue, InternalTimings().sweep_interval)
     insert(1000, 1, "'first'")
     assert len(client.run(reader.read(100))) == 1
     insert(2000, 200, "null")

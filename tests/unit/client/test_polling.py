@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from jmsql.client.pacing import PollInterval
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 
 
 @pytest.fixture
 def poll() -> PollInterval:
-    return PollInterval(Timings(minimum_poll_interval=0.05, maximum_poll_interval=1.0))
+    return PollInterval(InternalTimings(minimum_poll_interval=0.05, maximum_poll_interval=1.0))
 
 
 def test_pauses_grow_until_something_happens(poll: PollInterval) -> None:

@@ -14,14 +14,14 @@ from jmsql.store.control.server import ServerClock
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 
 EMPTY = {"take": [], "look": (False, False), "has_groups": False}
 ROW = MessageRow._make({**dict.fromkeys(MessageRow._fields), "inverse_priority": 5, "sequence": 1}.values())
 
 
 def buffer() -> PrefetchBuffer:
-    timings = Timings()
+    timings = InternalTimings()
     return PrefetchBuffer(1, None, Recipient().dequeue, Queue("orders"), clock=ServerClock(timings), timings=timings)
 
 

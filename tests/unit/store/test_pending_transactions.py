@@ -1,4 +1,4 @@
-"""What a write of Spark has not sent yet is hidden: each statement that reads the table `message` says so.
+"""Messages of pending transactions are hidden: each statement that reads the table `message` says so.
 
 A statement that does not has its reason here.
 """
@@ -35,7 +35,7 @@ EXCEPTIONS = {
     "receiving.sql: delete_locked_with_history": (1, _BY_ADDRESS),
     "receiving.sql: present": (1, _BY_KEY),
     "browse.sql: samples": (1, _BOUNDS),
-    "database.sql: waiting_writes": (1, "It counts what is not sent."),
+    "pending.sql: waiting_writes": (1, "It counts what is not sent."),
     "candidates.py: grouped_candidates": (2, "What is looked up by place is asked outside; by address, it was asked."),
     "inspection.sql: dead_letter_queues": (1, _DEAD_LETTER),
     "inspection.sql: dead_letters": (1, _DEAD_LETTER),
@@ -56,9 +56,9 @@ EXCEPTIONS = {
     "receive.py: dequeue_statement": (1, _BY_ADDRESS),
     "receiving.sql: highest_sequences": (1, _BOUNDS),
     "redelivery.sql: record_attempts": (1, _BY_KEY),
-    "writing.sql: delay": (2, _WRITE),
-    "writing.sql: message_of_t": (1, _WRITE),
-    "writing.sql: remove_abandoned": (2, _WRITE),
+    "pending.sql: delay": (2, _WRITE),
+    "pending.sql: message_of_t": (1, _WRITE),
+    "pending.sql: remove_abandoned": (2, _WRITE),
     "view jmsql.dead_letters": (1, _DEAD_LETTER),
     "policy may_select on jmsql_internal.body": (1, _STAYS),
     "function jmsql.purge": (1, _BY_ADDRESS),

@@ -12,7 +12,13 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.administration import inspection
-from jmsql.store.administration.dead_letters import DeadLetter, Retry, first_dead_letters, retry
+from jmsql.store.administration.dead_letters import (
+    DeadLetter,
+    Retry,
+    dead_letter_queues,
+    first_dead_letters,
+    retry,
+)
 from jmsql.store.administration.emptying import move, purge
 from jmsql.store.administration.inspection import (
     BrowsedMessage,
@@ -30,7 +36,7 @@ from jmsql.store.destinations.subscriptions import SubscriptionDefinition, creat
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, in_transaction
 from jmsql.store.wire._async.runner import AutocommitRunner
-from jmsql.timings import Timings
+from jmsql.timings import Timings, complete
 from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_queue, require_topic
 
 # Not loaded for what a command lists: connections take five times as long to load as all else here.
@@ -73,7 +79,7 @@ class Administration:
         self._database = database
         self._schema = DEFAULT_SCHEMA if schema is None else schema
         check_name(self._schema)
-        self._timings = timings
+        self._timings = complete(timings)
         self._runner = LazyRunner(self._open_runner, self._schema)
 
     async def _open_runner(self) -> AutocommitRunner:
@@ -339,6 +345,10 @@ class Administration:
         return await self._runner.run(
             first_dead_letters(None if queue is None else _queue_name(queue), Selector.parse(selector), limit)
         )
+
+    async def dead_letter_queues(self) -> list[str]:
+        """Return the names of the queues that have dead letters."""
+        return await self._runner.run(dead_letter_queues)
 
     async def retry(
         self, queue: Queue | str = "DLQ", selector: str | None = None, *, limit: int | None = None

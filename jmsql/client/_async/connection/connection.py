@@ -29,7 +29,7 @@ from jmsql.store.connections.engine import Endpoint
 from jmsql.store.control.control import ControlConnection, open_control
 from jmsql.store.control.counters import DestinationCounters
 from jmsql.store.control.server import ServerClock
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings, Timings
 from jmsql.values.destinations import Destination, require_destination
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Connection:
         clock: ServerClock,
         *,
         automatic_creation: bool,
-        timings: Timings,
+        timings: InternalTimings,
     ) -> None:
         self._side_pool = side_pool
         self._control = control
@@ -103,7 +103,7 @@ class Connection:
         client_id: str | None,
         *,
         automatic_creation: bool,
-        timings: Timings,
+        timings: InternalTimings,
     ) -> Self:
         """Connect: the control connection alone, if it goes where the sessions' connections will."""
         clock = ServerClock(timings)

@@ -11,6 +11,7 @@ import psycopg
 
 from jmsql.client._async.database.watched_connection import WatchedConnection
 from jmsql.client.connection_limit import ConnectionLimit
+from jmsql.client.openings import Openings
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import Lock, Semaphore
 from jmsql.store.connections.engine import Endpoint
@@ -40,6 +41,7 @@ class ConnectionPool:
             """Which sessions have connections."""
             self.turns = Semaphore(_AT_ONCE)
             """For what is done beside the sessions' transactions, where a thousand tasks may ask at once."""
+            self._openings = Openings(self._open, give_back, _discard)
         self._endpoint = endpoint
         self._facts = facts
         self._lock = threading.Lock()
@@ -61,6 +63,13 @@ class ConnectionPool:
         Raises:
             JMSException: The server cannot be reached, or refuses.
         """
+        if ASYNC:
+            connection = await self._openings.take()
+        else:
+            connection = await self._open()
+        return connection
+
+    async def _open(self) -> AsyncConnection:
         with self._lock:
             if self._engine is None:
                 self._engine = self._endpoint.open_async_engine(self._facts, WatchedConnection)
@@ -90,6 +99,8 @@ class ConnectionPool:
 
     async def close(self) -> None:
         """End the connections of the pool."""
+        if ASYNC:
+            self._openings.close()
         if self._engine is not None:
             await self._engine.dispose()
 
@@ -104,6 +115,14 @@ async def give_back(connection: AsyncConnection) -> None:
     if driver.closed:
         await connection.invalidate()
     await connection.close()
+
+
+if ASYNC:
+
+    async def _discard(connection: AsyncConnection) -> None:
+        """Close a connection whose pool is closed already."""
+        await connection.invalidate()
+        await connection.close()
 
 
 def _keep_more(engine: AsyncEngine, number: int) -> None:

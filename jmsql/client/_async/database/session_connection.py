@@ -17,7 +17,7 @@ from sqlalchemy import event
 from jmsql.client._async.database.pool import ConnectionPool, driver_connection, give_back, synchronous
 from jmsql.client._async.database.watched_connection import StatementListener, WatchedConnection
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Kept, Lock, finished, interruptible, uninterrupted
+from jmsql.concurrency.tasks import Lock, finished, interruptible, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.connections.engine import LENT, POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
@@ -40,14 +40,6 @@ logger = logging.getLogger("jmsql")
 _set_savepoint = Statement("set_savepoint", "savepoint jmsql_own", "setting a savepoint", nothing)
 _undo_savepoint = Statement("undo_savepoint", "rollback to savepoint jmsql_own", "rolling back to a savepoint", nothing)
 _release_savepoint = Statement("release_savepoint", "release savepoint jmsql_own", "releasing a savepoint", nothing)
-
-
-if ASYNC:
-
-    async def _discard(connection: AsyncConnection) -> None:
-        """Close a connection that nobody has taken, at once: its pool may be closed already."""
-        await connection.invalidate()
-        await connection.close()
 
 
 class SessionConnection:
@@ -90,7 +82,6 @@ class SessionConnection:
         self._is_in_use = False
         if ASYNC:
             self._running = 0
-            self._opening = Kept(self._connect, _discard)
             self._interruption = Interruption(lambda: self._driver_connection)
         self._taking = Lock()
         self._has_worked = False
@@ -139,7 +130,7 @@ class SessionConnection:
             async with self._taking:  # the asynchronous sender may need it too
                 if self._connection is None:
                     if ASYNC:
-                        await self._pool.limit.take(self, self._opening.take)
+                        await self._pool.limit.take(self, self._connect)
                     else:
                         self.accept(self._connect())
 
@@ -186,7 +177,7 @@ class SessionConnection:
         connection = await self._pool.connect()
         if self._transacted:
             return connection
-        return await connection.execution_options(isolation_level="AUTOCOMMIT")
+        return await finished(connection.execution_options(isolation_level="AUTOCOMMIT"))
 
     def share_connections(self) -> None:
         """Keep no connection while the session waits for messages, from now on.
@@ -240,7 +231,7 @@ class SessionConnection:
             """Do what `hold` does, and wait at most so many seconds for other sessions; return whether it is done."""
             if self._connection is None and patience is not None and not self._closed:
                 async with self._taking:
-                    if self._connection is None and not await self._pool.limit.take(self, self._opening.take, patience):
+                    if self._connection is None and not await self._pool.limit.take(self, self._connect, patience):
                         return False
             await self.hold()
             return True
@@ -249,9 +240,7 @@ class SessionConnection:
         def is_spare(self) -> bool:
             """Whether it has a connection that it does not need now."""
             driver = self._driver_connection
-            if driver is None:
-                return self._opening.is_left
-            if self.is_lent or self._is_in_use or self._running or self._closed:
+            if driver is None or self.is_lent or self._is_in_use or self._running or self._closed:
                 return False
             if driver.is_committing:
                 return True  # the commit is answered before the connection's next use
@@ -271,9 +260,10 @@ class SessionConnection:
                 return "in an open transaction"
             return "in use by a call"
 
-        def hand_over(self) -> AsyncConnection | None:
-            """Have the connection no more, and return it; None: it was still being opened."""
+        def hand_over(self) -> AsyncConnection:
+            """Have the connection no more, and return it."""
             connection = self._connection
+            assert connection is not None
             self._forget()
             return connection
 
@@ -630,5 +620,3 @@ class SessionConnection:
         self._connection = self._runner = self._driver_connection = None
         self.is_lent = False
         self._forget_transaction()
-        if ASYNC:
-            self._opening.give_up()

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Notifications, finished
+from jmsql.concurrency.tasks import Notifications, apart, finished
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 
@@ -67,10 +67,13 @@ class PsycopgTransaction(CallerTransaction):
         return not ended or pgconn.pipeline_status != PipelineStatus.OFF
 
     async def runner(self, schema: str) -> Runner:
-        return PsycopgRunner(self._connection, schema)
+        runner = PsycopgRunner(self._connection, schema)
+        if ASYNC:
+            await runner.wait_for_others()
+        return runner
 
     async def end(self) -> None:
-        await self._connection.rollback()
+        await apart(self._connection.rollback())
 
 
 class ConnectionTransaction(CallerTransaction):
@@ -87,6 +90,8 @@ class ConnectionTransaction(CallerTransaction):
         if not self.is_open:
             await self._connection.begin()
         runner = await self._driver_runner(schema)
+        if ASYNC:
+            await runner.wait_for_others()
         runner.failed = self._invalidate
         return runner
 
@@ -112,8 +117,11 @@ class ConnectionTransaction(CallerTransaction):
         dbapi_connection: Any = pooled.dbapi_connection
         if dialect.driver == "asyncpg" and runner.is_idle and not dbapi_connection.autocommit:
             # SQLAlchemy begins the server's transaction with its own first statement.
-            await finished(self._connection.exec_driver_sql("select 1"))
+            await finished(self._begin_at_server())
         return runner
+
+    async def _begin_at_server(self) -> None:
+        await apart(self._connection.exec_driver_sql("select 1"))
 
     if not ASYNC:
 
@@ -121,7 +129,7 @@ class ConnectionTransaction(CallerTransaction):
             return _news(self._connection.dialect)
 
     async def end(self) -> None:
-        await self._connection.rollback()
+        await apart(self._connection.rollback())
 
 
 class SessionTransaction(CallerTransaction):
@@ -149,7 +157,7 @@ class SessionTransaction(CallerTransaction):
 
     async def end(self) -> None:
         if ASYNC:
-            await self._session.run_sync(_close_transaction)
+            await apart(self._session.run_sync(_close_transaction))
         else:
             _close_transaction(self._session)
 

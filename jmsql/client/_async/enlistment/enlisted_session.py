@@ -32,7 +32,7 @@ from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import browse, require_read_committed
 from jmsql.store.sending.notification import notify_sent
 from jmsql.store.sending.send import Publisher, publish, send
-from jmsql.timings import Timings
+from jmsql.timings import InternalTimings
 from jmsql.values.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class EnlistedSession(AbstractSession):
         timings: How often it polls and notifies.
     """
 
-    def __init__(self, transaction: CallerTransaction, schema: str, timings: Timings) -> None:
+    def __init__(self, transaction: CallerTransaction, schema: str, timings: InternalTimings) -> None:
         self._transaction = transaction
         self._schema = schema
         self._timings = timings
@@ -226,7 +226,7 @@ class EnlistedSession(AbstractSession):
                 yield from send([message])
         database = yield from self._find_database()
         is_due = enlisted_notifications.is_due(
-            (database.identity, self._schema, destination), self._timings.enlisted_notification_interval
+            (database.identity, self._schema, destination), self._timings.notification_interval
         )
         due = [destination.name] if is_due else []
         queues, topics = ([], due) if isinstance(destination, Topic) else (due, [])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jmsql.store.control.server import ServerClock
     from jmsql.store.rows.message_rows import MessageKey
     from jmsql.store.statement import Query, Steps
-    from jmsql.timings import Timings
+    from jmsql.timings import InternalTimings
     from jmsql.values.destinations import Destination
 
 
@@ -60,7 +60,7 @@ class ClientContext:
     pool: ConnectionPool
     schema: str
     is_restricted: bool
-    timings: Timings
+    timings: InternalTimings
     control: ControlConnection
     side: SideConnection
     destinations: ConnectionDestinations

@@ -16,7 +16,7 @@ from jmsql.store.administration import bindings
 from jmsql.store.connections.database_url import parse_url
 from jmsql.store.schema.version import DEFAULT_SCHEMA
 from jmsql.store.wire._sync.runner import Runner
-from jmsql.timings import Timings
+from jmsql.timings import Timings, from_differences
 from jmsql.values.destinations import Destination, Queue, Topic
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _timings(name: str, differences: object) -> Timings:
     if not isinstance(differences, dict):
         raise JMSException(f"{name!r} is bound to a factory whose timings are {differences!r}; bind it again.")
     try:
-        return Timings.from_differences(differences)
+        return from_differences(differences)
     except (TypeError, ValueError) as error:
         raise JMSException(
             f"{name!r} is bound to a factory whose timings this release does not take: {error} Upgrade jmsql, or bind "

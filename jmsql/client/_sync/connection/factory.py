@@ -16,7 +16,7 @@ from jmsql.public_names import set_module
 from jmsql.store.connections.database_url import url_in_environment
 from jmsql.store.connections.engine import endpoint
 from jmsql.store.schema.version import check_name
-from jmsql.timings import Timings
+from jmsql.timings import Timings, complete
 
 AnyConnection = TypeVar("AnyConnection", bound=Connection)
 
@@ -90,19 +90,20 @@ class ConnectionFactory:
 
     def _connect(self, kind: type[AnyConnection], user: str | None, password: str | None) -> AnyConnection:
         check_name(self.schema)
+        timings = complete(self.timings)
         url = self.url
         if url is None:
             # The embedded server, which it may start, is nobody's to stop.
             url = opened_in_thread(lambda _: None, default_url, self.schema)
-        sessions = endpoint(url, user, password, self.timings)
+        sessions = endpoint(url, user, password, timings)
         control_url = self._control_url()
         opened = kind.open(
             sessions,
-            sessions if control_url is None else endpoint(control_url, user, password, self.timings),
+            sessions if control_url is None else endpoint(control_url, user, password, timings),
             self.schema,
             self.client_id,
             automatic_creation=self.automatic_creation,
-            timings=self.timings,
+            timings=timings,
         )
         return opened
 

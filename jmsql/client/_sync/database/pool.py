@@ -52,6 +52,10 @@ class ConnectionPool:
         Raises:
             JMSException: The server cannot be reached, or refuses.
         """
+        connection = self._open()
+        return connection
+
+    def _open(self) -> Connection:
         with self._lock:
             if self._engine is None:
                 self._engine = self._endpoint.open_engine(self._facts, WatchedConnection)

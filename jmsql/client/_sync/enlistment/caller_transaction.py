@@ -63,7 +63,8 @@ class PsycopgTransaction(CallerTransaction):
         return not ended or pgconn.pipeline_status != PipelineStatus.OFF
 
     def runner(self, schema: str) -> Runner:
-        return PsycopgRunner(self._connection, schema)
+        runner = PsycopgRunner(self._connection, schema)
+        return runner
 
     def end(self) -> None:
         self._connection.rollback()
@@ -103,8 +104,11 @@ class ConnectionTransaction(CallerTransaction):
         dbapi_connection: Any = pooled.dbapi_connection
         if dialect.driver == "asyncpg" and runner.is_idle and not dbapi_connection.autocommit:
             # SQLAlchemy begins the server's transaction with its own first statement.
-            self._connection.exec_driver_sql("select 1")
+            self._begin_at_server()
         return runner
+
+    def _begin_at_server(self) -> None:
+        self._connection.exec_driver_sql("select 1")
 
     def news(self) -> Notifications:
         return _news(self._connection.dialect)

@@ -12,7 +12,7 @@ from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import abandonable, interruptible, sleep
+from jmsql.concurrency.tasks import interruptible, sleep
 from jmsql.store.errors import is_driver_error, jms_errors, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 from jmsql.store.wire.interruption import Interruption
@@ -56,6 +56,11 @@ class Runner(ABC):
     @abstractmethod
     async def sleep(self, seconds: float) -> None:
         """Let time pass, without holding up others."""
+
+    if ASYNC:
+
+        async def wait_for_others(self) -> None:
+            """Wait until no other task runs a statement on the connection, or a COPY, which is not interrupted."""
 
     async def run(self, work: Query[T] | Steps[T]) -> T:
         """Run a statement, or all those of a decision, and return what comes out.
@@ -142,17 +147,16 @@ class PsycopgRunner(Runner):
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         if ASYNC:
-            await self._wait_for_others()
-        return await interruptible(self._execute(statement, parameters), Interruption(lambda: self.connection))
+            await self.wait_for_others()
+        work = self._execute(statement, parameters)
+        return await interruptible(work, Interruption(lambda: self.connection), is_apart=True)
 
     if ASYNC:
 
-        async def _wait_for_others(self) -> None:
-            """Wait until no other task runs a statement on the connection, or a COPY, which is not interrupted."""
+        async def wait_for_others(self) -> None:
             while self.connection.lock.locked():
-                with abandonable():
-                    async with self.connection.lock:
-                        pass
+                async with self.connection.lock:
+                    pass
 
     async def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         cursor = psycopg.AsyncCursor(self.connection, row_factory=tuple_row)
@@ -171,8 +175,9 @@ class PsycopgRunner(Runner):
         if self.connection.pgconn.pipeline_status != PipelineStatus.OFF:
             raise CannotCopyError
         if ASYNC:
-            await self._wait_for_others()
-        return await interruptible(copy(self.connection, statement, data), Interruption(lambda: self.connection))
+            await self.wait_for_others()
+        work = copy(self.connection, statement, data)
+        return await interruptible(work, Interruption(lambda: self.connection), is_apart=True)
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)

@@ -9,8 +9,11 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
+from jmsql.concurrency import ASYNC
+from jmsql.concurrency.tasks import is_driven
 from jmsql.store.wire.exchange import BEGIN, OUTDATED, End, Exchange, Outcome, converse, read_commit
 from jmsql.store.wire.prepared_statements import PreparedStatements
+from jmsql.store.wire.waiting import wait_for_server
 
 T = TypeVar("T")
 
@@ -52,6 +55,20 @@ class WireConnection(psycopg.AsyncConnection[Any]):
             self.pgconn.consume_input()  # the server's last words
             self.pgconn.consume_input()
 
+    async def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
+        """Do what psycopg asks of the server, once a commit that was left unanswered is answered."""
+        await self.settle()
+        return await self._wait(gen, *arguments, **parameters)
+
+    if not ASYNC:
+        _wait = psycopg.AsyncConnection.wait
+    else:
+
+        async def _wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
+            if is_driven():
+                return await wait_for_server(gen, self.pgconn.socket)
+            return await super().wait(gen, *arguments, **parameters)  # whose parameters differ between releases
+
     async def exchange(self, exchange: Exchange) -> Outcome:
         """Carry an exchange out; once more if it begins its transaction and what was prepared is outdated.
 
@@ -70,7 +87,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
                 unanswered = None if self._failed is None else self._answered
                 work = converse(self.pgconn, exchange, prepared, unanswered, self.info.encoding)
                 try:
-                    outcome: Outcome = await super().wait(work)
+                    outcome: Outcome = await self._wait(work)
                 except OUTDATED:
                     if not prepared:
                         raise
@@ -101,24 +118,18 @@ class WireConnection(psycopg.AsyncConnection[Any]):
             failed(error)
         else:
             self._failed = failed
-            self.__dict__["wait"] = self._settle_and_wait  # until it is answered, so that nothing else is slower
 
     async def settle(self) -> None:
         """Wait for the commit that was left unanswered, if one was."""
         if self.is_committing:
             try:
                 with contextlib.suppress(psycopg.Error):
-                    await super().wait(read_commit(self.pgconn, self._answered, self.info.encoding))
+                    await self._wait(read_commit(self.pgconn, self._answered, self.info.encoding))
             finally:
                 self.give_up()
 
-    async def _settle_and_wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
-        await self.settle()
-        return await super().wait(gen, *arguments, **parameters)  # whose parameters differ between releases
-
     def _answered(self, error: psycopg.Error | None) -> None:
         failed, self._failed = self._failed, None
-        self.__dict__.pop("wait", None)
         if error is not None and failed is not None:
             failed(error)
 
@@ -130,7 +141,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
             unanswered = None if self._failed is None else self._answered
             work = converse(self.pgconn, undone, None, unanswered, self.info.encoding)
             with contextlib.suppress(psycopg.Error):
-                await super().wait(work)
+                await self._wait(work)
             self.give_up()
 
     def give_up(self) -> None:

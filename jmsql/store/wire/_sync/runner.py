@@ -140,7 +140,8 @@ class PsycopgRunner(Runner):
         return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
 
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        return self._execute(statement, parameters)
+        work = self._execute(statement, parameters)
+        return work
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
@@ -158,7 +159,8 @@ class PsycopgRunner(Runner):
     def copy(self, statement: bytes, data: bytes) -> Result:
         if self.connection.pgconn.pipeline_status != PipelineStatus.OFF:
             raise CannotCopyError
-        return copy(self.connection, statement, data)
+        work = copy(self.connection, statement, data)
+        return work
 
     def sleep(self, seconds: float) -> None:
         sleep(seconds)

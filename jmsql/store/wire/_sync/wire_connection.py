@@ -53,6 +53,13 @@ class WireConnection(psycopg.Connection[Any]):
             self.pgconn.consume_input()  # the server's last words
             self.pgconn.consume_input()
 
+    def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
+        """Do what psycopg asks of the server, once a commit that was left unanswered is answered."""
+        self.settle()
+        return self._wait(gen, *arguments, **parameters)
+
+    _wait = psycopg.Connection.wait
+
     def exchange(self, exchange: Exchange) -> Outcome:
         """Carry an exchange out; once more if it begins its transaction and what was prepared is outdated.
 
@@ -71,7 +78,7 @@ class WireConnection(psycopg.Connection[Any]):
                 unanswered = None if self._failed is None else self._answered
                 work = converse(self.pgconn, exchange, prepared, unanswered, self.info.encoding)
                 try:
-                    outcome: Outcome = super().wait(work)
+                    outcome: Outcome = self._wait(work)
                 except OUTDATED:
                     if not prepared:
                         raise
@@ -102,24 +109,18 @@ class WireConnection(psycopg.Connection[Any]):
             failed(error)
         else:
             self._failed = failed
-            self.__dict__["wait"] = self._settle_and_wait  # until it is answered, so that nothing else is slower
 
     def settle(self) -> None:
         """Wait for the commit that was left unanswered, if one was."""
         if self.is_committing:
             try:
                 with contextlib.suppress(psycopg.Error):
-                    super().wait(read_commit(self.pgconn, self._answered, self.info.encoding))
+                    self._wait(read_commit(self.pgconn, self._answered, self.info.encoding))
             finally:
                 self.give_up()
 
-    def _settle_and_wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
-        self.settle()
-        return super().wait(gen, *arguments, **parameters)  # whose parameters differ between releases
-
     def _answered(self, error: psycopg.Error | None) -> None:
         failed, self._failed = self._failed, None
-        self.__dict__.pop("wait", None)
         if error is not None and failed is not None:
             failed(error)
 
@@ -131,7 +132,7 @@ class WireConnection(psycopg.Connection[Any]):
             unanswered = None if self._failed is None else self._answered
             work = converse(self.pgconn, undone, None, unanswered, self.info.encoding)
             with contextlib.suppress(psycopg.Error):
-                super().wait(work)
+                self._wait(work)
             self.give_up()
 
     def give_up(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,6 +50,8 @@ class HandlerCall:
         self.started = time.monotonic()
         self.seconds = 0.0
         """How long the call took, with its commit, once `run` has returned."""
+        self.after_commit: list[Callable[[], None]] = []
+        """What is called once the message is settled, if nothing has failed."""
         self._exits = AsyncExitStack()
         if ASYNC:
             self._called: asyncio.Task[tuple[object, BaseException | None]] | None = None
@@ -83,10 +85,13 @@ class HandlerCall:
                     raise
             return error
         self._tell_success()
+        for callback in self.after_commit:
+            callback()
         return None
 
     async def _call(self) -> object:
         async with self._exits:
+            self._exits.enter_context(self.listener.surrounding(self))
             arguments = await self.arguments()
             if ASYNC:
                 # In a task that can be cancelled without the commit, and in a context of its own.

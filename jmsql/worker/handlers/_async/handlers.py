@@ -13,7 +13,7 @@ from jmsql.client._async.exchange.consumer import MessageConsumer
 from jmsql.client._async.session.session import HandlerSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications, nobody_cancels
+from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 from jmsql.store.destinations.subscriptions import ChangeRefusedException, SubscriptionChange
@@ -106,8 +106,6 @@ class HandlerTask:
             await self.handling.interrupt(self._timings.cancel_timeout)
 
     async def _run(self) -> None:
-        if ASYNC:
-            nobody_cancels()  # the handler has a task of its own
         try:
             while not self._is_stopping:
                 message = await self._receive()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -45,6 +45,8 @@ class HandlerCall:
         self.started = time.monotonic()
         self.seconds = 0.0
         """How long the call took, with its commit, once `run` has returned."""
+        self.after_commit: list[Callable[[], None]] = []
+        """What is called once the message is settled, if nothing has failed."""
         self._exits = ExitStack()
 
     def run(self) -> BaseException | None:
@@ -73,10 +75,13 @@ class HandlerCall:
             release(self.listener, self.session, verdict)
             return error
         self._tell_success()
+        for callback in self.after_commit:
+            callback()
         return None
 
     def _call(self) -> object:
         with self._exits:
+            self._exits.enter_context(self.listener.surrounding(self))
             arguments = self.arguments()
             result = self.listener.handler(**arguments)
             return result

@@ -6,16 +6,17 @@ import threading
 
 import pytest
 
-from jmsql import Connection, ConnectionFactory, Queue, Timings
+from jmsql import Connection, ConnectionFactory, Queue
 from jmsql.connection_consumers import ThreadServerSessionPool
 from jmsql.testing import wait_for
+from jmsql.timings import InternalTimings
 
 ORDERS = Queue("orders")
 
 
 @pytest.fixture
-def jmsql_timings() -> Timings:
-    return Timings(start_reminder_delay=0.05)
+def jmsql_timings() -> InternalTimings:
+    return InternalTimings(start_reminder_delay=0.05)
 
 
 @pytest.fixture

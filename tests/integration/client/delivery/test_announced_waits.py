@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql import Connection, ConnectionFactory, Queue, Session, TextMessage, Timings, Topic
+from jmsql import Connection, ConnectionFactory, Queue, Session, TextMessage, Topic
 from jmsql.testing import wait_for
+from jmsql.timings import InternalTimings
 from tests.background import Background
 from tests.integration.client.delivery.test_notifications import wait_for_texts
 from tests.integration.client.server import Server
@@ -36,9 +37,9 @@ def interval() -> float:
 
 
 @pytest.fixture
-def jmsql_timings(interval: float) -> Timings:
+def jmsql_timings(interval: float) -> InternalTimings:
     """Polling takes minutes."""
-    return Timings(minimum_poll_interval=300.0, maximum_poll_interval=300.0, maintenance_interval=interval)
+    return InternalTimings(minimum_poll_interval=300.0, maximum_poll_interval=300.0, maintenance_interval=interval)
 
 
 @pytest.fixture(autouse=True)
@@ -278,7 +279,7 @@ def test_a_client_of_the_release_before_is_told_of_all_messages(
 
 def test_with_the_schema_of_the_release_before_all_messages_are_notified(jmsql_url: str) -> None:
     migrate_to("0001", jmsql_url, "unannounced")
-    timings = Timings(minimum_poll_interval=300.0, maximum_poll_interval=300.0)
+    timings = InternalTimings(minimum_poll_interval=300.0, maximum_poll_interval=300.0)
     factory = ConnectionFactory(jmsql_url, schema="unannounced", timings=timings)
     queue = Queue("orders")
     with psycopg.connect(jmsql_url, autocommit=True) as database, factory.create_connection() as connection:
@@ -304,7 +305,7 @@ def test_with_the_schema_of_the_release_before_all_messages_are_notified(jmsql_u
 
 
 def test_who_waits_in_a_transaction_of_the_application_is_woken(
-    jmsql_factory: ConnectionFactory, connection: Connection, jmsql_clean_url: str, jmsql_timings: Timings
+    jmsql_factory: ConnectionFactory, connection: Connection, jmsql_clean_url: str, jmsql_timings: InternalTimings
 ) -> None:
     queue = Queue("orders")
     assert connection is not None  # by which the transaction hears of messages

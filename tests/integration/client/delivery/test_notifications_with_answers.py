@@ -7,12 +7,13 @@ import time
 
 import psycopg
 
-from jmsql import ConnectionFactory, Queue, Timings
+from jmsql import ConnectionFactory, Queue
+from jmsql.timings import InternalTimings
 from tests.background import Background
 from tests.integration.client.server import Server
 
 ORDERS = Queue("orders")
-SLOW = Timings(minimum_poll_interval=30, maximum_poll_interval=30, shared_poll_interval=30)
+SLOW = InternalTimings(minimum_poll_interval=30, maximum_poll_interval=30, shared_poll_interval=30)
 
 
 def test_it_is_heeded_at_once(jmsql_factory: ConnectionFactory, server: Server, blocker: psycopg.Connection) -> None:

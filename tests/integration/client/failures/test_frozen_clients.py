@@ -12,10 +12,11 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session, Timings
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session
 from jmsql.store.control.liveness import AdvisoryLock
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import FAST_TIMINGS, wait_for
+from jmsql.timings import InternalTimings
 from tests.forked import ForkedProcess
 from tests.integration.client.server import Server
 from tests.leadership import LEADER
@@ -27,7 +28,7 @@ BOUND = 10.0
 
 
 @pytest.fixture
-def jmsql_timings() -> Timings:
+def jmsql_timings() -> InternalTimings:
     """A client that cannot do the maintenance pauses for longer than its lease."""
     return dataclasses.replace(FAST_TIMINGS, maintenance_retry_delay=FAST_TIMINGS.lease_duration + 1)
 
@@ -102,7 +103,7 @@ def test_transaction_in_which_a_control_connection_freezes_ends(
 ) -> None:
     """As if the process had been frozen between two statements."""
     with closing(psycopg.connect(jmsql_clean_url, autocommit=True)) as frozen:
-        AdvisoryLock(Timings(idle_in_transaction_timeout=0.5)).begin(PsycopgRunner(frozen, "jmsql"), 0)
+        AdvisoryLock(InternalTimings(idle_in_transaction_timeout=0.5)).begin(PsycopgRunner(frozen, "jmsql"), 0)
         send_texts(session, queue, "a")
         frozen.execute("begin")
         frozen.execute("select from jmsql_internal.message for update")

@@ -10,12 +10,21 @@ from typing import NamedTuple
 
 from jmsql.exceptions import JMSException
 from jmsql.selectors import Selector
-from jmsql.spark.database import waiting_streams, waiting_writes
+from jmsql.spark.database import waiting_streams
 from jmsql.store.administration import diagnosis, inspection
-from jmsql.store.administration.diagnosis import Blocker, MessageTable, PreparedTransaction, ServerFacts, SnapshotHolder
+from jmsql.store.administration.diagnosis import (
+    Blocker,
+    MessageTable,
+    PausedDestination,
+    PreparedTransaction,
+    ServerFacts,
+    SnapshotHolder,
+    WaitingQueue,
+)
 from jmsql.store.administration.selector_indexes import selector_indexes, serving
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.schema.version import current_version, newest_version
+from jmsql.store.sending.pending_transactions import waiting_writes
 from jmsql.store.wire._sync.runner import AutocommitRunner, Runner
 from jmsql.values.counting import counted
 
@@ -35,6 +44,8 @@ _HIDDEN = 10_000
 _HIDDEN_SECONDS = 300.0
 """So many messages of a write that has not ended after so many seconds are in the way of consumers."""
 _QUERY_LENGTH = 100
+_QUICK_ROWS = 10_000
+"""How many rows of a table a quick examination reads."""
 
 
 class Health(StrEnum):
@@ -89,7 +100,46 @@ def examine(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Findin
         yield from _contents(runner, thresholds)
     yield _pooler(runner.is_pooled)
     yield from _examined(runner, "notifications", lambda: [_notifications(runner)])
-    yield from _examined(runner, "vacuum", lambda: _vacuum(runner, thresholds.oldest_snapshot))
+    yield from _server_contents(runner, thresholds, schema)
+
+
+def examine_quickly(
+    runner: AutocommitRunner, thresholds: Thresholds, *, hides_statements: bool = False
+) -> Iterator[Finding]:
+    """Examine what shows with few rows, however much is stored, for those who look again and again.
+
+    That leaves out what counts the messages of each queue, and the test of notifications, which sends one.
+
+    Args:
+        runner: Asks for the facts.
+        thresholds: How long things may take.
+        hides_statements: Whether to leave out the statements of other sessions, which may contain data.
+    """
+    yield from _server(diagnosis.ask(runner, diagnosis.server))
+    schema = _examined(runner, "schema", lambda: [_schema(runner)])
+    yield from schema
+    if all(each.health is not Health.problem for each in schema):
+        checks: dict[str, Callable[[], Iterable[Finding]]] = {
+            "rights": lambda: _rights(runner),
+            "maintenance": lambda: [_maintenance(runner, _QUICK_ROWS)],
+            "transactions": lambda: _transactions(runner, thresholds, hides_statements=hides_statements),
+            "claims": lambda: _claims(runner, thresholds, _QUICK_ROWS),
+            "two-phase": lambda: _prepared(runner, thresholds),
+            "redelivery": lambda: _failing(runner, _QUICK_ROWS),
+        }
+        for check, look in checks.items():
+            yield from _examined(runner, check, look)
+    yield _pooler(runner.is_pooled)
+    yield from _examined(runner, "notifications", lambda: [_notification_queue(runner)])
+    yield from _server_contents(runner, thresholds, schema, hides_statements=hides_statements)
+
+
+def _server_contents(
+    runner: AutocommitRunner, thresholds: Thresholds, schema: list[Finding], *, hides_statements: bool = False
+) -> Iterator[Finding]:
+    yield from _examined(
+        runner, "vacuum", lambda: _vacuum(runner, thresholds.oldest_snapshot, hides_statements=hides_statements)
+    )
     if all(each.health is not Health.problem for each in schema):
         yield from _examined(runner, "tables", lambda: map(_table, diagnosis.ask(runner, diagnosis.tables)))
         yield from _examined(runner, "plans", lambda: [_plans(diagnosis.ask(runner, diagnosis.tables_without_pages))])
@@ -200,13 +250,13 @@ def _clients(runner: AutocommitRunner) -> Finding:
     )
 
 
-def _maintenance(runner: AutocommitRunner) -> Finding:
-    maintenance = diagnosis.ask(runner, diagnosis.maintenance)
+def _maintenance(runner: AutocommitRunner, most_rows: int | None = None) -> Finding:
+    maintenance = diagnosis.ask(runner, diagnosis.maintenance(most_rows))
     if maintenance.expired:
         return Finding(
             "maintenance",
             Health.problem if maintenance.led else Health.note,
-            f"{counted(maintenance.expired, 'message')} expired more than a minute ago, and nobody has removed them",
+            f"{_at_least(maintenance.expired, most_rows)} expired more than a minute ago, and nobody has removed them",
             "A client that is connected removes them."
             if not maintenance.led
             else "A client is to remove them: look into its log, and into what it waits for (`pg_stat_activity`).",
@@ -225,7 +275,7 @@ def _pooler(is_pooled: bool) -> Finding:
     return _ok("pooler", "none between here and the server")
 
 
-def _notifications(runner: AutocommitRunner) -> Finding:
+def _notification_queue(runner: AutocommitRunner) -> Finding:
     usage = diagnosis.ask(runner, diagnosis.notification_queue_usage)
     if usage > _FULL_NOTIFICATIONS:
         return _problem(
@@ -233,8 +283,13 @@ def _notifications(runner: AutocommitRunner) -> Finding:
             f"the server's queue of notifications is {usage:.0%} full; when it is full, commits fail",
             "End the oldest transaction of a session that listens: see `pg_stat_activity`.",
         )
-    if runner.is_pooled:
-        return _ok("notifications", f"the server's queue of them is {usage:.0%} full")
+    return _ok("notifications", f"the server's queue of them is {usage:.0%} full")
+
+
+def _notifications(runner: AutocommitRunner) -> Finding:
+    queue = _notification_queue(runner)
+    if queue.health is Health.problem or runner.is_pooled:
+        return queue
     delay = diagnosis.notification_delay(runner, _LOST_NOTIFICATION)
     if delay is None:
         return _problem(
@@ -258,7 +313,7 @@ def _autovacuum(server: ServerFacts) -> Finding:
     return _ok("autovacuum", f"on, looking around every {server.autovacuum_naptime}")
 
 
-def _vacuum(runner: AutocommitRunner, oldest_snapshot: float) -> Iterator[Finding]:
+def _vacuum(runner: AutocommitRunner, oldest_snapshot: float, *, hides_statements: bool = False) -> Iterator[Finding]:
     server = diagnosis.ask(runner, diagnosis.server)
     in_doubt = diagnosis.ask(runner, diagnosis.prepared_transactions)
     finishing = {each.identifier: _finishing_advice(each) for each in in_doubt}
@@ -270,6 +325,8 @@ def _vacuum(runner: AutocommitRunner, oldest_snapshot: float) -> Iterator[Findin
             "Grant it the role pg_read_all_stats.",
         )
     holders = diagnosis.ask(runner, diagnosis.snapshot_holders)
+    if hides_statements:
+        holders = [holder._replace(query=None) for holder in holders]
     late = [holder for holder in holders if holder.seconds is None or holder.seconds > oldest_snapshot]
     for holder in late:
         yield _problem("vacuum", _held_back_by(holder), _release_advice(holder, finishing))
@@ -371,8 +428,8 @@ def _contents(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Find
         "streams": lambda: _streams(runner),
         "writes": lambda: _writes(runner),
         "selectors": lambda: _selectors(runner),
-        "paused": lambda: _paused(runner),
-        "consumers": lambda: _unattended(runner),
+        "paused": lambda: judge_paused(diagnosis.ask(runner, diagnosis.paused)),
+        "consumers": lambda: judge_unattended(diagnosis.ask(runner, diagnosis.unattended_queues)),
         "redelivery": lambda: _failing(runner),
         "dead letters": lambda: _dead_letters(runner),
     }
@@ -389,8 +446,8 @@ def _rights(runner: Runner) -> Iterator[Finding]:
         )
 
 
-def _paused(runner: Runner) -> Iterator[Finding]:
-    paused = diagnosis.ask(runner, diagnosis.paused)
+def judge_paused(paused: list[PausedDestination]) -> Iterator[Finding]:
+    """Judge the destinations that are paused."""
     if not paused:
         yield _ok("paused", "every destination delivers")
         return
@@ -408,8 +465,10 @@ def _paused(runner: Runner) -> Iterator[Finding]:
     )
 
 
-def _transactions(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
+def _transactions(runner: Runner, thresholds: Thresholds, *, hides_statements: bool = False) -> Iterator[Finding]:
     transactions = diagnosis.ask(runner, diagnosis.transactions)
+    if hides_statements:
+        transactions = [each._replace(query="a statement that is hidden here") for each in transactions]
     late = [each for each in transactions if each.transaction_seconds > thresholds.longest_transaction]
     for each in late[:_SHOWN]:
         is_idle = each.state is not None and each.state.startswith("idle in transaction")
@@ -431,8 +490,8 @@ def _transactions(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
         yield _ok("transactions", says)
 
 
-def _claims(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
-    claims = diagnosis.ask(runner, diagnosis.claims)
+def _claims(runner: Runner, thresholds: Thresholds, most_rows: int | None = None) -> Iterator[Finding]:
+    claims = diagnosis.ask(runner, diagnosis.claims(most_rows))
     late = [each for each in claims if each.seconds > thresholds.longest_claim]
     for each in late[:_SHOWN]:
         client = "" if each.client_id is None else f", client {each.client_id!r}"
@@ -541,8 +600,8 @@ def _selectors(runner: Runner) -> Iterator[Finding]:
         yield _ok("selectors", "no consumer reads many messages in vain")
 
 
-def _unattended(runner: Runner) -> Iterator[Finding]:
-    queues = diagnosis.ask(runner, diagnosis.unattended_queues)
+def judge_unattended(queues: list[WaitingQueue]) -> Iterator[Finding]:
+    """Judge the queues that have messages and no consumer."""
     if not queues:
         yield _ok("consumers", "every queue with messages has one, or is for letters")
         return
@@ -556,8 +615,8 @@ def _unattended(runner: Runner) -> Iterator[Finding]:
     )
 
 
-def _failing(runner: Runner) -> Iterator[Finding]:
-    destinations = diagnosis.ask(runner, diagnosis.failing)
+def _failing(runner: Runner, most_rows: int | None = None) -> Iterator[Finding]:
+    destinations = diagnosis.ask(runner, diagnosis.failing(most_rows))
     if not destinations:
         yield _ok("redelivery", "no message has failed and waits to be delivered again")
         return
@@ -589,6 +648,10 @@ def _dead_letters(runner: Runner) -> Iterator[Finding]:
         "; ".join(letters),
         "select * from jmsql.dead_letters says why. When the cause is fixed, `jmsql retry` sends them back.",
     )
+
+
+def _at_least(messages: int, most: int | None) -> str:
+    return f"{messages:,} messages or more" if messages == most else counted(messages, "message")
 
 
 def _number(messages: int) -> str:

@@ -1,0 +1,67 @@
+"""Connections that are being opened for tasks, which may be cancelled meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from jmsql.concurrency.tasks import begin
+
+T = TypeVar("T")
+
+
+class Openings(Generic[T]):
+    """Opens connections, each in a task of its own.
+
+    A caller that is cancelled meanwhile leaves its connection to the next one, who waits for less then. Callers that
+    give up sooner than a connection is open would never get one otherwise.
+
+    Args:
+        open_: Opens a connection.
+        give_back: Returns a connection to its pool, once it is open and nobody has asked for it.
+        discard: Closes a connection.
+    """
+
+    def __init__(
+        self,
+        open_: Callable[[], Coroutine[Any, Any, T]],
+        give_back: Callable[[T], Coroutine[Any, Any, object]],
+        discard: Callable[[T], Coroutine[Any, Any, object]],
+    ) -> None:
+        self._open = open_
+        self._give_back = give_back
+        self._discard = discard
+        self._left: deque[asyncio.Task[T]] = deque()
+        self._closed = False
+
+    async def take(self) -> T:
+        """Open a connection, or return one that was being opened for somebody else."""
+        opening = self._left.popleft() if self._left else self._begin()
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._leave(opening)
+            raise
+
+    def _begin(self) -> asyncio.Task[T]:
+        opening = begin(self._open())
+        opening.add_done_callback(self._done)
+        return opening
+
+    def _leave(self, opening: asyncio.Task[T]) -> None:
+        self._left.append(opening)
+        if opening.done():
+            self._done(opening)
+
+    def _done(self, opening: asyncio.Task[T]) -> None:
+        has_failed = opening.cancelled() or opening.exception() is not None
+        if opening in self._left:
+            self._left.remove(opening)
+            if not has_failed:
+                begin((self._discard if self._closed else self._give_back)(opening.result()))
+
+    def close(self) -> None:
+        """Discard what nobody waits for any more, as soon as it is open."""
+        self._closed = True

@@ -1,0 +1,10 @@
+"""The console: what waits, what is wrong, and what to do about it, in a browser (the extra ``console``).
+
+[`Console`][jmsql.console.Console] is an ASGI application; `jmsql console` serves it by itself.
+"""
+
+from jmsql.console.access import Access, Level, Visitor
+from jmsql.console.actions import ActionRecord
+from jmsql.console.application import Console
+
+__all__ = ["Access", "ActionRecord", "Console", "Level", "Visitor"]

@@ -1,0 +1,109 @@
+"""The console's connections: few, opened when they are needed, and closed when nobody looks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from jmsql import ConnectionFactory
+from jmsql.client._sync.database.opening import default_url, open_runner
+from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
+from jmsql.store.administration import looks
+from jmsql.store.errors import is_connection_lost
+from jmsql.store.statement import Query, Steps
+from jmsql.store.wire._sync.runner import AutocommitRunner
+
+T = TypeVar("T")
+
+_MOST_CONNECTIONS = 4
+_PATIENCE = 10.0
+
+
+class Database:
+    """Runs looks and actions, each on a connection that is free. May be used from any thread.
+
+    Args:
+        factory: Says where the database is.
+    """
+
+    def __init__(self, factory: ConnectionFactory) -> None:
+        self._factory = factory
+        self._free = threading.Semaphore(_MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._idle: list[AutocommitRunner] = []
+        self._is_closed = False
+
+    @property
+    def factory(self) -> ConnectionFactory:
+        """What connects to the database as a client."""
+        return self._factory
+
+    def look(self, work: Query[T] | Steps[T]) -> T:
+        """Look at the store, in a transaction that changes nothing.
+
+        Raises:
+            JMSException: The database cannot be reached, or PostgreSQL refuses.
+        """
+        with self.runner() as runner:
+            return runner.run(looks.look(work))
+
+    def run(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements, each of which commits by itself."""
+        with self.runner() as runner:
+            return runner.run(work)
+
+    @contextmanager
+    def runner(self) -> Iterator[AutocommitRunner]:
+        """Lend a connection that works.
+
+        Raises:
+            JMSException: The database cannot be reached.
+        """
+        if not self._free.acquire(timeout=_PATIENCE):
+            raise ResourceAllocationException("All connections of the console are in use. Try again in a moment.")
+        try:
+            runner = self._take()
+            try:
+                yield runner
+            except JMSException as error:
+                if is_connection_lost(error):
+                    self.close_idle()
+                raise
+            finally:
+                self._release(runner)
+        finally:
+            self._free.release()
+
+    def _take(self) -> AutocommitRunner:
+        with self._lock:
+            if self._is_closed:
+                raise IllegalStateException("The console is closed.")
+            while self._idle:
+                runner = self._idle.pop()
+                if not runner.connection.broken and not runner.connection.closed:
+                    return runner
+        factory = self._factory
+        url = default_url(factory.schema) if factory.url is None else factory.url
+        return open_runner(url, factory.schema, factory.timings)
+
+    def _release(self, runner: AutocommitRunner) -> None:
+        with self._lock:
+            if runner.is_idle and not runner.connection.broken and not self._is_closed:
+                self._idle.append(runner)
+                return
+        runner.close()
+
+    def close_idle(self) -> None:
+        """Close the connections that nothing is done with."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for runner in idle:
+            runner.close()
+
+    def close(self) -> None:
+        """Close the connections for good."""
+        with self._lock:
+            self._is_closed = True
+        self.close_idle()

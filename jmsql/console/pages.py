@@ -1,0 +1,604 @@
+"""The pages: what each looks at, and what it shows."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from jmsql import InvalidSelectorException, JMSException, MessageFormatException, Topic
+from jmsql.console.access import Level, Visitor
+from jmsql.console.actions import MESSAGE_ACTIONS, Actions, Actor, Counted, Done
+from jmsql.console.database import Database
+from jmsql.console.poller import Poller
+from jmsql.console.presentation import Body, typed_properties, visible
+from jmsql.store.administration import diagnosis, looks
+from jmsql.store.administration.looks import (
+    BEGINNING,
+    Choice,
+    DestinationLook,
+    MessageState,
+    Page,
+    Place,
+    Rights,
+)
+from jmsql.values.destinations import Destination
+
+_PAGE = 50
+_CLIENTS = 25
+_NOTICES = 1000
+
+
+class Form:
+    """The fields of a form, each of which may stand there several times."""
+
+    def __init__(self, fields: Sequence[tuple[str, str]]) -> None:
+        self._fields = fields
+
+    def get(self, name: str) -> str:
+        """Return the first value of a field, or an empty text."""
+        return next((value for each, value in self._fields if each == name), "")
+
+    def all(self, name: str) -> list[str]:
+        """Return all values of a field."""
+        return [value for each, value in self._fields if each == name]
+
+
+class View:
+    """A request for a page.
+
+    Args:
+        request: The request.
+        visitor: Who asks.
+        form: What was sent; None: the page is only asked for.
+    """
+
+    def __init__(self, request: Request, visitor: Visitor, form: Form | None) -> None:
+        self._request = request
+        self.visitor = visitor
+        self.form = form or Form(())
+        self.query = Form(request.query_params.multi_items())
+        self.base: str = request.scope["jmsql.base"]
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether only what changes is asked for."""
+        return bool(self.query.get("live"))
+
+    @property
+    def actor(self) -> Actor:
+        """Who does something."""
+        client = self._request.client
+        return Actor(self.visitor, client.host if client else "")
+
+    def number(self, name: str) -> int:
+        """Return a number of the address.
+
+        Raises:
+            HTTPException: It is too large: there is no such page.
+        """
+        value = int(self._request.path_params[name])
+        if value >= 2**63:
+            raise HTTPException(404)
+        return value
+
+    def small_number(self, name: str) -> int:
+        """Return the number of a destination."""
+        value = self.number(name)
+        if value >= 2**31:
+            raise HTTPException(404)
+        return value
+
+    def part(self, name: str) -> str:
+        """Return a part of the address."""
+        return str(self._request.path_params[name])
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A page: a template with its values, or another address to go to."""
+
+    template: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    is_fragment: bool = False
+    redirect: str | None = None
+    status: int = 200
+
+
+class Notice(NamedTuple):
+    """What an action has done, shown once on the page after it."""
+
+    text: str
+    is_problem: bool = False
+
+
+RouteRow: TypeAlias = tuple[str, Callable[[View], Reply], Level, bool]
+
+
+class Pages:
+    """Makes pages.
+
+    Args:
+        database: Looks.
+        poller: Looks again and again, for all who look at the same.
+        actions: Does what is asked for.
+        hidden: Whether bodies, properties and errors are left out.
+    """
+
+    def __init__(self, database: Database, poller: Poller, actions: Actions, *, hidden: bool) -> None:
+        self._database = database
+        self._poller = poller
+        self._actions = actions
+        self.hidden = hidden
+        self._notices = _Notices()
+
+    def routes(self) -> Iterator[RouteRow]:
+        """Return the pages: address, function, what a visitor must be allowed to do, and whether it is for forms."""
+        look, operate = Level.LOOK, Level.OPERATE
+        place = "/destinations/{queue:int}/messages/{table}/{first:int}/{sequence:int}"
+        yield "/", self.overview, look, False
+        yield "/search", self.search, look, False
+        yield "/dead-letters", self.dead_letters, look, False
+        yield "/clients", self.clients, look, False
+        yield "/destinations/{queue:int}", self.destination, look, False
+        yield "/destinations/{queue:int}/history", self.history, look, False
+        yield "/topics/{topic:int}", self.topic, look, False
+        yield "/topics/{topic:int}/history", self.topic_history, look, False
+        yield place, self.message, look, False
+        yield "/destinations/{queue:int}/{action}", self.confirm, operate, False
+        yield "/destinations/{queue:int}/{action}", self.act, operate, True
+        yield "/topics/{topic:int}/{action}", self.confirm_topic, operate, False
+        yield "/topics/{topic:int}/{action}", self.act_topic, operate, True
+
+    # Looking
+
+    def overview(self, view: View) -> Reply:
+        """Show what is wrong, and what waits for longest."""
+        snapshot = self._poller.snapshot()
+        values = {"snapshot": snapshot, "now": time.time(), "title": "Overview"}
+        return self._reply(view, "overview.html", values)
+
+    def search(self, view: View) -> Reply:
+        """Show the destinations whose names have a text."""
+        text = view.query.get("q").replace("\0", "")
+        after = _whole(view.query.get("after"))
+        found, following = self._database.look(looks.find(text, after, _PAGE))
+        if len(found) == 1 and after == 0 and following is None and text and text.lower() == found[0].name.lower():
+            return Reply(redirect=_address(found[0]))
+        more = None if following is None else urlencode({"q": text, "after": following})
+        values = {"text": text, "found": found, "more": more, "address": _address, "title": "Destinations"}
+        return self._reply(view, "search.html", values)
+
+    def destination(self, view: View) -> Reply:
+        """Show a queue or subscription: how it is, and its messages."""
+        look = self._found(view)
+        now = time.time()
+        live = self._poller.shared(("destination", look.queue_id), lambda: self._live(look))
+        rate, past = self._poller.rate(look.queue_id)
+        values: dict[str, Any] = {
+            "look": look,
+            "depth": live.depth,
+            "states": live.states,
+            "rate": rate,
+            "past": past,
+            "now": now,
+            "title": _title(look),
+        }
+        if view.is_fragment:
+            return self._reply(view, "destination.html", values)
+        selector, state = view.query.get("selector"), _state(view.query.get("state"))
+        problem = None
+        page = Page([], None)
+        if look.browsable:
+            try:
+                choice = Choice(looks.parse_selector(selector), state)
+                after = _place(view.query.get("after")) or BEGINNING
+                page = self._database.look(looks.messages(look.queue_id, choice, after, _PAGE, hidden=self.hidden))
+            except InvalidSelectorException as error:
+                problem = str(error)
+        chosen = {name: value for name, value in (("selector", selector), ("state", state or "")) if value}
+        settings = self._database.look(looks.settings(look.queue_id))
+        is_dead_letter_queue = look.name == "DLQ" and not look.is_subscription
+        values |= {
+            "page": page,
+            "selector": selector,
+            "state": state,
+            "problem": problem,
+            "more": None if page.next is None else urlencode(chosen | {"after": _written(page.next)}),
+            "chosen": urlencode(chosen),
+            "written": _written,
+            "address": _message_address,
+            "settings": settings[0] if settings else {},
+            "created_at": settings[1] if settings else None,
+            "subscription": self._database.look(looks.subscription(look.queue_id)) if look.is_subscription else None,
+            "consumers": self._database.look(looks.consumers(look.queue_id, _PAGE)),
+            "rights": self._rights(),
+            "states_of_messages": list(MessageState),
+            "has_letters": is_dead_letter_queue or self._has_letters(look),
+        }
+        return self._reply(view, "destination.html", values)
+
+    def _has_letters(self, look: DestinationLook) -> bool:
+        """Whether the queue has dead letters, so that a retry means something."""
+        return look.browsable and bool(self._database.look(looks.dead_letters(look.queue_id, 1, hidden=True)))
+
+    def _live(self, look: DestinationLook) -> _Live:
+        depth = self._database.look(looks.depths([look.queue_id])).get(look.queue_id)
+        states = self._database.look(looks.states(look.queue_id)) if look.browsable else None
+        return _Live(depth, states)
+
+    def topic(self, view: View) -> Reply:
+        """Show a topic and its subscriptions."""
+        topic = self._database.look(looks.topic(view.small_number("topic")))
+        if topic is None:
+            raise HTTPException(404)
+        after = _whole(view.query.get("after"))
+        subscriptions = self._database.look(looks.topic_subscriptions(topic.topic_id, after, _PAGE + 1))
+        more = subscriptions[_PAGE - 1].queue_id if len(subscriptions) > _PAGE else None
+        values = {
+            "topic": topic,
+            "subscriptions": subscriptions[:_PAGE],
+            "depths": self._database.look(looks.depths([each.queue_id for each in subscriptions[:_PAGE]])),
+            "more": None if more is None else urlencode({"after": more}),
+            "rights": self._rights(),
+            "title": f"topic://{topic.name}",
+        }
+        return self._reply(view, "topic.html", values)
+
+    def message(self, view: View) -> Reply:
+        """Show a message whole."""
+        look = self._found(view)
+        table = view.part("table")
+        if table not in {"present", "delayed"}:
+            raise HTTPException(404)
+        place = Place(view.number("first"), view.number("sequence"), table == "delayed")
+        if not place.delayed and place.first > 9:
+            raise HTTPException(404)
+        found = self._database.look(looks.message(look.queue_id, place, look.destination, hidden=self.hidden))
+        if found is None:
+            gone = {"look": look, "title": "Message", "address": _address_of(look)}
+            return Reply("gone.html", gone | self._notice(view), status=404)
+        properties: list[tuple[str, str, str]] = []
+        problem = None
+        if found.message is not None:
+            try:
+                properties = typed_properties(found.message)
+            except MessageFormatException as error:
+                problem = str(error)
+        values: dict[str, Any] = {
+            "look": look,
+            "place": place,
+            "written": _written(place),
+            "found": found,
+            "header": found.header,
+            "properties": properties,
+            "problem": problem,
+            "body": Body(found.content, found.message),
+            "group": next((value for name, _, value in properties if name == "JMSXGroupID"), None),
+            "is_letter": any(name == "JMS_jmsql_DeadLetterReason" for name, _, _ in properties),
+            "letter_error": next((value for name, _, value in properties if name == "JMS_jmsql_LastError"), None),
+            "now": time.time(),
+            "rights": self._rights(),
+            "query": urlencode,
+            "title": f"Message {found.header.sequence}",
+        }
+        return self._reply(view, "message.html", values)
+
+    def dead_letters(self, view: View) -> Reply:
+        """Show dead letters by where they come from and why they died."""
+        snapshot = self._poller.snapshot()
+        values = {"snapshot": snapshot, "now": time.time(), "title": "Dead letters", "selector": _letter_selector}
+        return self._reply(view, "dead_letters.html", values)
+
+    def clients(self, view: View) -> Reply:
+        """Show who is connected, who holds messages, and whose transactions are open."""
+        after = _whole(view.query.get("after"))
+        values = self._poller.shared(("clients", after), lambda: self._clients(after))
+        return self._reply(view, "clients.html", values | {"now": time.time(), "title": "Clients"})
+
+    def _clients(self, after: int) -> dict[str, Any]:
+        clients = self._database.look(looks.clients(after, _CLIENTS + 1))
+        holders = self._database.look(looks.holders(_PAGE))
+        numbers = {each.queue_id for each in holders}
+        named = {number: self._database.look(looks.destination(number)) for number in numbers}
+        transactions = self._database.look(diagnosis.transactions)
+        if self.hidden:
+            transactions = [each._replace(query=None) for each in transactions]
+        more = clients[_CLIENTS - 1].connection_id if len(clients) > _CLIENTS else None
+        return {
+            "clients": clients[:_CLIENTS],
+            "more": None if more is None else urlencode({"after": more}),
+            "holders": holders,
+            "named": named,
+            "transactions": transactions[:_PAGE],
+            "prepared": self._database.look(diagnosis.prepared_transactions)[:_PAGE],
+        }
+
+    def history(self, view: View) -> Reply:
+        """Show what has left a queue or subscription."""
+        look = self._found(view)
+        return self._history(view, look.destination, _address_of(look))
+
+    def topic_history(self, view: View) -> Reply:
+        """Show what has left the subscriptions of a topic."""
+        topic = self._database.look(looks.topic(view.small_number("topic")))
+        if topic is None:
+            raise HTTPException(404)
+        return self._history(view, Topic(topic.name), f"/topics/{topic.topic_id}")
+
+    def _history(self, view: View, origin: Destination, address: str) -> Reply:
+        transaction, _, sequence = view.query.get("before").partition(".")
+        before = (transaction, int(sequence)) if transaction.isdecimal() and sequence.isdecimal() else None
+        message_id = view.query.get("message").strip() or None
+        past = self._database.look(looks.history(origin, before, _PAGE, message_id=message_id, hidden=self.hidden))
+        more = None
+        if len(past) == _PAGE:
+            more = urlencode({"before": f"{past[-1].transaction}.{past[-1].sequence}", "message": message_id or ""})
+        values = {
+            "origin": origin,
+            "past": past,
+            "more": more,
+            "message_id": message_id or "",
+            "address": address,
+            "now": time.time(),
+            "title": f"History of {visible(origin.uri)}",
+        }
+        return self._reply(view, "history.html", values)
+
+    # Acting
+
+    def confirm(self, view: View) -> Reply:
+        """Say what an action would do, to how many, and ask."""
+        look, action = self._found(view), view.part("action")
+        self._require(action, look)
+        places = _places(view.query.all("key"))
+        selector, state = view.query.get("selector"), _state(view.query.get("state"))
+        values: dict[str, Any] = {
+            "look": look,
+            "action": action,
+            "keys": [_written(place) for place in places],
+            "selector": selector,
+            "state": state,
+            "newest": None,
+            "count": None,
+            "address": _address_of(look),
+            "target": f"{view.base}/destinations/{look.queue_id}/{action}",
+            "destination": look.destination,
+            "title": f"{_VERBS[action]}?",
+            "verb": _VERBS[action],
+            "now": time.time(),
+        }
+        if action in MESSAGE_ACTIONS:
+            if places:
+                values["count"] = Counted(len(places), or_more=False)
+            else:
+                newest = self._actions.newest()
+                choice = Choice(looks.parse_selector(selector), state, newest)
+                values |= {"newest": newest, "count": self._actions.count(look.queue_id, choice)}
+        return self._reply(view, "confirm.html", values)
+
+    def act(self, view: View) -> Reply:
+        """Do it, and go back with the number of messages that it was."""
+        look, action, form = self._found(view), view.part("action"), view.form
+        self._require(action, look)
+        address = _address_of(look)
+        if action in MESSAGE_ACTIONS:
+            notice = self._change_messages(view, action, look)
+        elif action in {"pause", "resume"}:
+            self._actions.set_paused(view.actor, look.destination, paused=action == "pause")
+            notice = Notice(f"{visible(look.destination)} is paused." if action == "pause" else "Delivery goes on.")
+        elif action == "send":
+            notice = self._send(view, look.destination)
+        else:
+            self._actions.unsubscribe(view.actor, look, form.get("name"))
+            address = f"/topics/{look.topic_id}"
+            notice = Notice(f"The subscription {visible(look.subscription)} was deleted.")
+        return self._redirect(address, notice)
+
+    def _change_messages(self, view: View, action: str, look: DestinationLook) -> Notice:
+        form = view.form
+        keys = form.all("key")
+        places = _places(keys) if keys else None
+        if places is not None and len(places) != len(keys):
+            raise HTTPException(400, "A message is named in a way that cannot be read.")
+        newest = form.get("newest")
+        if places is None and not newest.isdecimal():
+            raise HTTPException(400, "The form does not say which messages are meant.")
+        state = _state(form.get("state"))
+        choice = Choice(looks.parse_selector(form.get("selector")), state, min(int(newest or 0), 2**63 - 1))
+        target = form.get("to").strip() if action == "move" else None
+        done = self._actions.apply(view.actor, action, look, places=places, choice=choice, target=target)
+        return Notice(_said(action, done, None if places is None else len(places), target), is_problem=done.unfinished)
+
+    def _send(self, view: View, destination: Destination) -> Notice:
+        form = view.form
+        priority = form.get("priority")
+        if priority not in set("0123456789"):
+            raise JMSException("The priority is a number from 0 to 9.")
+        text = form.get("text").replace("\r\n", "\n")
+        identifier = self._actions.send(
+            view.actor, destination, text, priority=int(priority), jms_type=form.get("jms_type") or None
+        )
+        return Notice(f"1 message was sent: {identifier}.")
+
+    def confirm_topic(self, view: View) -> Reply:
+        """Say what an action would do to a topic, and ask."""
+        topic, action = self._topic(view)
+        values: dict[str, Any] = {
+            "look": None,
+            "action": action,
+            "keys": [],
+            "selector": "",
+            "state": None,
+            "newest": None,
+            "count": None,
+            "address": f"/topics/{topic.topic_id}",
+            "target": f"{view.base}/topics/{topic.topic_id}/{action}",
+            "destination": Topic(topic.name),
+            "title": f"{_VERBS[action]}?",
+            "verb": _VERBS[action],
+            "now": time.time(),
+        }
+        return self._reply(view, "confirm.html", values)
+
+    def act_topic(self, view: View) -> Reply:
+        """Do it."""
+        topic, action = self._topic(view)
+        destination = Topic(topic.name)
+        if action == "send":
+            notice = self._send(view, destination)
+        else:
+            self._actions.set_paused(view.actor, destination, paused=action == "pause")
+            notice = Notice(f"{visible(destination)} is paused." if action == "pause" else "Delivery goes on.")
+        return self._redirect(f"/topics/{topic.topic_id}", notice)
+
+    def _topic(self, view: View) -> tuple[looks.TopicLook, str]:
+        topic = self._database.look(looks.topic(view.small_number("topic")))
+        action = view.part("action")
+        if topic is None or action not in {"pause", "resume", "send"}:
+            raise HTTPException(404)
+        return topic, action
+
+    def _require(self, action: str, look: DestinationLook) -> None:
+        is_known = action in _VERBS and (action != "delete" or look.is_subscription)
+        is_known = is_known and not (look.is_subscription and action in {"send", "pause", "resume", "move"})
+        if not is_known:
+            raise HTTPException(404)
+
+    # What pages share
+
+    def _found(self, view: View) -> DestinationLook:
+        look = self._database.look(looks.destination(view.small_number("queue")))
+        if look is None:
+            raise HTTPException(404)
+        return look
+
+    def _rights(self) -> Rights:
+        return self._poller.shared("rights", lambda: self._database.look(looks.rights))
+
+    def _reply(self, view: View, template: str, values: dict[str, Any]) -> Reply:
+        if view.is_fragment:
+            self._poller.touch()
+            return Reply(template, values, is_fragment=True)
+        return Reply(template, values | self._notice(view))
+
+    def _notice(self, view: View) -> dict[str, Any]:
+        return {"notice": self._notices.take(view.query.get("notice"))}
+
+    def _redirect(self, address: str, notice: Notice) -> Reply:
+        return Reply(redirect=f"{address}?notice={self._notices.put(notice)}")
+
+
+class _Live(NamedTuple):
+    depth: looks.Depth | None
+    states: looks.States | None
+
+
+class _Notices:
+    """What actions have done, until it was shown. An address names it by a number that nobody can guess."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: OrderedDict[str, Notice] = OrderedDict()
+
+    def put(self, notice: Notice) -> str:
+        key = secrets.token_urlsafe(9)
+        with self._lock:
+            self._kept[key] = notice
+            while len(self._kept) > _NOTICES:
+                self._kept.popitem(last=False)
+        return key
+
+    def take(self, key: str) -> Notice | None:
+        with self._lock:
+            return self._kept.pop(key, None) if key else None
+
+
+_VERBS = {
+    "retry": "Retry dead letters",
+    "move": "Move messages",
+    "purge": "Delete messages",
+    "pause": "Pause delivery",
+    "resume": "Resume delivery",
+    "delete": "Delete the subscription",
+    "send": "Send a text",
+}
+
+
+def _said(action: str, done: Done, chosen: int | None, target: str | None) -> str:
+    verb = {
+        "retry": "went back to where they come from",
+        "move": f"moved to {visible(target)}",
+        "purge": "deleted",
+    }[action]
+    noun = "message" if done.number == 1 else "messages"
+    text = f"{done.number:,} {noun} {verb}." if action != "purge" else f"{done.number:,} {noun} deleted."
+    if chosen is not None and done.number < chosen:
+        text += f" {chosen - done.number:,} stayed: a client holds them, or they are gone."
+    if done.unfinished:
+        text += " It took long, and stopped before the end: repeat it to go on."
+    return text
+
+
+def _title(look: DestinationLook) -> str:
+    if look.is_subscription:
+        return f"{look.subscription or 'subscription'} of {look.name}"
+    return look.name or ""
+
+
+def _address_of(look: DestinationLook) -> str:
+    return f"/destinations/{look.queue_id}"
+
+
+def _address(found: looks.Found) -> str:
+    return f"/topics/{found.topic_id}" if found.queue_id is None else f"/destinations/{found.queue_id}"
+
+
+def _message_address(queue_id: int, place: Place) -> str:
+    table = "delayed" if place.delayed else "present"
+    return f"/destinations/{queue_id}/messages/{table}/{place.first}/{place.sequence}"
+
+
+def _written(place: Place) -> str:
+    return f"{'d' if place.delayed else 'p'}{place.first}.{place.sequence}"
+
+
+def _place(text: str) -> Place | None:
+    first, _, sequence = text[1:].partition(".")
+    if text[:1] not in {"p", "d"} or not sequence.isdecimal() or not first.removeprefix("-").isdecimal():
+        return None
+    place = Place(int(first), int(sequence), text[0] == "d")
+    limit = 2**63 if place.delayed else 2**15
+    return place if -1 <= place.first < limit and place.sequence < 2**63 else None
+
+
+def _places(texts: Sequence[str]) -> list[Place]:
+    return [place for place in map(_place, texts) if place is not None]
+
+
+def _state(text: str) -> MessageState | None:
+    return MessageState(text) if text in set(MessageState) else None
+
+
+def _whole(text: str) -> int:
+    return min(int(text), 2**31 - 1) if text.isdecimal() else 0
+
+
+def _letter_selector(group: looks.DeadLetterGroup) -> str:
+    """Return the query that chooses the dead letters of a reason and origin."""
+    conditions = [f"JMS_jmsql_DeadLetterReason = {_literal(group.reason)}"]
+    if group.origin is not None:
+        conditions.append(f"JMS_jmsql_OriginalDestination = {_literal(group.origin)}")
+    return urlencode({"selector": " AND ".join(conditions)})
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,289 @@
+"""One look after the other at the store, for all pages of a console, and only while somebody looks at one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+from jmsql.console.database import Database
+from jmsql.console.rates import Rate, Rates
+from jmsql.doctor import Finding, Health, Thresholds, examine_quickly, judge_paused, judge_unattended
+from jmsql.exceptions import JMSException
+from jmsql.store.administration import looks
+from jmsql.store.administration.diagnosis import PausedDestination, WaitingQueue
+from jmsql.store.administration.looks import DeadLetterGroup, Depth, DestinationLook
+
+T = TypeVar("T")
+
+logger = logging.getLogger("jmsql.console")
+
+INTERVAL = 2.0
+"""Seconds between two looks."""
+PATIENCE = 10.0
+"""Seconds after the last page was asked for, in which looks go on."""
+_REST = 4.0
+"""How many times as long as a look took, the store is left alone after it."""
+_EXAMINATION = 15.0
+"""Seconds between two examinations by the doctor."""
+_FIRST_LOOK = 5.0
+"""Seconds that a page waits for the first look."""
+SHOWN = 50
+_LETTER_QUEUES = 10
+_ORDER = {Health.problem: 0, Health.note: 1, Health.ok: 2}
+
+
+class DeadLetters(NamedTuple):
+    """Dead letters that have the same origin and error, in a queue."""
+
+    queue: DestinationLook
+    group: DeadLetterGroup
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a look has found.
+
+    `attention` are the destinations with the oldest messages; `error` is why there was no look since `taken_at`, which
+    is in seconds since the epoch.
+    """
+
+    taken_at: float = 0.0
+    destinations: int = 0
+    empty: int = 0
+    attention: list[DestinationLook] = field(default_factory=list)
+    depths: dict[int, Depth] = field(default_factory=dict)
+    rates: dict[int, Rate] = field(default_factory=dict)
+    past: dict[int, list[Rate]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    dead_letters: list[DeadLetters] = field(default_factory=list)
+    letter_queues: list[DestinationLook] = field(default_factory=list)
+    error: str | None = None
+
+
+class Poller:
+    """Looks at the store in a thread that ends by itself.
+
+    Args:
+        database: Runs the looks.
+        hidden: Whether errors of dead letters are left out.
+        interval: Seconds between two looks.
+        patience: For how many seconds looks go on after the last page.
+    """
+
+    def __init__(
+        self, database: Database, *, hidden: bool, interval: float = INTERVAL, patience: float = PATIENCE
+    ) -> None:
+        self._database = database
+        self._hidden = hidden
+        self._interval = interval
+        self._patience = patience
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._asked_at = 0.0
+        self._is_closed = False
+        self._snapshot = Snapshot()
+        self._looks = 0
+        self._rates = Rates()
+        self._findings: list[Finding] = []
+        self._examined_at = 0.0
+        self._cache = _Cache()
+
+    def snapshot(self) -> Snapshot:
+        """Return what the last look has found, and have looks go on for a while."""
+        with self._changed:
+            self._touch()
+            is_stale = time.time() - self._snapshot.taken_at > self._patience
+            if is_stale and self._snapshot.error is None:
+                seen = self._looks
+                self._changed.wait_for(lambda: self._looks > seen or self._is_closed, timeout=_FIRST_LOOK)
+            return self._snapshot
+
+    def touch(self) -> None:
+        """Have looks go on for a while."""
+        with self._changed:
+            self._touch()
+
+    def shared(self, key: Hashable, look: Callable[[], T]) -> T:
+        """Return what a look finds, or has found a moment ago for somebody else."""
+        return self._cache.get(key, self._interval * 0.9, look)
+
+    def rate(self, queue_id: int) -> tuple[Rate, list[Rate]]:
+        """Return the rates of a destination, now and in the last quarter of an hour."""
+        now = time.time()
+        with self._changed:
+            return self._rates.rate(queue_id), self._rates.past(queue_id, now)
+
+    def _touch(self) -> None:
+        self._asked_at = time.monotonic()
+        if self._thread is None and not self._is_closed:
+            self._thread = threading.Thread(target=self._run, name="jmsql console", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the looks."""
+        with self._changed:
+            self._is_closed = True
+            thread = self._thread
+            self._changed.notify_all()
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            started = time.monotonic()
+            snapshot = self._attempt()
+            with self._changed:
+                self._snapshot = snapshot
+                self._looks += 1
+                self._changed.notify_all()
+                pause = max(self._interval, _REST * (time.monotonic() - started))
+                self._changed.wait_for(lambda: self._is_closed, timeout=pause)
+                if self._is_closed or time.monotonic() - self._asked_at > self._patience:
+                    self._thread = None
+                    break
+        self._database.close_idle()
+        self._cache.clear()
+
+    def _attempt(self) -> Snapshot:
+        try:
+            return self._look()
+        except JMSException as error:
+            logger.info("The console cannot look at the store: %s", error)
+            return replace(self._snapshot, error=str(error))
+        except Exception:  # a page must say so, and the next look may succeed
+            logger.exception("The console's look at the store has failed")
+            return replace(self._snapshot, error="The look has failed; the console's log says why.")
+
+    def _look(self) -> Snapshot:
+        everything = self._destinations()
+        existing = [each for each in everything if each.exists and not each.temporary]
+        letters = _letter_queues(everything)
+        waiting = [each for each in existing if each.has_messages and each.queue_id not in letters]
+        waiting.sort(key=lambda each: (each.oldest is None, each.oldest or 0, each.queue_id))
+        attention = waiting[:SHOWN]
+        shown = [each.queue_id for each in attention]
+        depths = self._database.look(looks.depths(shown))
+        now = time.time()
+        with self._changed:
+            self._rates.see(now, existing, depths)
+            rates = {queue_id: self._rates.rate(queue_id) for queue_id in shown}
+            past = {queue_id: self._rates.past(queue_id, now) for queue_id in shown}
+        queues = [each for each in existing if each.queue_id in letters and each.has_messages]
+        dead = self._dead_letters(queues[:_LETTER_QUEUES])
+        if time.monotonic() - self._examined_at > _EXAMINATION:
+            self._findings = self._examine()
+            self._examined_at = time.monotonic()
+        found = [*self._findings, *_judged(everything, attention, depths)]
+        findings = sorted(found, key=lambda each: _ORDER[each.health])
+        return Snapshot(
+            taken_at=now,
+            destinations=len(existing),
+            empty=sum(not each.has_messages for each in existing),
+            attention=attention,
+            depths=depths,
+            rates=rates,
+            past=past,
+            findings=findings,
+            dead_letters=dead,
+            letter_queues=queues,
+        )
+
+    def _destinations(self) -> list[DestinationLook]:
+        found: list[DestinationLook] = []
+        after = 0
+        while part := self._database.look(looks.destinations(after)):
+            found.extend(part)
+            after = part[-1].queue_id
+            if len(part) < looks.DESTINATIONS_AT_ONCE:
+                break
+        return found
+
+    def _dead_letters(self, queues: list[DestinationLook]) -> list[DeadLetters]:
+        found = [
+            DeadLetters(queue, group)
+            for queue in queues
+            if queue.browsable
+            for group in self._database.look(looks.dead_letters(queue.queue_id, SHOWN, hidden=self._hidden))
+        ]
+        found.sort(key=lambda each: _time(each.group.last_died_at), reverse=True)
+        return found[:SHOWN]
+
+    def _examine(self) -> list[Finding]:
+        with self._database.runner() as runner:
+            return list(examine_quickly(runner, Thresholds(), hides_statements=self._hidden))
+
+
+def _time(moment: datetime | None) -> float:
+    return 0.0 if moment is None else moment.timestamp()
+
+
+def _letter_queues(everything: list[DestinationLook]) -> set[int]:
+    named = {each.queue_id for each in everything if each.name == "DLQ" and each.topic_id is None}
+    for each in everything:
+        named |= {number for number in (each.dead_letter_queue_id, each.expiry_queue_id) if number is not None}
+    return named
+
+
+def _judged(
+    everything: list[DestinationLook], attention: list[DestinationLook], depths: dict[int, Depth]
+) -> list[Finding]:
+    paused = [
+        PausedDestination("queue", each.name or "", depths[each.queue_id].messages if each.queue_id in depths else 0)
+        for each in everything
+        if each.paused and each.topic_id is None and each.name is not None and not each.deleted
+    ]
+    paused += [
+        PausedDestination("topic", f"topic://{each.name}", 0)
+        for each in everything
+        if each.paused and each.topic_id is not None and not each.is_subscription and each.name is not None
+    ]
+    now = time.time()
+    unattended = [
+        WaitingQueue(
+            each.name or "", depths[each.queue_id].messages, None if each.oldest is None else now - each.oldest / 1000
+        )
+        for each in attention
+        if not each.is_subscription
+        and not each.paused
+        and each.queue_id in depths
+        and depths[each.queue_id].messages
+        and not depths[each.queue_id].consumers
+    ]
+    judged = [*judge_paused(paused), *judge_unattended(unattended)]
+    return [finding for finding in judged if finding.health is not Health.ok]
+
+
+class _Cached(NamedTuple):
+    value: Any
+    valid_until: float
+
+
+class _Cache:
+    """What looks have found, for a moment; of several who ask at once, one looks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[Hashable, threading.Lock] = {}
+        self._cached: dict[Hashable, _Cached] = {}
+
+    def get(self, key: Hashable, seconds: float, look: Callable[[], T]) -> T:
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            cached = self._cached.get(key)
+            if cached is not None and time.monotonic() < cached.valid_until:
+                known: T = cached.value
+                return known
+            value = look()
+            self._cached[key] = _Cached(value, time.monotonic() + seconds)
+            return value
+
+    def clear(self) -> None:
+        with self._lock:
+            self._cached.clear()
+            self._locks.clear()

@@ -1,0 +1,23 @@
+"""jmsql in a Django project: ``jmsql.django`` in `INSTALLED_APPS`, and listeners in the `messages` modules of its apps.
+
+See [Django](django.md). It needs Django 5.2 or newer, and psycopg 3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jmsql.django.application import Application, app
+
+__all__ = ["Application", "app"]
+
+if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
+
+    def __getattr__(name: str) -> object:
+        # Django imports this package before its settings can be used.
+        if name in {"Application", "app"}:
+            from jmsql.django import application
+
+            return getattr(application, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,29 @@
+"""The app that stands in `INSTALLED_APPS`."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.core import checks
+from django.db.models.signals import post_migrate
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy
+
+from jmsql.django.coroutines import watch_connections
+from jmsql.django.schema import check_schema, check_settings, migrate_schema
+
+
+class JmsqlConfig(AppConfig):
+    """Loads the `messages` module of each installed app, which registers its listeners."""
+
+    name = "jmsql.django"
+    label = "jmsql"
+    verbose_name = gettext_lazy("Messages")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Connect what Django is to call, and load the listeners."""
+        checks.register(check_settings, "jmsql")
+        checks.register(check_schema, checks.Tags.database)
+        post_migrate.connect(migrate_schema, sender=self, dispatch_uid="jmsql.django.schema")
+        watch_connections()
+        autodiscover_modules("messages")

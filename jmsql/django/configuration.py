@@ -1,0 +1,69 @@
+"""What the settings of a project say: which database has the messages, and in which schema."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS, connections
+from psycopg import pq
+
+from jmsql.client._sync.connection.factory import ConnectionFactory
+from jmsql.store.connections.database_url import DatabaseUrl
+from jmsql.store.schema.version import DEFAULT_SCHEMA
+
+
+def database_alias() -> str:
+    """Return which of `DATABASES` has the messages: the setting `JMSQL_DATABASE`."""
+    return cast("str", getattr(settings, "JMSQL_DATABASE", DEFAULT_DB_ALIAS))
+
+
+def schema_name() -> str:
+    """Return the schema of jmsql's tables: the setting `JMSQL_SCHEMA`."""
+    return cast("str", getattr(settings, "JMSQL_SCHEMA", DEFAULT_SCHEMA))
+
+
+def require_psycopg(alias: str) -> Any:
+    """Return Django's connection of an alias.
+
+    Raises:
+        ImproperlyConfigured: It is no connection to PostgreSQL, or not by psycopg 3.
+    """
+    connection = connections[alias]
+    if connection.vendor != "postgresql":
+        raise ImproperlyConfigured(
+            f"jmsql keeps its messages in PostgreSQL, and DATABASES[{alias!r}] is {connection.display_name}. "
+            "JMSQL_DATABASE names another."
+        )
+    if connection.Database.__name__ != "psycopg":
+        raise ImproperlyConfigured(
+            "jmsql needs psycopg 3, and Django has found psycopg2: pip install 'psycopg[binary]'."
+        )
+    return connection
+
+
+def connection_factory() -> ConnectionFactory:
+    """Return a factory for the database of the settings, as it is now: tests have another.
+
+    Raises:
+        ImproperlyConfigured: That is no PostgreSQL, or not by psycopg 3.
+    """
+    return ConnectionFactory(_url(require_psycopg(database_alias())).text(), schema=schema_name())
+
+
+def _url(connection: Any) -> DatabaseUrl:
+    """Return where a connection of Django's leads, with all of its parameters that are libpq's."""
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()} - {"client_encoding"}
+    given: dict[str, Any] = connection.get_connection_params()
+    parameters = {name: str(value) for name, value in given.items() if name in known and value is not None}
+    role = connection.settings_dict["OPTIONS"].get("assume_role")
+    if role:
+        escaped = str(role).replace("\\", "\\\\").replace(" ", "\\ ")
+        parameters["options"] = f"{parameters.get('options', '')} -c role={escaped}".strip()
+    return DatabaseUrl(
+        username=parameters.pop("user", None),
+        password=parameters.pop("password", None),
+        database=parameters.pop("dbname", None),
+        query=parameters,
+    )

@@ -1,0 +1,207 @@
+"""Django's connection while a handler runs: a wrapper over the connection of the message's own transaction."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, cached_property
+from typing import Any
+
+from django.db import close_old_connections, connections, reset_queries
+from django.db.backends.signals import connection_created
+from django.db.transaction import Atomic, TransactionManagementError
+from django.db.utils import load_backend
+from psycopg import sql
+from psycopg.adapt import AdaptersMap
+
+logger = logging.getLogger("jmsql.django")
+
+_LEFT_BEHIND = (
+    "The handler has returned from a transaction that Django has marked for a rollback: an error inside it was caught "
+    "outside of an `atomic()` block, or `set_rollback(True)` was called. The message is delivered again. Put what may "
+    "fail into `with transaction.atomic():`, and catch the error around that block."
+)
+
+
+class MessageDatabase:
+    """What a `DatabaseWrapper` of Django's does otherwise where its connection belongs to a session of jmsql's.
+
+    The connection is taken when the handler first uses it. To Django it looks as inside of an `atomic()` block: inner
+    blocks are savepoints, durable ones are refused, and hooks of `on_commit` wait for the session's commit.
+    """
+
+    # Attributes and methods of `BaseDatabaseWrapper`, of which Django says no types.
+    connection: Any
+    timezone_name: str | None
+    settings_dict: dict[str, Any]
+    alias: str
+    needs_rollback: bool
+    get_connection_params: Callable[[], dict[str, Any]]
+
+    _take: Callable[[], Any]
+
+    def begin(self, take: Callable[[], Any]) -> None:
+        """Be inside the transaction of a message.
+
+        Args:
+            take: Returns the driver's connection of that transaction.
+        """
+        self._take = take
+        self.connection = None
+        self.autocommit = False
+        self.in_atomic_block = True
+        self.atomic_blocks = [Atomic(self.alias, savepoint=False, durable=False)]
+        self.savepoint_ids: list[str] = []
+        self.commit_on_exit = True
+        self.needs_rollback = False
+        self.rollback_exc: BaseException | None = None
+        self.errors_occurred = False
+        self.run_on_commit: list[Any] = []
+        self.queries_log: Any
+        self.queries_log.clear()
+
+    def end(self) -> list[tuple[Any, Callable[[], object], bool]]:
+        """Forget the transaction, and return what Django has noted to be called after its commit."""
+        hooks, self.run_on_commit = self.run_on_commit, []
+        self.connection = None
+        self.in_atomic_block = False
+        return hooks
+
+    def connect(self) -> None:
+        """Take the connection, and have it speak as Django expects until the transaction ends."""
+        self.connection = self._take()
+        parameters = self.get_connection_params()
+        self._adapters = parameters["context"].adapters
+        self._cursor_class = parameters["cursor_factory"]
+        zone = self.timezone_name
+        if zone and self.connection.info.parameter_status("TimeZone") != zone:
+            with self.create_cursor() as cursor:
+                cursor.execute(sql.SQL("set local time zone {}").format(sql.Literal(zone)))
+        connection_created.send(sender=type(self), connection=self)
+
+    def create_cursor(self, name: str | None = None) -> Any:
+        """Make a cursor that adapts values as Django's do, and is one of the session's connection all the same."""
+        if name is None:
+            return _cursor_class(self._cursor_class, self.connection.cursor_factory)(self.connection, self._adapters)
+        from django.db.backends.postgresql.base import ServerSideCursor
+
+        binds_at_server = self.settings_dict["OPTIONS"].get("server_side_binding") is True
+        of_connection = self.connection.server_cursor_factory
+        kind = _cursor_class(of_connection if binds_at_server else ServerSideCursor, of_connection)
+        return kind(self.connection, self._adapters, name=name, scrollable=False, withhold=False)
+
+    def close(self) -> None:
+        """Leave the connection to the session."""
+
+    def close_if_unusable_or_obsolete(self) -> None:
+        """Leave the connection to the session."""
+
+    def close_if_health_check_failed(self) -> None:
+        """Leave the connection to the session, which has just received a message by it."""
+
+
+class _AdaptingCursor:
+    """Adapts values by the adapters that it is given, in place of those of its connection."""
+
+    def __init__(self, connection: Any, adapters: AdaptersMap, **arguments: Any) -> None:
+        self._given = adapters
+        super().__init__(connection, **arguments)  # type: ignore[call-arg]  # of a cursor of psycopg
+
+    @cached_property
+    def adapters(self) -> AdaptersMap:
+        """Its own, which can be changed for this cursor alone."""
+        return AdaptersMap(self._given)
+
+
+@cache
+def _cursor_class(of_django: type, of_connection: type) -> Any:
+    """Return a class of cursors that are Django's, and tell the session what they run."""
+    bases = (of_connection,) if issubclass(of_connection, of_django) else (of_django, of_connection)
+    return type(of_django.__name__, (_AdaptingCursor, *bases), {})
+
+
+@cache
+def _wrapper_class(engine: str) -> Any:
+    wrapper = load_backend(engine).DatabaseWrapper
+    return type("DatabaseWrapper", (MessageDatabase, wrapper), {"__module__": __name__})
+
+
+_of_thread = threading.local()
+
+
+def _wrapper(alias: str) -> Any:
+    """Return the wrapper of this thread; to make one takes longer than to handle a message."""
+    settings = connections.settings[alias]
+    wrapper = getattr(_of_thread, alias, None)
+    if wrapper is None or wrapper.settings_dict is not settings:
+        wrapper = _wrapper_class(settings["ENGINE"])(settings, alias)
+        setattr(_of_thread, alias, wrapper)
+    return wrapper
+
+
+@contextmanager
+def in_transaction(
+    alias: str, take: Callable[[], Any], after_commit: list[Callable[[], None]], name: str
+) -> Iterator[None]:
+    """Have Django's connection lead into the transaction of a message while a block runs, in this thread.
+
+    Args:
+        alias: Which of Django's connections.
+        take: Returns the driver's connection of the transaction.
+        after_commit: Takes what is to be called after the commit.
+        name: The name of the handler, for the log.
+
+    Raises:
+        TransactionManagementError: The block leaves a transaction behind that Django would roll back.
+    """
+    wrapper = _wrapper(alias)
+    former = connections[alias]
+    wrapper.begin(take)
+    connections[alias] = wrapper
+    try:
+        yield
+        if wrapper.needs_rollback:
+            raise TransactionManagementError(_LEFT_BEHIND) from wrapper.rollback_exc
+    finally:
+        connections[alias] = former
+        hooks = wrapper.end()
+    if hooks:
+        after_commit.append(lambda: run_hooks(hooks, name))
+
+
+def run_hooks(hooks: list[tuple[Any, Callable[[], object], bool]], name: str) -> None:
+    """Call what Django has noted to be called after a commit: up to the first that fails and is not robust.
+
+    What fails is logged: the transaction is committed, and the message handled.
+
+    Args:
+        hooks: As Django has them in `run_on_commit`.
+        name: The name of the handler, for the log.
+    """
+    for number, (_, hook, is_robust) in enumerate(hooks, 1):
+        try:
+            hook()
+        except BaseException:  # nothing that it raises may count as a failure of the message
+            left = 0 if is_robust else len(hooks) - number
+            logger.exception(
+                "What %s has given to on_commit failed after the commit: %s%s",
+                name,
+                getattr(hook, "__qualname__", hook),
+                f" ({left} more not called)" if left else "",
+            )
+            if not is_robust:
+                break
+    close_old_connections()
+
+
+@contextmanager
+def as_in_a_request() -> Iterator[None]:
+    """Do for a block what Django does for a request: forget logged queries, and close connections that are too old."""
+    reset_queries()
+    close_old_connections()
+    try:
+        yield
+    finally:
+        close_old_connections()

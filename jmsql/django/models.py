@@ -1,0 +1,46 @@
+"""What Django's admin shows: a view of jmsql's, of which Django makes no table."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy
+
+from jmsql.django.configuration import schema_name
+from jmsql.store.identifier import quote_identifier
+
+
+class DeadLetter(models.Model):
+    """A message that was delivered too often without success, was rejected, or has expired: `jmsql.dead_letters`."""
+
+    sequence: int = models.BigIntegerField(primary_key=True, editable=False)
+    queue: str = models.TextField()
+    original_destination: str | None = models.TextField(null=True)
+    original_subscription: str | None = models.TextField(null=True)
+    reason: str = models.TextField()
+    deliveries: int | None = models.IntegerField(null=True)
+    error: str | None = models.TextField(null=True)
+    last_error: str | None = models.TextField(null=True)
+    first_failed_at = models.DateTimeField(null=True)
+    died_at = models.DateTimeField()
+    message_id: str | None = models.TextField(null=True)
+    type: str = models.TextField()
+    priority: int = models.SmallIntegerField()
+    sent_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField(null=True)
+    correlation_id: str | None = models.TextField(null=True)
+    jms_type: str | None = models.TextField(null=True)
+    properties = models.JSONField()
+    body: str | None = models.TextField(null=True)
+
+    class Meta:
+        """A view: nothing of it is Django's to make or change."""
+
+        managed = False
+        db_table = f"{quote_identifier(schema_name())}.{quote_identifier('dead_letters')}"
+        default_permissions = ("view",)
+        permissions = (("retry_deadletter", gettext_lazy("Can retry dead letters")),)
+        verbose_name = gettext_lazy("dead letter")
+        verbose_name_plural = gettext_lazy("dead letters")
+
+    def __str__(self) -> str:
+        return self.message_id or f"{self.queue} {self.sequence}"

@@ -1,0 +1,721 @@
+"""Looks at the store that stay cheap however much it holds, and actions on exactly the messages that were looked at.
+
+Each statement reads at most 20,000 rows: what is counted is counted to a limit, and what is long is read in pages, each
+of which begins behind the key of the last row. A selector may choose few messages among many. So it is applied to a
+window of a few thousand, and a look that reaches the end of its window says how far it came.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar
+
+from jmsql.exceptions import InvalidSelectorException, JMSException, JMSSecurityException
+from jmsql.messages import Message
+from jmsql.selectors import Selector
+from jmsql.store.administration.emptying import FREE, PURGE
+from jmsql.store.administration.inspection import ACCESS
+from jmsql.store.rows.columns import DELAYED_COLUMNS, and_chosen
+from jmsql.store.rows.message_rows import MessageRow
+from jmsql.store.statement import (
+    Query,
+    Result,
+    SqlFile,
+    Statement,
+    Steps,
+    fill,
+    in_transaction,
+    nothing,
+    record,
+    records,
+    rows,
+    value,
+)
+from jmsql.values.destinations import Destination, Queue, Topic
+from jmsql.values.duration import as_setting
+
+T = TypeVar("T")
+
+COUNTED = 1000
+"""How far messages are counted; a count above it stands for it or more."""
+WINDOW = 5000
+"""How many messages a look reads that chooses some of them."""
+LONGEST_LOOK = 5.0
+"""After how many seconds PostgreSQL gives up a look."""
+LONGEST_TEXT = 256 * 1024
+"""How many characters or bytes of a body or of properties are read."""
+DESTINATIONS_AT_ONCE = 1000
+_DEPTHS_AT_ONCE = 8
+_NAMES_AT_ONCE = 5000
+_DEAD_LETTERS = 2000
+_DELIVERIES = 15_000
+
+
+class Rights(NamedTuple):
+    """Who has connected, and what it may do with all destinations."""
+
+    role: str
+    database: str
+    administers: bool
+    browses: bool
+    sends: bool
+
+
+class DestinationLook(NamedTuple):
+    """A queue, or the messages of a subscription, by number.
+
+    `oldest` is when the oldest of its first messages could be delivered, in milliseconds since the epoch. What went
+    through is what clients have counted. Where the role may not browse it, nothing of its messages is known.
+    """
+
+    queue_id: int
+    topic_id: int | None
+    is_subscription: bool
+    name: str | None
+    subscription: str | None
+    client_id: str | None
+    temporary: bool
+    deleted: bool
+    paused: bool
+    history: bool
+    dead_letter_queue_id: int | None
+    expiry_queue_id: int | None
+    browsable: bool
+    has_messages: bool
+    oldest: int | None
+    sent: int
+    acknowledged: int
+    rolled_back: int
+    redelivered: int
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is a queue with a name, or a subscription; else it has the settings of a topic, or is deleted."""
+        return self.name is not None and not self.deleted and (self.topic_id is None or self.is_subscription)
+
+    @property
+    def destination(self) -> Destination:
+        """The queue, or the topic of the subscription."""
+        assert self.name is not None
+        return Topic(self.name) if self.is_subscription else Queue(self.name)
+
+
+class Depth(NamedTuple):
+    """How many messages a queue or subscription has, each counted to 1,001, and how many consumers."""
+
+    queue_id: int
+    messages: int
+    delayed: int
+    consumers: int
+
+
+class States(NamedTuple):
+    """How many of the first 1,001 messages are in which state."""
+
+    ready: int
+    claimed: int
+    waiting: int
+    expired: int
+    delayed: int
+
+
+class MessageState(StrEnum):
+    """Where the delivery of a message stands."""
+
+    READY = "ready"
+    CLAIMED = "claimed"
+    WAITING = "waiting"
+    DELAYED = "delayed"
+    EXPIRED = "expired"
+
+
+class Place(NamedTuple):
+    """What a message is found by within its queue or subscription.
+
+    `first` is 9 less its priority, or of a delayed message the time at which it is delivered.
+    """
+
+    first: int
+    sequence: int
+    delayed: bool = False
+
+
+BEGINNING = Place(-1, 0)
+
+
+class ListedMessage(NamedTuple):
+    """What a list says of a message; times of the message are in milliseconds since the epoch."""
+
+    first: int
+    sequence: int
+    message_id: str | None
+    type: str
+    jms_type: str | None
+    correlation_id: str | None
+    timestamp: int | None
+    expiration: int | None
+    delivery_time: int | None
+    preview: str | None
+    state: str
+    delivery_count: int
+    next_attempt: datetime | None
+    error: str | None
+
+
+class Page(NamedTuple):
+    """Some messages of a queue or subscription in the order of their delivery, those that are delayed at the end.
+
+    `next` is the place after which the following page begins; None: there is no more. A page may have few messages, or
+    none, and yet a next one: so many messages were looked at that another look must go on.
+    """
+
+    messages: list[tuple[Place, ListedMessage]]
+    next: Place | None
+
+
+class Content(NamedTuple):
+    """A body as it is stored, its beginning if it is long; `size` is how many bytes it has."""
+
+    text: str | None
+    json: str | None
+    types: str | None
+    bytes: bytes | None
+    size: int
+
+
+class WholeMessage(NamedTuple):
+    """A message, what is stored of it, and where its delivery stands.
+
+    `message` is None where its contents are hidden, or too long to be decoded. `properties` is JSON.
+    """
+
+    header: ListedMessage
+    delivery_mode: int
+    reply_to: str | None
+    properties: str | None
+    content: Content | None
+    message: Message | None
+    claimed_by: int | None
+    claimed_at: datetime | None
+    first_failed_at: datetime | None
+
+
+class TopicLook(NamedTuple):
+    """A topic, with what is set for its subscriptions."""
+
+    topic_id: int
+    name: str
+    temporary: bool
+    paused: bool
+    settings: dict[str, Any]
+    created_at: datetime
+    sent: int
+    history: bool
+
+
+class SubscriptionLook(NamedTuple):
+    """What a subscription is."""
+
+    selector: str | None
+    durable: bool
+    shared: bool
+    no_local: bool
+
+
+class TopicSubscription(NamedTuple):
+    """A subscription to a topic, with the number by which its messages are found."""
+
+    queue_id: int
+    name: str | None
+    client_id: str | None
+    durable: bool
+    shared: bool
+    selector: str | None
+
+
+class Found(NamedTuple):
+    """A destination whose name has what was looked for; a subscription if it has both numbers."""
+
+    name: str
+    queue_id: int | None
+    topic_id: int | None
+
+
+class ConsumerLook(NamedTuple):
+    """Who receives from a queue or subscription."""
+
+    connection_id: int
+    client_id: str | None
+    host: str
+    process_id: int
+    user_name: str
+    selector: str | None
+    consumers: int
+
+
+class DeadLetterGroup(NamedTuple):
+    """Dead letters that come from the same place and died of the same, among the newest of a queue.
+
+    `first` and `sequence` are the place of the newest one.
+    """
+
+    reason: str
+    origin: str | None
+    subscription: str | None
+    error: str | None
+    messages: int
+    first_died_at: datetime | None
+    last_died_at: datetime | None
+    first: int
+    sequence: int
+
+
+class ClientLook(NamedTuple):
+    """A connection of a client."""
+
+    connection_id: int
+    client_id: str | None
+    user_name: str
+    host: str
+    process_id: int
+    started_at: datetime
+    connected: bool
+
+
+class Holding(NamedTuple):
+    """What a client holds of a queue or subscription, and since when."""
+
+    connection_id: int
+    queue_id: int
+    messages: int
+    since: datetime
+
+
+class PastLook(NamedTuple):
+    """How a message has left its destination."""
+
+    transaction: str
+    sequence: int
+    message_id: str | None
+    type: str
+    subscription: str | None
+    outcome: str
+    left_at: datetime
+    delivery_count: int
+    seconds: float | None
+    client_id: str | None
+    user_name: str
+    preview: str | None
+
+
+class Choice(NamedTuple):
+    """Which messages of a queue or subscription are meant: those of a selector and a state, up to a sequence."""
+
+    selector: Selector | None = None
+    state: MessageState | None = None
+    newest: int = 2**63 - 1
+
+
+_sql = SqlFile("looks")
+_inspection = SqlFile("inspection")
+_administers = _sql["administers"]
+_BASE = {
+    **ACCESS,
+    "state": _inspection["state"],
+    "delivery_of_m": _sql["delivery_of_m"],
+    "delayed_state": _sql["delayed_state"],
+}
+_SHOWN = {
+    "listed": _sql["listed"],
+    "preview": _sql["preview"],
+    "error": "left(d.last_error, 300)",
+    "last_line": _sql["last_line"],
+}
+_HIDDEN = {"listed": _sql["listed"], "preview": "null::text", "error": "null::text", "last_line": "null::text"}
+
+_begin_look = _sql.statement("begin_look", "looking at the store", nothing)
+_rights = _sql.statement(
+    "rights", "looking at the rights", record(Rights._make), {"administers": _administers} | ACCESS
+)
+_destinations = _sql.statement("destinations", "looking at the destinations", records(DestinationLook._make), _BASE)
+_depths = _sql.statement("depths", "counting messages", records(Depth._make), _BASE)
+_states = _sql.statement("states", "counting messages", record(States._make), _BASE)
+_settings = _sql.statement("settings", "looking at a destination", rows)
+_subscription = _sql.statement("subscription", "looking at a subscription", records(SubscriptionLook._make))
+_topic = _sql.statement("topic", "looking at a topic", records(TopicLook._make))
+_topic_subscriptions = _sql.statement("topic_subscriptions", "looking at a topic", records(TopicSubscription._make))
+_find_queues = _sql.statement("find_queues", "looking for destinations", rows)
+_find_topics = _sql.statement("find_topics", "looking for destinations", rows)
+_last_of_window = _sql.statement("last_of_window", "looking for destinations", rows)
+_consumers = _sql.statement("consumers", "looking at consumers", records(ConsumerLook._make))
+_clients = _sql.statement("clients", "looking at the clients", records(ClientLook._make))
+_holders = _sql.statement("holders", "looking at what clients hold", records(Holding._make), ACCESS)
+_require_access = SqlFile("destinations").statement("require_access", "looking at the messages", value(bool))
+_ends = {
+    False: _sql.statement("end_of_present", "looking at the messages", rows),
+    True: _sql.statement("end_of_delayed", "looking at the messages", rows),
+}
+_retry_keys = _sql.statement("retry_keys", "moving dead letters back", rows)
+_candidates_of_keys = _sql["candidates_of_keys"]
+_move_parts = {
+    "free_of_keys": fill(FREE, candidates=_candidates_of_keys),
+    "moved_columns": ", ".join([*(name for name, _ in DELAYED_COLUMNS if name != "destination"), "body_id"]),
+}
+_purge = {
+    False: Statement("purge_keys", fill(PURGE, candidates=_candidates_of_keys), "purging", rows),
+    True: _sql.statement("purge_delayed_keys", "purging", rows),
+}
+_move = {
+    False: _sql.statement("move_keys", "moving messages", rows, _move_parts),
+    True: _sql.statement("move_delayed_keys", "moving messages", rows, _move_parts),
+}
+
+
+def look(work: Query[T] | Steps[T]) -> Steps[T]:
+    """Run a look in a transaction that changes nothing, waits for no lock for long, and ends after some seconds."""
+    return in_transaction(_looking(work))
+
+
+def _looking(work: Query[T] | Steps[T]) -> Steps[T]:
+    yield from _begin_look.bind(timeout=as_setting(LONGEST_LOOK))
+    return (yield from work)
+
+
+rights = _rights.bind()
+"""What the role that has connected may do."""
+
+
+def destinations(after: int, limit: int = DESTINATIONS_AT_ONCE) -> Query[list[DestinationLook]]:
+    """Return the queues and subscriptions whose numbers come after one; a short list is the last."""
+    return _destinations.bind(after=after, limit=min(limit, DESTINATIONS_AT_ONCE))
+
+
+def destination(queue_id: int) -> Steps[DestinationLook | None]:
+    """Return a queue or subscription, or None if there is none of that number."""
+    found = yield from destinations(queue_id - 1, 1)
+    return found[0] if found and found[0].queue_id == queue_id and found[0].exists else None
+
+
+def depths(queue_ids: Sequence[int]) -> Steps[dict[int, Depth]]:
+    """Count the messages and consumers of queues and subscriptions."""
+    found: dict[int, Depth] = {}
+    for start in range(0, len(queue_ids), _DEPTHS_AT_ONCE):
+        part = list(queue_ids[start : start + _DEPTHS_AT_ONCE])
+        for depth in (yield from _depths.bind(queue_ids=part, most=COUNTED + 1)):
+            found[depth.queue_id] = depth
+    return found
+
+
+def states(queue_id: int) -> Steps[States]:
+    """Count the messages of a queue or subscription by state.
+
+    Raises:
+        JMSSecurityException: The role may not browse it.
+    """
+    yield from _require_access.bind(queue_id=queue_id, action="browse")
+    return (yield from _states.bind(queue_id=queue_id, most=COUNTED + 1))
+
+
+def settings(queue_id: int) -> Steps[tuple[dict[str, Any], datetime] | None]:
+    """Return what is set for a queue, and when it was made."""
+    found = yield from _settings.bind(queue_id=queue_id)
+    return (found[0][0], found[0][1]) if found else None
+
+
+def subscription(queue_id: int) -> Steps[SubscriptionLook | None]:
+    """Return what the subscription is whose messages have this number."""
+    found = yield from _subscription.bind(queue_id=queue_id)
+    return found[0] if found else None
+
+
+def topic(topic_id: int) -> Steps[TopicLook | None]:
+    """Return a topic, or None if there is none of that number."""
+    found = yield from _topic.bind(topic_id=topic_id)
+    return found[0] if found else None
+
+
+def topic_subscriptions(topic_id: int, after: int, limit: int) -> Query[list[TopicSubscription]]:
+    """Return subscriptions to a topic whose numbers come after one."""
+    return _topic_subscriptions.bind(topic_id=topic_id, after=after, limit=limit)
+
+
+def find(text: str, after: int, limit: int) -> Steps[tuple[list[Found], int | None]]:
+    """Return destinations and subscriptions whose names have a text, and where to go on.
+
+    Args:
+        text: The part of the name; letter case does not count.
+        after: The number after which to look; 0 looks at topics, too.
+        limit: How many at most.
+    """
+    found: list[Found] = []
+    if after == 0:
+        for topic_id, name in (
+            yield from _find_topics.bind(text=text, after=0, window=_NAMES_AT_ONCE * 2, limit=limit)
+        ):
+            found.append(Found(name, None, topic_id))
+    queues = yield from _find_queues.bind(text=text, after=after, window=_NAMES_AT_ONCE, limit=limit)
+    found.extend(Found(name, queue_id, topic_id) for queue_id, name, topic_id in queues)
+    if len(queues) == limit:
+        return found, queues[-1][0]
+    [(last, looked)] = yield from _last_of_window.bind(after=after, window=_NAMES_AT_ONCE)
+    return found, last if looked == _NAMES_AT_ONCE else None
+
+
+def consumers(queue_id: int, limit: int) -> Query[list[ConsumerLook]]:
+    """Return who receives from a queue or subscription."""
+    return _consumers.bind(queue_id=queue_id, limit=limit)
+
+
+def clients(after: int, limit: int) -> Query[list[ClientLook]]:
+    """Return connections of clients whose numbers come after one."""
+    return _clients.bind(after=after, limit=limit)
+
+
+def holders(limit: int) -> Query[list[Holding]]:
+    """Return who holds claimed messages, those first that have held one for longest, among 15,000 rows."""
+    return _holders.bind(window=_DELIVERIES, limit=limit)
+
+
+# Messages
+
+
+def _parts(*, hidden: bool) -> dict[str, str]:
+    return _BASE | (_HIDDEN if hidden else _SHOWN)
+
+
+def _chosen(choice: Choice, *, hidden: bool) -> tuple[str, dict[str, object]]:
+    if hidden and choice.selector is not None and choice.selector.properties:
+        raise JMSSecurityException(
+            "Properties are hidden here, so selectors may compare headers alone: JMSMessageID, JMSType, "
+            "JMSCorrelationID, JMSPriority, JMSTimestamp and JMSDeliveryMode."
+        )
+    chosen, parameters = and_chosen(choice.selector)
+    return chosen, dict(parameters)
+
+
+def messages(queue_id: int, choice: Choice, after: Place, limit: int, *, hidden: bool = False) -> Steps[Page]:
+    """Return the messages of a queue or subscription after a place.
+
+    Args:
+        queue_id: Its number.
+        choice: Which messages.
+        after: The place of the last message of the page before; `BEGINNING` for the first page.
+        limit: How many messages at most.
+        hidden: Whether bodies, properties and errors are left out, and not read.
+
+    Raises:
+        JMSSecurityException: The role may not browse it, or a selector compares properties though they are hidden.
+    """
+    chosen, parameters = _chosen(choice, hidden=hidden)
+    yield from _require_access.bind(queue_id=queue_id, action="browse")
+    parts = _parts(hidden=hidden) | {"chosen": chosen}
+    found: list[tuple[Place, ListedMessage]] = []
+    place = after
+    for delayed in (False, True):
+        if (place.delayed and not delayed) or _is_pointless(choice, delayed=delayed):
+            continue
+        if delayed and not place.delayed:
+            place = Place(-1, 0, delayed=True)
+        statement = _sql.statement("delayed" if delayed else "present", "browsing", records(ListedMessage._make), parts)
+        wanted = limit - len(found)
+        where = {"queue_id": queue_id, "first": place.first, "sequence": place.sequence, "window": WINDOW}
+        state = None if choice.state is None else choice.state.value
+        page = yield from statement.bind(parameters, **where, state=state, limit=wanted)
+        found.extend((_place(row, delayed=delayed), row) for row in page)
+        if len(page) == wanted:
+            return Page(found, found[-1][0])
+        end = yield from _ends[delayed].bind(where)
+        if end:
+            return Page(found, Place(end[0][0], end[0][1], delayed))
+    return Page(found, None)
+
+
+def _place(row: ListedMessage, *, delayed: bool) -> Place:
+    return Place((row.delivery_time or 0) if delayed else row.first, row.sequence, delayed)
+
+
+def _is_pointless(choice: Choice, *, delayed: bool) -> bool:
+    """Tell whether a table has no message of the state."""
+    if delayed:
+        return choice.state not in {None, MessageState.DELAYED, MessageState.EXPIRED}
+    return choice.state is MessageState.DELAYED
+
+
+def message(queue_id: int, place: Place, owner: Destination, *, hidden: bool = False) -> Steps[WholeMessage | None]:
+    """Return a message, or None if it is not there.
+
+    Args:
+        queue_id: The number of the queue or subscription.
+        place: Where it is there.
+        owner: The queue or topic.
+        hidden: Whether body, properties and errors are left out, and not read.
+
+    Raises:
+        JMSSecurityException: The role may not browse it.
+    """
+    yield from _require_access.bind(queue_id=queue_id, action="browse")
+    parts = _BASE | {
+        "whole": _sql["whole"],
+        "error": "null::text" if hidden else "d.last_error",
+        "content": "null::text, null::text, 0, null::text" if hidden else _sql["content"],
+        "contents_of_body": _sql["contents_of_body"],
+    }
+    statement = _sql.statement("delayed_message" if place.delayed else "message", "looking at a message", rows, parts)
+    found = yield from statement.bind(
+        queue_id=queue_id, first=place.first, sequence=place.sequence, **({} if hidden else {"most": LONGEST_TEXT})
+    )
+    return _whole(found[0], owner) if found else None
+
+
+def _whole(row: tuple[Any, ...], owner: Destination) -> WholeMessage:
+    (inverse_priority, sequence, message_id, timestamp, expiration, mode, kind, correlation_id, reply_to, jms_type) = (
+        row[:10]
+    )
+    delivery_time, properties, property_types, size, body = row[10:15]
+    state, count, claimed_by, claimed_at, next_attempt, first_failed_at, error = row[15:]
+    header = ListedMessage(
+        *(inverse_priority, sequence, message_id, kind, jms_type, correlation_id, timestamp, expiration),
+        *(delivery_time, None, state, count, next_attempt, error),
+    )
+    content = None
+    if body is not None:
+        stored = json.loads(body)
+        encoded = stored["bytes"]
+        content = Content(
+            *(stored["text"], stored["json"], stored["types"]),
+            *(None if encoded is None else base64.b64decode(encoded), stored["size"] or 0),
+        )
+    is_whole = body is not None and content is not None and content.size <= LONGEST_TEXT and size <= LONGEST_TEXT
+    decoded = None
+    if is_whole:
+        assert content is not None
+        decoded = MessageRow(
+            *(inverse_priority, sequence, message_id, timestamp, expiration, mode, kind, correlation_id, reply_to),
+            *(jms_type, properties, property_types, content.text, content.json, content.types, content.bytes),
+            *(delivery_time, None, count, None),
+        ).message(owner)
+    return WholeMessage(header, mode, reply_to, properties, content, decoded, claimed_by, claimed_at, first_failed_at)
+
+
+def dead_letters(queue_id: int, limit: int, *, hidden: bool = False) -> Steps[list[DeadLetterGroup]]:
+    """Return the newest 2,000 dead letters of a queue, by where they come from and why they are dead.
+
+    Raises:
+        JMSSecurityException: The role may not browse it.
+    """
+    yield from _require_access.bind(queue_id=queue_id, action="browse")
+    statement = _sql.statement(
+        "dead_letters", "looking at dead letters", records(DeadLetterGroup._make), _parts(hidden=hidden)
+    )
+    return (yield from statement.bind(queue_id=queue_id, window=_DEAD_LETTERS, limit=limit))
+
+
+def history(
+    origin: Destination,
+    before: tuple[str, int] | None,
+    limit: int,
+    *,
+    message_id: str | None = None,
+    hidden: bool = False,
+) -> Steps[list[PastLook]]:
+    """Return how messages have left a destination, the last first, those before a transaction and sequence."""
+    parts = _parts(hidden=hidden)
+    statement = _sql.statement(
+        "history", "looking at the history", records(PastLook._make), {"past": fill(_sql["past"], **parts)}
+    )
+    transaction, sequence = before or (str(2**64 - 1), 0)
+    return (
+        yield from statement.bind(
+            name=origin.name,
+            is_topic=isinstance(origin, Topic),
+            transaction=transaction,
+            sequence=sequence,
+            message_id=None if message_id is None else message_id.removeprefix("ID:").lower(),
+            window=WINDOW,
+            limit=limit,
+        )
+    )
+
+
+# Actions
+
+
+class Window(NamedTuple):
+    """The chosen messages of a window, and the place where the next window begins, if there is one."""
+
+    keys: list[tuple[int, int]]
+    delayed: bool
+    next: Place | None
+
+
+def choose(queue_id: int, choice: Choice, after: Place, *, hidden: bool = False) -> Steps[Window]:
+    """Find the messages of the next window that are meant."""
+    chosen, parameters = _chosen(choice, hidden=hidden)
+    delayed = after.delayed
+    where = {"queue_id": queue_id, "first": after.first, "sequence": after.sequence, "window": WINDOW}
+    keys: list[tuple[int, int]] = []
+    if not _is_pointless(choice, delayed=delayed):
+        name = "delayed_keys" if delayed else "present_keys"
+        statement = _sql.statement(name, "choosing messages", _keys, _BASE | {"chosen": chosen})
+        state = None if choice.state is None else choice.state.value
+        keys = yield from statement.bind(parameters, **where, state=state, newest=choice.newest)
+        end = yield from _ends[delayed].bind(where)
+        if end:
+            return Window(keys, delayed, Place(end[0][0], end[0][1], delayed))
+    return Window(keys, delayed, None if delayed else Place(-1, 0, delayed=True))
+
+
+def _keys(result: Result) -> list[tuple[int, int]]:
+    return [(first, sequence) for first, sequence in result.rows]
+
+
+def _key_parameters(keys: Sequence[tuple[int, int]]) -> dict[str, object]:
+    return {"firsts": [first for first, _ in keys], "sequences": [sequence for _, sequence in keys]}
+
+
+def purge(queue_id: int, keys: Sequence[tuple[int, int]], *, delayed: bool) -> Steps[int]:
+    """Delete messages, but for those that a session holds or that are gone, and return how many."""
+    if not keys:
+        return 0
+    found = yield from _purge[delayed].bind(_key_parameters(keys), queue_id=queue_id)
+    return int(found[0][-1]) if found else 0
+
+
+def move(queue_id: int, target: int, keys: Sequence[tuple[int, int]], *, delayed: bool) -> Steps[int]:
+    """Move messages to another queue, but for those that a session holds or that are gone, and return how many.
+
+    Raises:
+        JMSException: They are in that queue.
+    """
+    if queue_id == target:
+        raise JMSException("The messages are in that queue already.")
+    if not keys:
+        return 0
+    found = yield from _move[delayed].bind(_key_parameters(keys), queue_id=queue_id, target=target)
+    return int(found[0][0])
+
+
+def retry(queue_id: int, keys: Sequence[tuple[int, int]]) -> Steps[int]:
+    """Move dead letters back to where they come from, and return how many.
+
+    What is no dead letter stays, as do those that a session holds, and those whose origin is gone.
+    """
+    if not keys:
+        return 0
+    found = yield from _retry_keys.bind(_key_parameters(keys), queue_id=queue_id)
+    return sum(int(returned) for _, _, returned in found)
+
+
+def parse_selector(text: str | None) -> Selector | None:
+    """Read a selector; one of white space alone chooses all messages.
+
+    Raises:
+        InvalidSelectorException: It has an error; the message shows where.
+    """
+    if text is not None and "\0" in text:
+        raise InvalidSelectorException("A selector cannot hold the character NUL.")
+    return Selector.parse(text)

@@ -1,0 +1,1 @@
+"""An app of Django's, as tests need it."""

@@ -1,0 +1,247 @@
+"""`manage.py`, the schema and the admin of a project."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.core import checks
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection
+
+import jmsql
+from jmsql.admin import Administration
+from jmsql.testing import wait_for
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def manage(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `manage.py` in a process of its own."""
+
+    def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "tests/integration/django/manage.py", *arguments],
+            cwd=ROOT,
+            env=os.environ | environment | {"PYTHONPATH": str(ROOT)} | more,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def empty_database(jmsql_server_url: str) -> Iterator[str]:
+    """A database without any schema, by the name of it."""
+    name = f"jmsql_django_{os.getpid()}"
+    with psycopg.connect(jmsql_server_url, autocommit=True) as administrator:
+        administrator.execute(f"create database {name}".encode())
+        yield psycopg.conninfo.make_conninfo(jmsql_server_url, dbname=name)
+        administrator.execute(f"drop database {name} with (force)".encode())
+
+
+class TestSchema:
+    def test_migrate_makes_it_and_the_check_names_one_that_is_not_there(
+        self, manage: Callable[..., Any], empty_database: str
+    ) -> None:
+        before = manage("check", "--database", "default", SHOP_DATABASE=empty_database)
+        assert "jmsql.W001" in before.stderr
+        assert "is not there" in before.stderr
+        done = manage("migrate", SHOP_DATABASE=empty_database)
+        assert done.returncode == 0, done.stderr
+        assert "Bringing the schema jmsql of jmsql to version" in done.stdout
+        assert "Bringing" not in manage("migrate", SHOP_DATABASE=empty_database).stdout
+        assert "no issues" in manage("check", "--database", "default", SHOP_DATABASE=empty_database).stdout
+        with psycopg.connect(empty_database) as found:
+            assert found.execute("select count(*) from jmsql.messages").fetchone() == (0,)
+            # Django makes no table for what it shows of jmsql.
+            assert found.execute("select count(*) from pg_tables where tablename like 'jmsql%'").fetchone() == (0,)
+
+    def test_nothing_of_it_is_left_to_migrate(self, manage: Callable[..., Any]) -> None:
+        assert manage("makemigrations", "--check", "--dry-run").returncode == 0
+
+    @pytest.mark.parametrize(("version", "expected"), [("0001", ["jmsql.W001"]), ("0009", ["jmsql.E003"])])
+    def test_the_check_names_another_version(self, version: str, expected: list[str]) -> None:
+        def run() -> list[str]:
+            return [found.id for found in checks.run_checks(databases=["default"], tags=["database"])]
+
+        assert run() == []
+        with connection.cursor() as cursor:
+            cursor.execute("select version_num from jmsql.schema_version")
+            [(known,)] = cursor.fetchall()
+            cursor.execute("update jmsql.schema_version set version_num = %s", [version])
+            try:
+                assert run() == expected
+            finally:
+                cursor.execute("update jmsql.schema_version set version_num = %s", [known])
+
+
+class TestCommand:
+    def test_it_is_jmsql_with_the_database_of_the_settings(
+        self, manage: Callable[..., Any], jmsql_factory: jmsql.ConnectionFactory
+    ) -> None:
+        with jmsql_factory.create_context() as context:
+            context.create_producer().send(jmsql.Queue("orders"), "kite")
+        done = manage("jmsql", "queues", "--json")
+        assert done.returncode == 0, done.stderr
+        assert '"orders"' in done.stdout
+        assert manage("jmsql", "browse", "no such queue").returncode == 3
+        assert "worker" in manage("jmsql", "commands").stdout
+
+    def test_call_command_returns_or_raises(self) -> None:
+        call_command("jmsql", "queues")
+        with pytest.raises(CommandError):
+            call_command("jmsql", "browse", "no such queue")
+
+
+@contextmanager
+def worker(environment: dict[str, str], log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of the project, from another directory."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests/integration/django/manage.py"), "jmsql", "worker", *options],
+            cwd=log.parent,
+            env=os.environ | environment | {"PYTHONPATH": str(ROOT)},
+            stderr=output,
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()
+
+
+def test_killed_workers_and_ended_server_processes_lose_and_double_nothing(
+    environment: dict[str, str], jmsql_factory: jmsql.ConnectionFactory, tmp_path: Path
+) -> None:
+    from tests.integration.django.shop.models import Article
+
+    count = 200
+    log = tmp_path / "log"
+    with jmsql_factory.create_context() as context, worker(environment, log, "-p", "2", "-c", "3") as running:
+        wait_for(lambda: "Handling messages" in log.read_text(), PATIENCE)
+        producer = context.create_producer()
+        kills = 0
+        for number in range(count):
+            producer.send(jmsql.Queue("deliveries"), {"name": f"article {number}"})
+            if number % 20 == 10:
+                wait_for_more(Article)
+                if number % 40 == 10:
+                    kill_a_child(running.pid)
+                else:
+                    end_a_server_process()
+                kills += 1
+        wait_for(lambda: left("deliveries") == 0, PATIENCE)
+    assert kills == 10
+    assert Article.objects.filter(amount=1).count() == Article.objects.count() == count
+    assert left("bills") == count
+    assert left("DLQ") == 0
+    with Administration(jmsql_factory) as administration:
+        assert sum(queue.claimed for queue in administration.queues()) == 0
+
+
+def wait_for_more(model: Any) -> None:
+    seen = model.objects.count()
+    wait_for(lambda: model.objects.count() > seen, PATIENCE)
+
+
+def left(queue: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("select count(*) from jmsql.messages where queue = %s", [queue])
+        return int(cursor.fetchone()[0])
+
+
+def kill_a_child(supervisor: int) -> None:
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+
+
+def end_a_server_process() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() "
+            "and application_name like 'jmsql worker%%' and state <> 'idle' limit 1"
+        )
+
+
+class TestAdmin:
+    @pytest.fixture
+    def dead_letters(self, jmsql_factory: jmsql.ConnectionFactory) -> None:
+        """Three dead letters of the queue of orders."""
+        with jmsql_factory.create_connection() as jms:
+            jms.start()
+            session = jms.create_session(transacted=True)
+            for number in range(3):
+                session.create_producer(jmsql.Queue("orders")).send(session.create_text_message(f"order {number}"))
+            session.commit()
+            consumer = session.create_consumer(jmsql.Queue("orders"))
+            consumer.set_redelivery_policy(jmsql.RedeliveryPolicy(maximum_deliveries=1))
+            for _ in range(3):
+                consumer.receive(timeout=PATIENCE)
+            session.rollback(ValueError("no such article"))
+        wait_for(lambda: left("DLQ") == 3)
+
+    @pytest.fixture
+    def browser(self) -> Callable[[str], Any]:
+        """A client of the admin, of a user with some permissions."""
+        from django.contrib.auth.models import Permission, User
+        from django.test import Client
+
+        def log_in(*permissions: str) -> Any:
+            User.objects.all().delete()
+            user = User.objects.create_user("clerk", is_staff=True)
+            user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+            client = Client()
+            client.force_login(user)
+            return client
+
+        return log_in
+
+    def test_it_lists_and_shows_dead_letters(self, dead_letters: None, browser: Any) -> None:
+        client = browser("view_deadletter")
+        page = client.get("/admin/jmsql/deadletter/")
+        assert page.status_code == 200
+        assert page.content.decode().count("queue://orders") == 3
+        assert "no such article" in page.content.decode()
+        assert 'value="retry"' not in page.content.decode()
+        [first, *_] = page.context["cl"].result_list
+        shown = client.get(f"/admin/jmsql/deadletter/{first.pk}/change/")
+        assert shown.status_code == 200
+        assert "ValueError: no such article" in shown.content.decode()
+        assert client.get("/admin/jmsql/deadletter/add/").status_code == 403
+        assert client.post(f"/admin/jmsql/deadletter/{first.pk}/delete/").status_code == 403
+
+    def test_it_retries_what_is_selected(self, dead_letters: None, browser: Any) -> None:
+        client = browser("view_deadletter", "retry_deadletter")
+        letters = client.get("/admin/jmsql/deadletter/").context["cl"].result_list
+        chosen = [letter.pk for letter in letters[:2]]
+        page = client.post("/admin/jmsql/deadletter/", {"action": "retry", "_selected_action": chosen}, follow=True)
+        assert "2 messages went back" in page.content.decode()
+        assert (left("orders"), left("DLQ")) == (2, 1)
+
+    def test_it_retries_nothing_for_who_may_only_look(self, dead_letters: None, browser: Any) -> None:
+        client = browser("view_deadletter")
+        chosen = [letter.pk for letter in client.get("/admin/jmsql/deadletter/").context["cl"].result_list]
+        client.post("/admin/jmsql/deadletter/", {"action": "retry", "_selected_action": chosen})
+        assert left("DLQ") == 3
+
+    def test_one_action_is_bounded(self, dead_letters: None, browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("jmsql.django.admin.MOST", 2)
+        client = browser("view_deadletter", "retry_deadletter")
+        chosen = [letter.pk for letter in client.get("/admin/jmsql/deadletter/").context["cl"].result_list]
+        client.post("/admin/jmsql/deadletter/", {"action": "retry", "_selected_action": chosen})
+        assert left("DLQ") == 1
