@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
-import types
 import typing
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,12 +11,12 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from jmsql.exceptions import MessageFormatException
-from jmsql.messages import BytesMessage, MapMessage, Message, TextMessage
-from jmsql.messages.codecs.registry import codec_of
+from jmsql.messages import Message
 from jmsql.store.destinations.subscriptions import ChangeRefusedException
 from jmsql.values.destinations import Queue, Topic
 from jmsql.values.outcomes import UNREADABLE, Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
+from jmsql.worker.handlers.bodies import body_reader, members_of
 
 
 class HandlerCall(Protocol):
@@ -58,8 +56,8 @@ class Parameter(NamedTuple):
     """Returns it, or under asyncio what is awaited for it."""
     shares_transaction: bool = False
     """Whether the handler can do something in the session's transaction with it."""
-    is_body: bool = False
-    """Whether it is the message's body."""
+    body: Any = None
+    """The annotation that describes the message's body, if it is that."""
 
 
 class Kinds(NamedTuple):
@@ -101,12 +99,10 @@ def _kinds(*, is_async: bool) -> Kinds:
     return Kinds(sqlalchemy.Connection, orm.Session, Session, JMSContext)
 
 
-_JSON = (dict, list)
-"""What the JSON in a TextMessage is read as, where a handler wants it."""
-
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSSIBLE = (
-    "a message class, a class of bodies (str, bytes, dict, or one given to jmsql.register_type), {}; "
+    "a message class, what describes a body (str, bytes, dict, a dataclass, pydantic model or msgspec struct, or a "
+    "class given to jmsql.register_codec), {}; "
     "without an annotation it is named message, body, database, session or context"
 )
 _IN_THREADS = "sqlalchemy.Connection, sqlalchemy.orm.Session, jmsql.Session or jmsql.JMSContext"
@@ -154,7 +150,7 @@ def read_parameters(handler: Callable[..., object], name: str, *, transacted: bo
 
 
 def _check_that_one_is_the_body(parameters: list[Parameter], signature: inspect.Signature, handler: str) -> None:
-    bodies = sorted((each for each in parameters if each.is_body), key=lambda each: each.name != "body")
+    bodies = sorted((each for each in parameters if each.body is not None), key=lambda each: each.name != "body")
     if len(bodies) > 1:
         body, other = (signature.parameters[each.name] for each in bodies[:2])
         raise TypeError(
@@ -163,43 +159,36 @@ def _check_that_one_is_the_body(parameters: list[Parameter], signature: inspect.
         )
 
 
-def _kind(parameter: inspect.Parameter, by_name: dict[str, type]) -> tuple[object, bool]:
-    """Return what class a parameter is to be of, and whether it may be None."""
-    annotation = parameter.annotation
-    if annotation is inspect.Parameter.empty or annotation is Any:
-        return by_name.get(parameter.name), parameter.name == "body"
-    members = [annotation]
-    if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
-        members = [member for member in typing.get_args(annotation) if member is not types.NoneType]
-    optional = annotation is object or members != [annotation]
-    return (typing.get_origin(members[0]) or members[0]) if len(members) == 1 else None, optional
-
-
 def _read(parameter: inspect.Parameter, handler: str, *, transacted: bool, is_async: bool) -> Parameter:
     name, kinds = parameter.name, _kinds(is_async=is_async)
-    kind, optional = _kind(parameter, kinds.by_name)
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty or annotation is Any:
+        annotation = kinds.by_name.get(name)
     possible = _POSSIBLE.format(_IN_EVENT_LOOP if is_async else _IN_THREADS)
     refusal = f"The handler {handler} has the parameter {parameter}, and a parameter is {possible}."
-    if not isinstance(kind, type):
+    if annotation is None:
         raise TypeError(refusal)
-    if issubclass(kind, Message):
-        return Parameter(name, _reading(_message(kind)))
-    if issubclass(kind, kinds.session):
-        return Parameter(name, lambda call: call.session, shares_transaction=transacted)
-    if issubclass(kind, kinds.context):
-        return Parameter(name, lambda call: call.context(), shares_transaction=transacted)
-    if issubclass(kind, kinds.database | kinds.orm_session):
-        if not transacted:
-            raise TypeError(
-                f"The handler {handler} asks for the database of its transaction; with transacted=False it has none."
-            )
-        return Parameter(name, _database if kind is kinds.database else _orm(kind), shares_transaction=True)
-    if kind is not object:
-        try:
-            codec_of(kind)
-        except MessageFormatException as error:
-            raise TypeError(refusal) from error
-    return Parameter(name, _reading(_body(kind, optional=optional)), is_body=True)
+    members = members_of(annotation)
+    kind = members[0] if len(members) == 1 else None
+    if isinstance(kind, type) and typing.get_origin(kind) is None:
+        if issubclass(kind, Message):
+            return Parameter(name, _reading(_message(kind)))
+        if issubclass(kind, kinds.session):
+            return Parameter(name, lambda call: call.session, shares_transaction=transacted)
+        if issubclass(kind, kinds.context):
+            return Parameter(name, lambda call: call.context(), shares_transaction=transacted)
+        if issubclass(kind, kinds.database | kinds.orm_session):
+            if not transacted:
+                raise TypeError(
+                    f"The handler {handler} asks for the database of its transaction; with transacted=False it has "
+                    "none."
+                )
+            return Parameter(name, _database if kind is kinds.database else _orm(kind), shares_transaction=True)
+    try:
+        read = body_reader(annotation)
+    except TypeError as error:
+        raise TypeError(f"{refusal} As a body: {error}.") from error
+    return Parameter(name, _reading(read), body=annotation)
 
 
 def _reading(read: Callable[[Message], object]) -> Callable[[HandlerCall], object]:
@@ -225,49 +214,6 @@ def _message(kind: type[Message]) -> Callable[[Message], object]:
         return message
 
     return read
-
-
-def _body(kind: type, *, optional: bool) -> Callable[[Message], object]:
-    def read(message: Message) -> object:
-        body: object
-        if kind in _JSON and isinstance(message, TextMessage) and message.text is not None:
-            body = _json(message.text, kind)
-        else:
-            body = message.get_body(kind)
-            if body is None and isinstance(empty := _empty_body(message), kind):
-                body = empty
-        if body is None and not optional:
-            raise MessageFormatException(f"The handler takes {kind.__name__}, and the message has no body.")
-        return body
-
-    return read
-
-
-def _json(text: str, kind: type) -> object:
-    """Read what SQL, `jmsql send` and programs in other languages send."""
-    try:
-        body: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MessageFormatException(
-            f"The body of this TextMessage is no JSON ({error}), and the handler takes {kind.__name__}."
-        ) from error
-    if not isinstance(body, kind):
-        raise MessageFormatException(
-            f"The body of this TextMessage is JSON, but no {'object' if kind is dict else 'array'}, and the handler "
-            f"takes {kind.__name__}."
-        )
-    return body
-
-
-def _empty_body(message: Message) -> object:
-    """Return the empty bytes or map that a message was sent with, which `get_body` takes for no body, as JMS does."""
-    match message:
-        case BytesMessage():
-            return b""
-        case MapMessage():
-            return {}
-        case _:
-            return None
 
 
 def _database(call: HandlerCall) -> object:
