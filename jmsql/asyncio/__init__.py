@@ -19,6 +19,7 @@ from jmsql.client._async.administration.administered_objects import lookup
 from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.connection.factory import ConnectionFactory
+from jmsql.client._async.connection.requestor import Requestor
 from jmsql.client._async.exchange.browser import QueueBrowser
 from jmsql.client._async.exchange.consumer import MessageConsumer
 from jmsql.client._async.exchange.producer import MessageProducer
@@ -90,6 +91,7 @@ __all__ = [
     "Queue",
     "QueueBrowser",
     "RedeliveryPolicy",
+    "Requestor",
     "ResourceAllocationException",
     "Session",
     "StreamMessage",

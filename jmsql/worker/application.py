@@ -69,6 +69,8 @@ class Application:
         redelivery: RedeliveryPolicy | None = None,
         visibility_timeout: float | timedelta | None = None,
         never_retry: type[Exception] | Iterable[type[Exception]] = (),
+        timeout: float | timedelta | None = None,
+        reply_to: str | Destination | None = None,
     ) -> Callable[[Handler], Handler]:
         """Register a handler: a function, or a coroutine function, which is called with one message at a time.
 
@@ -91,6 +93,10 @@ class Application:
                 when the process has ended.
             never_retry: Exceptions with which a message fails for good: it moves to the dead-letter queue at once, as
                 if the handler had raised `Reject` from them.
+            timeout: After how many seconds (or a `timedelta`) the handler is ended, and its message has failed with a
+                `TimeoutError`: see [time-outs](handlers.md#time-outs). None: it may take any time.
+            reply_to: Where what the handler returns goes if its message has no JMSReplyTo: a queue, the name of one, or
+                a topic; None: nowhere. See [replies](handlers.md#replies).
 
         Returns:
             What registers the handler, and returns it unchanged.
@@ -100,16 +106,16 @@ class Application:
             InvalidSelectorException: The selector has an error; the message shows where.
             TypeError: The handler asks for something that it cannot be given; or `never_retry` names no exception.
             ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the visibility
-                timeout is less than a second, or for a handler that is transacted.
+                timeout is less than a second, or for a handler that is transacted; the timeout is 0, or negative.
         """
         final = _exceptions(never_retry)
-        found = Queue(destination) if isinstance(destination, str) else require_destination(destination)
-        assert isinstance(found, Queue | Topic)
+        answers = None if reply_to is None else _destination(reply_to)
+        found = _destination(destination)
 
         def register(handler: Handler) -> Handler:
             name = _name(handler)
             _check(name, found, concurrency, subscription)
-            timeout = _visibility_timeout(name, visibility_timeout, transacted=transacted)
+            claimed_for = _visibility_timeout(name, visibility_timeout, transacted=transacted)
             try:
                 Selector.parse(selector)
             except InvalidSelectorException as error:
@@ -127,8 +133,10 @@ class Application:
                     subscription=subscription,
                     durable=durable,
                     redelivery=redelivery,
-                    visibility_timeout=timeout,
+                    visibility_timeout=claimed_for,
                     never_retry=final,
+                    timeout=_timeout(name, timeout),
+                    reply_to=answers,
                     surrounding=self.surrounding,
                 )
             )
@@ -230,6 +238,12 @@ class Application:
         return f"<{type(self).__name__} {', '.join(map(str, self.listeners)) or 'without listeners'}>"
 
 
+def _destination(destination: str | Destination) -> Queue | Topic:
+    found = Queue(destination) if isinstance(destination, str) else require_destination(destination)
+    assert isinstance(found, Queue | Topic)
+    return found
+
+
 def _name(handler: object) -> str:
     owner = handler if hasattr(handler, "__qualname__") else type(handler)
     return f"{owner.__module__}.{getattr(owner, '__qualname__', '?')}"
@@ -250,6 +264,15 @@ def _exceptions(classes: type[Exception] | Iterable[type[Exception]]) -> tuple[t
         if not (isinstance(each, type) and issubclass(each, Exception)):
             raise TypeError(f"never_retry names classes of exceptions, such as ValueError, not {each!r}.")
     return found
+
+
+def _timeout(name: str, timeout: float | timedelta | None) -> float | None:
+    if timeout is None:
+        return None
+    duration = seconds(timeout, "timeout")
+    if not duration:
+        raise ValueError(f"The timeout of the handler {name} is more than 0 s.")
+    return duration
 
 
 def _visibility_timeout(name: str, limit: float | timedelta | None, *, transacted: bool) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import typing
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,6 +18,7 @@ from jmsql.values.destinations import Queue, Topic
 from jmsql.values.outcomes import UNREADABLE, Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
 from jmsql.worker.handlers.bodies import body_reader, members_of
+from jmsql.worker.handlers.deadline import Deadline
 
 
 class HandlerCall(Protocol):
@@ -224,6 +226,11 @@ def _orm(kind: type[Any]) -> Callable[[HandlerCall], object]:
     return lambda call: call.orm_session(kind)
 
 
+logger = logging.getLogger("jmsql.worker")
+
+_lose_replies: set[str] = set()
+"""Handlers that were named in the log since what they return goes nowhere."""
+
 DEFAULT_REDELIVERY = RedeliveryPolicy(
     maximum_deliveries=20, delay=1.0, multiplier=2.0, maximum_delay=4 * 3600.0, jitter=0.1
 )
@@ -246,12 +253,24 @@ class Listener:
     redelivery: RedeliveryPolicy | None
     visibility_timeout: float | None
     never_retry: tuple[type[Exception], ...]
+    timeout: float | None
+    reply_to: Queue | Topic | None
     surrounding: Surrounding
 
     def verdict(self, error: BaseException) -> BaseException:
         """Return what the session is told of an error with which a message has failed."""
         is_rejected = isinstance(error, self.never_retry) and not isinstance(error, Reject | RetryAfter)
         return RejectBecause(error) if is_rejected else error
+
+    def warn_of_lost_reply(self) -> None:
+        """Warn, once, that what the handler returns goes nowhere."""
+        if self.name not in _lose_replies:
+            _lose_replies.add(self.name)
+            logger.warning(
+                "%s has returned something, and its message has no JMSReplyTo: it is dropped. Register the handler "
+                "with reply_to=…, or return None.",
+                self,
+            )
 
     @property
     def is_async(self) -> bool:
@@ -277,6 +296,7 @@ class Listener:
             "durable": None if self.subscription is None else self.durable,
             "concurrency": self.concurrency or concurrency,
             "transacted": self.transacted,
+            "timeout": self.timeout,
         }
 
     def __str__(self) -> str:
@@ -289,6 +309,7 @@ class Handling(Protocol):
     message_id: str | None
     started: float
     """When, on the monotonic clock."""
+    deadline: Deadline | None
 
 
 def way_out(error: ChangeRefusedException, listener: Listener) -> str:

@@ -15,7 +15,7 @@ from jmsql.admin import Administration
 from jmsql.testing import wait_for
 from jmsql.worker import Application, Reject, RetryAfter
 from tests.integration.client.server import Server
-from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
+from tests.integration.worker.conftest import KILLED_BEFORE_STEP, PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
 from tests.schema_revisions import migrate_to
 from tests.texts import receive, send_texts
@@ -95,28 +95,10 @@ def test_a_handler_says_what_becomes_of_its_message(
     assert worker.stop() == 0
 
 
-KILLED = """
-import signal
-import psycopg
+KILLED = (
+    KILLED_BEFORE_STEP
+    + """
 from jmsql.worker import Reject, RetryAfter
-
-steps = threading.local()
-
-
-def killed_before_step(wait):
-    # Each exchange with PostgreSQL is one call of it.
-    def wait_or_die(self, *arguments, **options):
-        if getattr(steps, "left", None) is not None:
-            if steps.left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            steps.left -= 1
-        return wait(self, *arguments, **options)
-
-    return wait_or_die
-
-
-psycopg.Connection.wait = killed_before_step(psycopg.Connection.wait)
-psycopg.AsyncConnection.wait = killed_before_step(psycopg.AsyncConnection.wait)
 
 
 @app.listener("orders", transacted={transacted}, redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=10, delay=0.05))
@@ -136,6 +118,7 @@ psycopg.AsyncConnection.wait = killed_before_step(psycopg.AsyncConnection.wait)
     if Path("calls").read_text().splitlines().count(text) < 3:
         raise RetryAfter(0.05)
 """
+)
 QUEUED = "select count(*) from jmsql.messages where queue = 'orders'"
 STEPS = 5
 """More exchanges with PostgreSQL than an outcome takes."""

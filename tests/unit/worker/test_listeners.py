@@ -85,6 +85,7 @@ def test_what_a_listener_handles_and_how_is_told() -> None:
             "durable": None,
             "concurrency": 3,
             "transacted": False,
+            "timeout": None,
         },
         {
             "listener": f"{__name__}.named_message",
@@ -94,6 +95,7 @@ def test_what_a_listener_handles_and_how_is_told() -> None:
             "durable": False,
             "concurrency": 2,
             "transacted": True,
+            "timeout": None,
         },
     ]
 
