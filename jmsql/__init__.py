@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from jmsql.client._sync.connection.context import JMSContext
     from jmsql.client._sync.connection.factory import ConnectionFactory
     from jmsql.client._sync.connection.requestor import Requestor
-    from jmsql.client._sync.exchange.browser import QueueBrowser
-    from jmsql.client._sync.exchange.consumer import MessageConsumer
-    from jmsql.client._sync.exchange.producer import MessageProducer
-    from jmsql.client._sync.exchange.simplified import JMSConsumer, JMSProducer
+    from jmsql.client._sync.connection.simplified import JMSConsumer, JMSProducer
+    from jmsql.client._sync.session.browser import QueueBrowser
+    from jmsql.client._sync.session.consumer import MessageConsumer
+    from jmsql.client._sync.session.producer import MessageProducer
     from jmsql.client._sync.session.session import Session
     from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.client.enlistment import enlist
@@ -126,24 +126,24 @@ _PLACES = {
     "InvalidClientIDException": "jmsql.exceptions",
     "InvalidDestinationException": "jmsql.exceptions",
     "InvalidSelectorException": "jmsql.exceptions",
-    "JMSConsumer": "jmsql.client._sync.exchange.simplified",
+    "JMSConsumer": "jmsql.client._sync.connection.simplified",
     "JMSContext": "jmsql.client._sync.connection.context",
     "JMSException": "jmsql.exceptions",
-    "JMSProducer": "jmsql.client._sync.exchange.simplified",
+    "JMSProducer": "jmsql.client._sync.connection.simplified",
     "JMSSecurityException": "jmsql.exceptions",
     "MapMessage": "jmsql.messages",
     "Message": "jmsql.messages",
-    "MessageConsumer": "jmsql.client._sync.exchange.consumer",
+    "MessageConsumer": "jmsql.client._sync.session.consumer",
     "MessageEOFException": "jmsql.exceptions",
     "MessageFormatException": "jmsql.exceptions",
     "MessageNotReadableException": "jmsql.exceptions",
     "MessageNotWriteableException": "jmsql.exceptions",
-    "MessageProducer": "jmsql.client._sync.exchange.producer",
+    "MessageProducer": "jmsql.client._sync.session.producer",
     "NullValueError": "jmsql.exceptions",
     "NumberFormatException": "jmsql.exceptions",
     "ObjectMessage": "jmsql.messages",
     "Queue": "jmsql.values.destinations",
-    "QueueBrowser": "jmsql.client._sync.exchange.browser",
+    "QueueBrowser": "jmsql.client._sync.session.browser",
     "RedeliveryPolicy": "jmsql.values.policies",
     "ResourceAllocationException": "jmsql.exceptions",
     "Session": "jmsql.client._sync.session.session",

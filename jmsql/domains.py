@@ -15,7 +15,7 @@ from jmsql.client._sync.domains import (
     TopicRequestor,
     TopicSession,
 )
-from jmsql.client._sync.exchange.consumer import QueueReceiver, TopicSubscriber
+from jmsql.client._sync.session.consumer import QueueReceiver, TopicSubscriber
 
 __all__ = [
     "QueueConnection",

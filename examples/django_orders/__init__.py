@@ -1,1 +1,1 @@
-"""A Django project that takes orders, and a worker that ships them with Django's models. See README.md."""
+"""A Django project that takes orders, and ships them in a worker with Django's models. See README.md."""

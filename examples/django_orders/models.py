@@ -11,6 +11,7 @@ class Order(models.Model):
     reference = models.TextField(primary_key=True)
     goods = models.TextField()
     state = models.TextField(default="placed")
+    told_at = models.DateTimeField(null=True)
 
     class Meta:
         """Where they are stored."""

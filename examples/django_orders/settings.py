@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import django
 from psycopg.conninfo import conninfo_to_dict
 
 _connection = conninfo_to_dict(os.environ["JMSQL_URL"])
@@ -15,7 +16,10 @@ DATABASES = {
         "OPTIONS": _connection,
     }
 }
-INSTALLED_APPS = ["examples.django_orders"]
+INSTALLED_APPS = ["jmsql.django", "examples.django_orders"]
+if django.VERSION < (6,):  # whose tasks are in a package of their own
+    INSTALLED_APPS.append("django_tasks")
+TASKS = {"default": {"BACKEND": "jmsql.django.TaskBackend"}}
 ROOT_URLCONF = "examples.django_orders.urls"
 ALLOWED_HOSTS = ["localhost", "127.0.0.1"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

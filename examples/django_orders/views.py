@@ -10,9 +10,8 @@ from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_GET, require_POST
 
 import jmsql
+from examples.django_orders.messages import ORDERS
 from examples.django_orders.models import Order
-
-ORDERS = jmsql.Queue("example django orders")
 
 
 @require_POST

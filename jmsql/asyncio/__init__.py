@@ -20,10 +20,10 @@ from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.connection.factory import ConnectionFactory
 from jmsql.client._async.connection.requestor import Requestor
-from jmsql.client._async.exchange.browser import QueueBrowser
-from jmsql.client._async.exchange.consumer import MessageConsumer
-from jmsql.client._async.exchange.producer import MessageProducer
-from jmsql.client._async.exchange.simplified import JMSConsumer, JMSProducer
+from jmsql.client._async.connection.simplified import JMSConsumer, JMSProducer
+from jmsql.client._async.session.browser import QueueBrowser
+from jmsql.client._async.session.consumer import MessageConsumer
+from jmsql.client._async.session.producer import MessageProducer
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.asynchronous_enlistment import enlist

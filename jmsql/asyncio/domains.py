@@ -12,7 +12,7 @@ from jmsql.client._async.domains import (
     TopicRequestor,
     TopicSession,
 )
-from jmsql.client._async.exchange.consumer import QueueReceiver, TopicSubscriber
+from jmsql.client._async.session.consumer import QueueReceiver, TopicSubscriber
 
 __all__ = [
     "QueueConnection",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,8 +89,20 @@ def demo(
     else:
         print_outcome(outcome, casualties)
         print_pipeline(piped)
+        console().print(f"\nTo see its queues in a browser: {_console_command(url, found.schema)}", markup=False)
     if not outcome.is_reconciled or (isinstance(piped, Piped) and not piped.is_reconciled):
         raise typer.Exit(NOT_RECONCILED)
+
+
+def _console_command(url: str | None, schema: str) -> str:
+    """Return the command that shows the queues; it finds the database as this one has."""
+    program = "jmsql" if shutil.which("jmsql") else os.path.relpath(Path(sys.executable).with_name("jmsql"))
+    words = [program, "console"]
+    if url is not None and url != os.environ.get("JMSQL_URL"):
+        words += ["--url", url]  # without a password: the option takes none
+    if schema != "jmsql":
+        words += ["--schema", schema]
+    return shlex.join(words)
 
 
 def _pipe(engine: Engine, database: DemoDatabase, output: Path) -> Piped | str:
@@ -117,11 +133,7 @@ _LINES = 4
 
 
 class Display(Progress):
-    """Shows how many messages were sent, handled, and received by each subscription. A context manager.
-
-    Args:
-        flights: How many there will be.
-    """
+    """Shows how many messages were sent, handled, and received by each subscription. A context manager."""
 
     def __init__(self, flights: int) -> None:
         self._flights = flights

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from jmsql.client._async.connection.context import JMSContext
-from jmsql.client._async.enlistment.caller_transaction import (
+from jmsql.client._async.session.enlisted_session import EnlistedSession
+from jmsql.client._async.session.transactions.caller import (
     CallerTransaction,
     ConnectionTransaction,
     PsycopgTransaction,
     SessionTransaction,
 )
-from jmsql.client._async.enlistment.enlisted_session import EnlistedSession
 from jmsql.public_names import set_module
 from jmsql.store.wire._async.runner import Runner
 from jmsql.timings import Timings, complete
@@ -75,10 +75,18 @@ def enlist(
     Raises:
         TypeError: It is none of these, or an `AsyncConnection` that is not connected yet.
     """
-    return JMSContext(EnlistedSession(_caller_transaction(transaction), schema, complete(timings)))
+    return JMSContext(EnlistedSession(caller_transaction(transaction), schema, complete(timings)))
 
 
-def _caller_transaction(transaction: object) -> CallerTransaction:
+def caller_transaction(transaction: object) -> CallerTransaction:
+    """Return how a session joins a transaction.
+
+    Args:
+        transaction: What `enlist` takes.
+
+    Raises:
+        TypeError: It is none of these.
+    """
     if "sqlalchemy.ext.asyncio" in sys.modules:  # it needs greenlet, and who has not imported it, has no object of it
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 

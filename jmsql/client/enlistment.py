@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import psycopg
 import sqlalchemy
 
 from jmsql.client._sync.connection.context import JMSContext
-from jmsql.client._sync.enlistment.caller_transaction import (
+from jmsql.client._sync.session.enlisted_session import EnlistedSession
+from jmsql.client._sync.session.transactions.caller import (
     CallerTransaction,
     ConnectionTransaction,
     PsycopgTransaction,
     SessionTransaction,
 )
-from jmsql.client._sync.enlistment.enlisted_session import EnlistedSession
 from jmsql.public_names import set_module
 from jmsql.timings import Timings, complete
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sqlalchemy import orm
 
 
-@runtime_checkable
 class DjangoConnection(Protocol):
     """Django's `connection`, which connects when it is first used."""
 
@@ -61,10 +60,18 @@ def enlist(
     Raises:
         TypeError: It is none of these.
     """
-    return JMSContext(EnlistedSession(_caller_transaction(transaction), schema, complete(timings)))
+    return JMSContext(EnlistedSession(caller_transaction(transaction), schema, complete(timings)))
 
 
-def _caller_transaction(transaction: object) -> CallerTransaction:
+def caller_transaction(transaction: object) -> CallerTransaction:
+    """Return how a session joins a transaction.
+
+    Args:
+        transaction: What `enlist` takes.
+
+    Raises:
+        TypeError: It is none of these.
+    """
     if "sqlalchemy.orm" in sys.modules:  # what the application has not imported, it has no object of
         from sqlalchemy import orm
 
@@ -74,10 +81,11 @@ def _caller_transaction(transaction: object) -> CallerTransaction:
             return SessionTransaction(transaction)
     if isinstance(transaction, sqlalchemy.Connection):
         return ConnectionTransaction(transaction)
-    # An AsyncConnection of SQLAlchemy fails when it is asked whether it has `connection`.
-    if hasattr(transaction, "ensure_connection") and isinstance(transaction, DjangoConnection):
-        transaction.ensure_connection()
-        transaction = transaction.connection
+    # Not by `isinstance`: Django's `connection` is a proxy, whose attributes it does not see from Python 3.12 on.
+    if hasattr(transaction, "ensure_connection"):
+        of_django = cast("DjangoConnection", transaction)
+        of_django.ensure_connection()
+        transaction = of_django.connection
     if isinstance(transaction, psycopg.Connection):
         return PsycopgTransaction(transaction)
     if isinstance(transaction, sqlalchemy.Engine):

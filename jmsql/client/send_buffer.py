@@ -62,6 +62,8 @@ class SendBuffer:
         self._bytes = 0
         self._inserted = Counter[Destination]()
         self._has_inserted_delayed = False
+        self.is_used = False
+        """Whether the transaction has sent something."""
 
     def __len__(self) -> int:
         return self._count
@@ -80,6 +82,7 @@ class SendBuffer:
         """Forget the messages that are collected."""
         self._runs.clear()
         self._count = self._bytes = 0
+        self.is_used = bool(self._inserted)
 
     def add(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         """Collect a message.
@@ -89,6 +92,7 @@ class SendBuffer:
             message: The message.
             size: About how many bytes it has.
         """
+        self.is_used = True
         delayed = message.jms_delivery_time is not None
         run = self._runs[-1] if self._runs else None
         # Most messages go where the one before has gone; comparing destinations takes longer.

@@ -43,6 +43,7 @@ __all__ = [
     "is_cancelled",
     "is_driven",
     "is_failure",
+    "is_over",
     "opened_in_thread",
     "opens",
     "sleep",
@@ -55,7 +56,8 @@ logger = logging.getLogger("jmsql")
 T = TypeVar("T")
 Parameters = ParamSpec("Parameters")
 
-# asyncio alone holds running tasks weakly.
+# The event loop refers to tasks weakly, so somebody has to keep those that nobody awaits. Only that: who is cancelled
+# and what is to be finished is not looked up here.
 _running: set[asyncio.Future[Any]] = set()
 
 
@@ -108,6 +110,46 @@ async def call(function: Callable[..., Any], *arguments: Any, **options: Any) ->
 
 
 # Cancellation
+#
+# Goals, in this order:
+#
+# 1. An operation that returns has happened, and one that raises CancelledError has not. So a caller that is cancelled
+#    can repeat it, and loses and doubles nothing.
+# 2. A cancelled task ends soon, whatever the server is at.
+# 3. `asyncio.timeout`, task groups and anyio's cancel scopes work as everywhere, and find no surprise afterwards.
+#
+# asyncio cancels a task where it waits, by an exception. In the middle of an exchange with PostgreSQL nobody could tell
+# then how far the server had got, and the answers that were not read would be taken for those to the next statement. A
+# driver gives up the connection for that reason, and its transaction with it. Here the exchange goes on instead, and
+# the cancellation waits for its end, which is a round trip away as a rule.
+#
+# The rules that follow from it:
+#
+# - Whatever may take long and is no exchange comes first and can be cancelled: another session's turn, a connection of
+#   the pool, connecting. Nothing has changed by then. All that changes something is `finished`.
+# - `finished` drives its coroutine by hand, in the caller's own task. What the coroutine awaits, it awaits behind a
+#   future that is made for the purpose, and that alone is cancelled with the task: a lock, a look-up or an exchange
+#   inside never hears of it. There is no other task, so nothing has to be kept alive, registered, or told who it is.
+# - What is noted takes effect behind the block, where the task waits next, since `finished` has something to return. A
+#   loop of operations each of which is finished in time would never wait where it can be cancelled; so the next block
+#   raises CancelledError before it begins anything.
+# - A time-out that has ended meanwhile takes its cancellation back (`Task.uncancel`), and then nobody wants it any
+#   more. By the count of cancellations a late one knows that; before Python 3.13 it must not even be requested at once.
+# - An exchange says how to interrupt it. The server is asked after a grace, in which short statements end by
+#   themselves: a request takes a connection of its own, and a transaction in which a statement was interrupted is lost.
+#   Only the answer tells whether the request came in time. If it did, nothing has happened and CancelledError is
+#   raised; if not, the operation has happened and returns.
+# - A request must not hit what comes next on the connection. So its end is awaited, and if that fails, the connection
+#   is given up.
+# - After an interruption come rollbacks and the like, which are not interrupted again.
+# - anyio cancels once more in each turn of the event loop until its scope is left. What goes on after a cancellation
+#   waits in a shielded scope, else it would take all processor time.
+#
+# What cannot run in the caller's task: a driver's own wait that limits its time by `asyncio.timeout`, as psycopg's did
+# up to 3.3.0 and asyncpg's connecting does. Such a time-out cancels the task that it runs in, which `finished` would
+# take for somebody's wish. asyncpg, too, interrupts a statement only if the task is cancelled that runs it. So
+# statements on connections of an application's, and connecting, run `apart`, in tasks of their own. jmsql's own
+# connections wait by `jmsql.store.wire.waiting`.
 
 
 def is_cancelled() -> bool:
@@ -341,13 +383,14 @@ def _drive(work: Coroutine[Any, Any, T], shield: _Shield) -> Generator[Any, Any,
 
 def _outlast(awaited: asyncio.Future[Any] | None, shield: _Shield) -> Generator[Any, Any, None]:
     """Wait until something is done that a coroutine awaits, behind a future that alone is cancelled with the task."""
-    if awaited is None:  # the coroutine goes on in the next turn of the event loop
+    if awaited is None:  # as in sleep(0): the coroutine goes on in the next turn of the event loop
         try:
             yield
         except asyncio.CancelledError as error:
             shield.cancelled(error)
         return
-    awaited._asyncio_future_blocking = False  # noqa: SLF001 - by which the event loop knows what was awaited
+    # By this flag the event loop tells what was awaited from what was merely yielded, and it wants it for the waiter.
+    awaited._asyncio_future_blocking = False  # noqa: SLF001
     while not awaited.done():
         waiter = awaited.get_loop().create_future()
         wake = functools.partial(_wake, waiter)
@@ -484,6 +527,11 @@ def from_thread(function: Callable[Parameters, Awaitable[T]]) -> Callable[Parame
     return run
 
 
+def is_over() -> Callable[[], bool]:
+    """Return what tells, from any thread, whether the running event loop has been closed."""
+    return asyncio.get_running_loop().is_closed
+
+
 class BackgroundTask:
     """A task that runs beside others.
 
@@ -540,11 +588,16 @@ class Home:
             )
 
 
+def home() -> Home | None:
+    """Return the caller's event loop, in which what it makes is used."""
+    return Home()
+
+
 class Notifications:
     """Wakes the tasks that wait for news of a session; none is missed that comes after `count` was read."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: set[asyncio.Future[None]] = set()
         self.count = 0
         """How many there have been."""
@@ -552,6 +605,8 @@ class Notifications:
     def notify(self) -> None:
         """Have those that wait look again; may be called from any thread."""
         self.count += 1
+        if self._loop is None:
+            return  # nobody has waited yet
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -573,9 +628,12 @@ class Notifications:
         """Wait until there have been more than `count`, at most `timeout` seconds."""
         if self.count != count:
             return
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        timer = None if timeout is None else self._loop.call_later(timeout, _wake, waiter, None)
+        self._loop = loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = None if timeout is None else loop.call_later(timeout, _wake, waiter, None)
         self._waiting.add(waiter)
+        if self.count != count:  # another thread has just notified
+            _wake(waiter, None)
         try:
             await waiter
         finally:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import Condition, Event, Lock, RLock
 from time import sleep
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 __all__ = [
     "BackgroundTask",
     "Condition",
     "Event",
+    "Home",
     "Lock",
     "Notifications",
     "RLock",
@@ -20,8 +21,10 @@ __all__ = [
     "calling",
     "current",
     "from_thread",
+    "home",
     "in_thread",
     "is_failure",
+    "is_over",
     "opened_in_thread",
     "sleep",
 ]
@@ -33,6 +36,18 @@ Parameters = ParamSpec("Parameters")
 def current() -> object:
     """Return what tells the caller's thread from all others."""
     return threading.current_thread()
+
+
+class Home(Protocol):
+    """Where something belongs to that not every thread may use."""
+
+    def check(self, kind: str) -> None:
+        """Raise IllegalStateException if the caller is elsewhere."""
+
+
+def home() -> Home | None:
+    """Return None: what one thread makes, others may use."""
+    return None
 
 
 def calling() -> AbstractContextManager[None]:
@@ -71,6 +86,11 @@ def opened_in_thread(
 def from_thread(function: Callable[Parameters, T]) -> Callable[Parameters, T]:
     """Return a function that another thread can call."""
     return function
+
+
+def is_over() -> Callable[[], bool]:
+    """Return what tells whether the caller's event loop has been closed: threads have none."""
+    return lambda: False
 
 
 class BackgroundTask(threading.Thread):

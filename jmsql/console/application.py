@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from importlib.resources import files
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -93,8 +93,6 @@ class Console:
             ],
             exception_handlers={HTTPException: self._http_error, Exception: self._failure},
         )
-        # A mounted console leaves addresses as they are.
-        self._starlette.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -250,12 +248,16 @@ class Console:
 def _located(scope: Scope) -> Scope:
     """Return a request as Starlette routes it, and with the prefix under which links lead back here.
 
-    Frameworks disagree on mounted applications: with some `path` has the prefix `root_path`, with others it is cut off.
+    Frameworks disagree on mounted applications. `root_path` has the prefix, and `path` may begin with it or not; with
+    Litestar only `raw_path` tells, and `path` ends with a slash.
     """
     prefix = scope.get("root_path", "").rstrip("/")
     path = scope["path"]
     own = path.removeprefix(prefix) if prefix and (path == prefix or path.startswith(prefix + "/")) else path
-    own = own if own.startswith("/") else f"/{own}"
+    own = "/" + own.strip("/")
+    if not prefix:
+        whole = unquote(scope.get("raw_path", b"").partition(b"?")[0].decode("latin-1")).rstrip("/")
+        prefix = whole.removesuffix(own.rstrip("/")).rstrip("/") if whole.endswith(own.rstrip("/")) else ""
     return {**scope, "root_path": prefix, "path": prefix + own, "jmsql.base": prefix}
 
 

@@ -17,6 +17,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.administration import looks
 from jmsql.store.administration.diagnosis import PausedDestination, WaitingQueue
 from jmsql.store.administration.looks import DeadLetterGroup, Depth, DestinationLook
+from jmsql.store.statement import Steps
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ class Snapshot:
     past: dict[int, list[Rate]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     dead_letters: list[DeadLetters] = field(default_factory=list)
-    letter_queues: list[DestinationLook] = field(default_factory=list)
+    paused: list[DestinationLook] = field(default_factory=list)
     error: str | None = None
 
 
@@ -160,7 +161,7 @@ class Poller:
             return replace(self._snapshot, error="The look has failed; the console's log says why.")
 
     def _look(self) -> Snapshot:
-        everything = self._destinations()
+        everything = self._database.look(_destinations())
         existing = [each for each in everything if each.exists and not each.temporary]
         letters = _letter_queues(everything)
         waiting = [each for each in existing if each.has_messages and each.queue_id not in letters]
@@ -175,10 +176,15 @@ class Poller:
             past = {queue_id: self._rates.past(queue_id, now) for queue_id in shown}
         queues = [each for each in existing if each.queue_id in letters and each.has_messages]
         dead = self._dead_letters(queues[:_LETTER_QUEUES])
+        paused = [
+            each
+            for each in everything
+            if each.paused and each.name is not None and not each.deleted and not each.is_subscription
+        ]
         if time.monotonic() - self._examined_at > _EXAMINATION:
             self._findings = self._examine()
             self._examined_at = time.monotonic()
-        found = [*self._findings, *_judged(everything, attention, depths)]
+        found = [*self._findings, *_judged(paused, attention, depths)]
         findings = sorted(found, key=lambda each: _ORDER[each.health])
         return Snapshot(
             taken_at=now,
@@ -190,18 +196,8 @@ class Poller:
             past=past,
             findings=findings,
             dead_letters=dead,
-            letter_queues=queues,
+            paused=paused,
         )
-
-    def _destinations(self) -> list[DestinationLook]:
-        found: list[DestinationLook] = []
-        after = 0
-        while part := self._database.look(looks.destinations(after)):
-            found.extend(part)
-            after = part[-1].queue_id
-            if len(part) < looks.DESTINATIONS_AT_ONCE:
-                break
-        return found
 
     def _dead_letters(self, queues: list[DestinationLook]) -> list[DeadLetters]:
         found = [
@@ -218,6 +214,17 @@ class Poller:
             return list(examine_quickly(runner, Thresholds(), hides_statements=self._hidden))
 
 
+def _destinations() -> Steps[list[DestinationLook]]:
+    found: list[DestinationLook] = []
+    after = 0
+    while part := (yield from looks.destinations(after)):
+        found.extend(part)
+        after = part[-1].queue_id
+        if len(part) < looks.DESTINATIONS_AT_ONCE:
+            break
+    return found
+
+
 def _time(moment: datetime | None) -> float:
     return 0.0 if moment is None else moment.timestamp()
 
@@ -230,23 +237,17 @@ def _letter_queues(everything: list[DestinationLook]) -> set[int]:
 
 
 def _judged(
-    everything: list[DestinationLook], attention: list[DestinationLook], depths: dict[int, Depth]
+    paused_destinations: list[DestinationLook], attention: list[DestinationLook], depths: dict[int, Depth]
 ) -> list[Finding]:
     paused = [
         PausedDestination("queue", each.name or "", depths[each.queue_id].messages if each.queue_id in depths else 0)
-        for each in everything
-        if each.paused and each.topic_id is None and each.name is not None and not each.deleted
+        if each.topic_id is None
+        else PausedDestination("topic", f"topic://{each.name}", 0)
+        for each in paused_destinations
     ]
-    paused += [
-        PausedDestination("topic", f"topic://{each.name}", 0)
-        for each in everything
-        if each.paused and each.topic_id is not None and not each.is_subscription and each.name is not None
-    ]
-    now = time.time()
+    # For how long stands in the table; here, the page would never be the same twice.
     unattended = [
-        WaitingQueue(
-            each.name or "", depths[each.queue_id].messages, None if each.oldest is None else now - each.oldest / 1000
-        )
+        WaitingQueue(each.name or "", depths[each.queue_id].messages, None)
         for each in attention
         if not each.is_subscription
         and not each.paused

@@ -149,7 +149,7 @@ def typed_properties(message: Message) -> list[tuple[str, str, str]]:
 
 def _type(value: object) -> str:
     try:
-        return type_name(value)
+        return type_name(value).partition(" ")[2]
     except TypeError:
         return type(value).__name__
 

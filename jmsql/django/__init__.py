@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jmsql.django.application import Application, app
+    from jmsql.django.tasks import TaskBackend
 
-__all__ = ["Application", "app"]
+__all__ = ["Application", "TaskBackend", "app"]
 
 if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
 
@@ -20,4 +21,8 @@ if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a
             from jmsql.django import application
 
             return getattr(application, name)
+        if name == "TaskBackend":
+            from jmsql.django.tasks import TaskBackend
+
+            return TaskBackend
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

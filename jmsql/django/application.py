@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+
+from django.db import connections
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.django.configuration import connection_factory, database_alias
 from jmsql.django.coroutines import orm_refused
-from jmsql.django.database import as_in_a_request, in_transaction
+from jmsql.django.database import as_in_a_request, in_test, in_transaction
 from jmsql.public_names import set_module
 from jmsql.worker.application import Application as WorkerApplication
 
@@ -25,7 +27,7 @@ class Application(WorkerApplication):
     While a handler runs, Django's connection to that database leads into the message's own transaction.
     """
 
-    @property
+    @property  # type: ignore[misc]  # which cannot be set
     def factory(self) -> ConnectionFactory:
         """Where the messages are: the database of Django's settings."""
         return connection_factory()
@@ -34,24 +36,27 @@ class Application(WorkerApplication):
     def surrounding(self, call: HandlerCall) -> Iterator[None]:
         """Have the ORM work in the message's transaction; see the class."""
         listener = call.listener
-        if listener.is_async:
-            if not listener.transacted:
-                yield
-                return
-            with orm_refused(listener.name):
-                yield
-            return
-        with as_in_a_request():
-            if not listener.transacted:
-                yield
-                return
+        with ExitStack() as exits:
+            if listener.is_async:
+                if listener.transacted:
+                    exits.enter_context(orm_refused(listener.name))
+            elif (test := connections[database_alias()]).in_atomic_block:  # `drain` has called the handler
+                exits.enter_context(in_test(test, call))
+            else:
+                exits.enter_context(as_in_a_request(call))
+                if listener.transacted:
+                    exits.enter_context(in_transaction(database_alias(), lambda: _driver_connection(call), call))
+            yield
 
-            def take() -> object:
-                database: Any = call.database()
-                return database.connection.driver_connection
+    @property
+    def own_transaction(self) -> Any:
+        """What `drain` takes for its transaction if it is given none: Django's connection, as in a `TestCase`."""
+        return connections[database_alias()]
 
-            with in_transaction(database_alias(), take, call.after_commit, listener.name):
-                yield
+
+def _driver_connection(call: HandlerCall) -> object:
+    database: Any = call.database()
+    return database.connection.driver_connection
 
 
 app = Application()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.core import checks
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
@@ -27,3 +28,7 @@ class JmsqlConfig(AppConfig):
         post_migrate.connect(migrate_schema, sender=self, dispatch_uid="jmsql.django.schema")
         watch_connections()
         autodiscover_modules("messages")
+        if getattr(settings, "TASKS", None):  # else there may be nothing to import them with
+            from jmsql.django.tasks import register_backends
+
+            register_backends()

@@ -30,6 +30,16 @@ def orm_refused(handler: str) -> Iterator[None]:
 
 
 def _check(execute: Callable[..., Any], *arguments: Any) -> Any:
+    require_orm()
+    return execute(*arguments)
+
+
+def require_orm() -> None:
+    """Make sure that Django's connection may be used here.
+
+    Raises:
+        IllegalStateException: The statements of a coroutine function would not be in its message's transaction.
+    """
     name = _handler.get()
     if name is not None:
         raise IllegalStateException(
@@ -38,7 +48,6 @@ def _check(execute: Callable[..., Any], *arguments: Any) -> Any:
             "function (it can call coroutines by asgiref.sync.async_to_sync), or register it with "
             "transacted=False."
         )
-    return execute(*arguments)
 
 
 def _watch(connection: Any, **_: Any) -> None:

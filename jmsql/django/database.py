@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import close_old_connections, connections, reset_queries
 from django.db.backends.signals import connection_created
-from django.db.transaction import Atomic, TransactionManagementError
+from django.db.transaction import Atomic, TransactionManagementError, atomic
 from django.db.utils import load_backend
 from psycopg import sql
 from psycopg.adapt import AdaptersMap
+
+if TYPE_CHECKING:
+    from jmsql.worker.handlers.listener import HandlerCall
 
 logger = logging.getLogger("jmsql.django")
 
@@ -142,16 +145,13 @@ def _wrapper(alias: str) -> Any:
 
 
 @contextmanager
-def in_transaction(
-    alias: str, take: Callable[[], Any], after_commit: list[Callable[[], None]], name: str
-) -> Iterator[None]:
+def in_transaction(alias: str, take: Callable[[], Any], call: HandlerCall) -> Iterator[None]:
     """Have Django's connection lead into the transaction of a message while a block runs, in this thread.
 
     Args:
         alias: Which of Django's connections.
         take: Returns the driver's connection of the transaction.
-        after_commit: Takes what is to be called after the commit.
-        name: The name of the handler, for the log.
+        call: The call of the handler.
 
     Raises:
         TransactionManagementError: The block leaves a transaction behind that Django would roll back.
@@ -162,16 +162,49 @@ def in_transaction(
     connections[alias] = wrapper
     try:
         yield
-        if wrapper.needs_rollback:
-            raise TransactionManagementError(_LEFT_BEHIND) from wrapper.rollback_exc
+        _require_whole(wrapper)
     finally:
         connections[alias] = former
         hooks = wrapper.end()
     if hooks:
-        after_commit.append(lambda: run_hooks(hooks, name))
+        call.after_commit.append(lambda: _run_hooks(hooks, call.listener.name))
 
 
-def run_hooks(hooks: list[tuple[Any, Callable[[], object], bool]], name: str) -> None:
+def _require_whole(connection: Any) -> None:
+    if connection.needs_rollback:
+        raise TransactionManagementError(_LEFT_BEHIND) from connection.rollback_exc
+
+
+@contextmanager
+def in_test(connection: Any, call: HandlerCall) -> Iterator[None]:
+    """Have Django's connection, in the transaction of a test, do what it does for a handler in a worker.
+
+    What a handler that fails has done is undone by the caller, who has set a savepoint.
+
+    Args:
+        connection: Django's connection.
+        call: The call of the handler.
+
+    Raises:
+        TransactionManagementError: The block leaves a transaction behind that Django would roll back.
+    """
+    count = len(connection.run_on_commit)
+    is_transacted = call.listener.transacted
+    try:
+        with atomic(using=connection.alias, savepoint=False) if is_transacted else nullcontext():
+            yield
+            if is_transacted:
+                _require_whole(connection)
+    except BaseException:
+        del connection.run_on_commit[count:]
+        connection.needs_rollback = False
+        raise
+    hooks = connection.run_on_commit[count:]
+    del connection.run_on_commit[count:]
+    call.after_commit.append(lambda: _run_hooks(hooks, call.listener.name))
+
+
+def _run_hooks(hooks: list[tuple[Any, Callable[[], object], bool]], name: str) -> None:
     """Call what Django has noted to be called after a commit: up to the first that fails and is not robust.
 
     What fails is logged: the transaction is committed, and the message handled.
@@ -193,15 +226,20 @@ def run_hooks(hooks: list[tuple[Any, Callable[[], object], bool]], name: str) ->
             )
             if not is_robust:
                 break
-    close_old_connections()
 
 
 @contextmanager
-def as_in_a_request() -> Iterator[None]:
-    """Do for a block what Django does for a request: forget logged queries, and close connections that are too old."""
+def as_in_a_request(call: HandlerCall) -> Iterator[None]:
+    """Do for a block what Django does for a request: forget logged queries, and close connections that are too old.
+
+    Args:
+        call: The call of a handler.
+    """
     reset_queries()
     close_old_connections()
     try:
         yield
     finally:
         close_old_connections()
+    if call.after_commit:  # hooks of `on_commit`, which may use connections of Django's own
+        call.after_commit.append(close_old_connections)

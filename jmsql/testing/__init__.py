@@ -19,7 +19,8 @@ over a container.
 
 from __future__ import annotations
 
+from jmsql.testing.handlers import call, sent, subscribe
 from jmsql.testing.timings import FAST_TIMINGS
 from jmsql.testing.waiting import drain, wait_for
 
-__all__ = ["FAST_TIMINGS", "drain", "wait_for"]
+__all__ = ["FAST_TIMINGS", "call", "drain", "sent", "subscribe", "wait_for"]

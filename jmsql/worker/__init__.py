@@ -9,8 +9,9 @@ from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:
     from jmsql.worker.application import Application
+    from jmsql.worker.handlers.drained import DrainedMessage
 
-__all__ = ["Application", "Reject", "RetryAfter", "WorkerTimings"]
+__all__ = ["Application", "DrainedMessage", "Reject", "RetryAfter", "WorkerTimings"]
 
 if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
 
@@ -20,4 +21,8 @@ if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a
             from jmsql.worker.application import Application
 
             return Application
+        if name == "DrainedMessage":
+            from jmsql.worker.handlers.drained import DrainedMessage
+
+            return DrainedMessage
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.exceptions import InvalidSelectorException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.destinations.subscriptions import SubscriptionChange
+from jmsql.store.schema.version import DEFAULT_SCHEMA
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
+from jmsql.worker.handlers.drained import DrainedMessage
 from jmsql.worker.handlers.listener import HandlerCall, Listener, read_parameters
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:
+    import psycopg
+    import sqlalchemy
     from prometheus_client import CollectorRegistry
+    from sqlalchemy import orm
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
     from jmsql import asyncio as jmsql_asyncio
+    from jmsql.client.enlistment import DjangoConnection
+
+    BlockingTransaction = (
+        orm.Session | orm.scoped_session[Any] | sqlalchemy.Connection | psycopg.Connection[Any] | DjangoConnection
+    )
+    AwaitedTransaction = AsyncSession | async_scoped_session[Any] | AsyncConnection | psycopg.AsyncConnection[Any]
 
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
@@ -48,6 +60,10 @@ class Application:
     def factory(self) -> ConnectionFactory | jmsql_asyncio.ConnectionFactory | None:
         """Where the messages are; None: the database that the worker is given."""
         return self._factory
+
+    @factory.setter
+    def factory(self, factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None) -> None:
+        self._factory = factory
 
     def surrounding(self, call: HandlerCall) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that override it
         """Return what surrounds a call of a handler, for the integration of a framework; by default nothing does.
@@ -170,7 +186,8 @@ class Application:
             changed_subscriptions: What happens to a durable subscription that a listener wants with another selector.
             timings: The intervals and time-outs.
             registry: Shows the handlers' [metrics](metrics.md#a-worker) while the block lasts, such as
-                `prometheus_client.REGISTRY`; None: nobody does. `jmsql.metrics.register` adds those of the connections.
+                `prometheus_client.REGISTRY`; None: they are not shown. `jmsql.metrics.register` adds those of the
+                connections.
 
         Raises:
             ValueError: The concurrency is less than 1, or a time is negative.
@@ -218,7 +235,7 @@ class Application:
                 in the log.
             changed_subscriptions: What happens to a durable subscription that a listener wants with another selector.
             timings: The intervals and time-outs.
-            registry: Shows the handlers' metrics; None: nobody does.
+            registry: Shows the handlers' metrics; None: they are not shown.
 
         Raises:
             ValueError: As for `running`.
@@ -233,6 +250,75 @@ class Application:
             registry=registry,
         ):
             await asyncio.get_running_loop().create_future()
+
+    @overload
+    def drain(
+        self,
+        *,
+        transaction: BlockingTransaction | None = None,
+        with_delayed: bool = True,
+        most: int = 1000,
+        raise_failures: bool = True,
+    ) -> list[DrainedMessage]: ...
+
+    @overload
+    def drain(
+        self,
+        *,
+        transaction: AwaitedTransaction,
+        with_delayed: bool = True,
+        most: int = 1000,
+        raise_failures: bool = True,
+    ) -> Coroutine[Any, Any, list[DrainedMessage]]: ...
+
+    def drain(
+        self,
+        *,
+        transaction: BlockingTransaction | AwaitedTransaction | None = None,
+        with_delayed: bool = True,
+        most: int = 1000,
+        raise_failures: bool = True,
+    ) -> list[DrainedMessage] | Coroutine[Any, Any, list[DrainedMessage]]:
+        """Handle the messages that a transaction has sent, inside of it, until none is left: for [tests](testing.md).
+
+        Handlers are called as a worker calls them, each with a savepoint in place of a transaction of its own. What
+        others have sent is left alone, and nothing is committed. Topics need their subscriptions before something is
+        published: see [`subscribe`][jmsql.testing.subscribe].
+
+        Args:
+            transaction: What `jmsql.enlist` takes, such as a `Session` of SQLAlchemy's or Django's `connection`; or
+                what `jmsql.asyncio.enlist` takes: then it is awaited. Coroutine functions need one that is awaited.
+                None, for the application of a Django project alone: Django's connection.
+            with_delayed: Whether messages with a delivery delay are handled as well, after all others, in the order in
+                which they would be due.
+            most: How many messages are handled at the most.
+            raise_failures: Whether what a handler raises is raised here, and ends it. If not, the failed message stays,
+                with the other results, and is not tried again.
+
+        Returns:
+            The messages, in the order in which they were handled; under asyncio what is awaited for that.
+
+        Raises:
+            IllegalStateException: There were more than `most`.
+            TypeError: That is no transaction, or a coroutine function would have to be awaited.
+            BaseException: What a handler has raised; what it did is undone.
+        """
+        from jmsql.worker import draining
+
+        if transaction is None:
+            transaction = self.own_transaction
+        options = {"with_delayed": with_delayed, "most": most, "raise_failures": raise_failures}
+        return draining.drain(transaction, self.schema, self.listeners, **options)
+
+    @property
+    def own_transaction(self) -> Any:
+        """What `drain` takes for its transaction if it is given none; the integration of a framework may know one."""
+        raise TypeError("drain() and call() need the transaction of the test: transaction=…")
+
+    @property
+    def schema(self) -> str:
+        """The schema of jmsql's tables: that of the factory, else the default one."""
+        return DEFAULT_SCHEMA if self.factory is None else self.factory.schema
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(map(str, self.listeners)) or 'without listeners'}>"

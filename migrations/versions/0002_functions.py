@@ -36,6 +36,7 @@ THEMES = (
     "administration",
     "functions",
     "waiting",
+    "clocks",
     "search_path",
     "access",
 )

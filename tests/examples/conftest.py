@@ -44,13 +44,13 @@ EXAMPLES = {
     "flask_orders": Example(
         Topic("example orders placed"),
         "flask --app examples.flask_orders.backend run --port {port}",
-        "examples.flask_orders.messaging:app",
+        "jmsql.cli worker examples.flask_orders.messaging:app",
         has_courier=True,
     ),
     "django_orders": Example(
         Queue("example django orders"),
         "examples.django_orders.manage runserver --noreload {port}",
-        "examples.django_orders.messaging:app",
+        "examples.django_orders.manage jmsql worker",
         "examples.django_orders.manage migrate",
     ),
 }
@@ -115,7 +115,7 @@ def worker(example: Example, environment: dict[str, str]) -> Callable[[], Abstra
     def run() -> Iterator[None]:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        with running(f"jmsql.cli worker {example.worker} --health-port {port}", environment, {0}) as process:
+        with running(f"{example.worker} --health-port {port}", environment, {0}) as process:
 
             def is_ready() -> bool:
                 assert process.poll() is None, "The worker has ended."

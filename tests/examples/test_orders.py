@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,7 +15,7 @@ from jmsql import ConnectionFactory, Topic
 from jmsql.admin import Administration
 from jmsql.testing import wait_for
 from tests.documentation import commands
-from tests.examples.conftest import EXAMPLES, WITH_WORKER, Example
+from tests.examples.conftest import EXAMPLES, ROOT, WITH_WORKER, Example
 
 RunWorker = Callable[[], AbstractContextManager[None]]
 
@@ -76,9 +78,18 @@ def test_a_backend_ships_what_it_takes_and_tells_of_it(backend: httpx2.Client) -
     assert backend.get("/quotes/kite").json() == {"goods": "kite", "price": 20}
 
 
+def test_the_tests_of_the_project_of_djangos_pass(environment: dict[str, str]) -> None:
+    command = "examples.django_orders.manage test examples.django_orders"
+    arguments = [sys.executable, "-m", *command.split()]
+    done = subprocess.run(arguments, cwd=ROOT, env=environment, check=False, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Ran 3 tests" in done.stderr
+    assert set(command.split()) <= set().union(*commands("examples/django_orders/README.md"))
+
+
 def test_its_page_starts_it_as_it_is_tested(example: Example) -> None:
     [name] = [name for name, known in EXAMPLES.items() if known is example]
     shown = [set(words) for words in commands(f"examples/{name}/README.md")]
     for command in filter(None, (example.preparation, example.backend, example.worker)):
-        words = set(command.split()) - {"--noreload", "--port", "{port}"}
+        words = set(command.replace("jmsql.cli", "jmsql").split()) - {"--noreload", "--port", "{port}"}
         assert any(words <= each for each in shown), command

@@ -18,7 +18,7 @@ LONGEST = 1.5
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("seed", [122])  # whose first fifteen faults are of all kinds
+@pytest.mark.parametrize("seed", [67])  # whose first fifteen faults are of all kinds
 def test_no_message_is_lost_and_none_is_doubled_in_a_transaction(seed: int, tmp_path: Path) -> None:
     report = Storm(seed, tmp_path).run(pause=PAUSE, longest=LONGEST, faults=FAULTS)
     assert report.is_right, (

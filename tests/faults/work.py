@@ -6,11 +6,13 @@ may cause ends it with exit code 1.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import logging
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import uuid
@@ -50,8 +52,9 @@ WAIT = 0.2
 AT_WORK = "at work"
 """What a process writes when it begins."""
 
-WORK_ON_JOBS = "work on jobs"
-"""The role of a process that is `jmsql worker`."""
+_PR_SET_PDEATHSIG = 1
+_UNREACHABLE = 3
+"""What `jmsql worker` ends with where it begins while the server is away."""
 
 ROOT = Path(__file__).parents[2]
 
@@ -387,6 +390,25 @@ def hear(worker: Worker, channel: str) -> None:
         stopping.wait()
 
 
+def work_on_jobs(worker: Worker) -> None:
+    """Run `jmsql worker`, and start it again as service managers do while the server is away."""
+    command = [sys.executable, "-m", "jmsql.cli", "worker", "tests.faults.messaging:app", "--concurrency", "2"]
+    environment = os.environ | {"JMSQL_URL": worker.url, "PYTHONPATH": str(ROOT)}
+    library = ctypes.CDLL(None)
+    while not stopping.is_set():
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            preexec_fn=lambda: library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 - calls one function
+        )
+        while process.poll() is None and not stopping.wait(WAIT):
+            pass
+        process.terminate()
+        code = process.wait()
+        if code not in (0, _UNREACHABLE):
+            raise AssertionError(f"the worker ended with exit code {code}")
+
+
 ROLES: dict[str, Callable[[Worker], None]] = {
     "produce orders": lambda worker: produce(worker, "orders"),
     "produce the rest": lambda worker: produce(worker, "parcels", "letters", "notes", "postcards", "jobs"),
@@ -396,6 +418,7 @@ ROLES: dict[str, Callable[[Worker], None]] = {
     "take orders": lambda worker: consume(worker, "orders", "invoices"),
     "listen to orders": lambda worker: listen(worker, "orders", "invoices"),
     "take invoices": lambda worker: consume(worker, "invoices"),
+    "work on jobs": work_on_jobs,
     "take groups": lambda worker: consume(worker, "groups"),
     "take greetings": lambda worker: consume(worker, "greetings"),
     "take parcels": lambda worker: acknowledge(worker, "parcels", AcknowledgeMode.CLIENT),
@@ -436,9 +459,6 @@ def work(network: str | None, name: str, seed: str, url: str, *roles: str) -> No
 
     known = ROLES | AWAITED_ROLES
     logger.info(AT_WORK)
-    if roles == (WORK_ON_JOBS,):
-        command = [sys.executable, "-m", "jmsql.cli", "worker", "tests.faults.messaging:app", "--concurrency", "2"]
-        os.execve(command[0], command, os.environ | {"JMSQL_URL": url, "PYTHONPATH": str(ROOT)})
     threads = [threading.Thread(target=run, args=[role], name=role) for role in roles]
     for thread in threads:
         thread.start()

@@ -16,6 +16,7 @@ class Migration(migrations.Migration):
                 ("reference", models.TextField(primary_key=True, serialize=False)),
                 ("goods", models.TextField()),
                 ("state", models.TextField(default="placed")),
+                ("told_at", models.DateTimeField(null=True)),
             ],
             options={"db_table": "example_django_order"},
         ),

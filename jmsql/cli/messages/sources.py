@@ -19,7 +19,7 @@ from jmsql.values.postgresql_text import from_postgresql
 if TYPE_CHECKING:
     from jmsql.client._sync.administration.administration import Administration
     from jmsql.client._sync.connection.connection import Connection
-    from jmsql.client._sync.exchange.consumer import MessageConsumer
+    from jmsql.client._sync.session.consumer import MessageConsumer
 
 
 SubscriptionName = Annotated[
@@ -55,7 +55,7 @@ class Source(NamedTuple):
         return source
 
     def require_owner(self) -> None:
-        """Refuse what would be a durable subscription of nobody.
+        """Refuse a durable subscription without a client.
 
         Raises:
             typer.BadParameter: It is one.
@@ -69,7 +69,7 @@ class Source(NamedTuple):
         return isinstance(self.destination, Topic) and self.subscription is None
 
     def is_paused(self, administration: Administration) -> bool:
-        """Return whether nothing is delivered from there, because somebody has paused it."""
+        """Return whether nothing is delivered from there, because it is paused."""
         try:
             return bool(administration.destination(self.destination).settings.get("paused"))
         except InvalidDestinationException:

@@ -16,8 +16,9 @@ from jmsql.client._async.domains import (
     TopicConnectionFactory,
     TopicSession,
 )
-from jmsql.client._async.session.global_transaction import GlobalTransaction
 from jmsql.client._async.session.session import Session
+from jmsql.client._async.session.transactions.xa import GlobalTransaction
+from jmsql.client._async.shared.client_context import ClientContext
 from jmsql.concurrency.tasks import opens
 from jmsql.public_names import set_module
 from jmsql.store.global_transactions import Xid, require_prepared_transactions
@@ -60,8 +61,8 @@ class XASession(Session):
 
     _transaction: GlobalTransaction
 
-    def _create_transaction(self) -> GlobalTransaction:
-        return GlobalTransaction(self._state)
+    def _create_transaction(self, client: ClientContext) -> GlobalTransaction:
+        return GlobalTransaction(self._state, client)
 
     def xid(self, format_id: int, global_transaction_id: str, branch_qualifier: str) -> Xid:
         """Make the identifier of a branch of a global transaction.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self
 
 from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.factory import ConnectionFactory
-from jmsql.client._sync.exchange.producer import MessageProducer
+from jmsql.client._sync.session.producer import MessageProducer
 from jmsql.client._sync.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.exceptions import IllegalStateException
@@ -21,7 +21,7 @@ from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Top
 from jmsql.values.duration import seconds
 
 if TYPE_CHECKING:
-    from jmsql.client._sync.exchange.consumer import MessageConsumer, QueueReceiver, TopicSubscriber
+    from jmsql.client._sync.session.consumer import MessageConsumer, QueueReceiver, TopicSubscriber
     from jmsql.client.listeners import CompletionListener
     from jmsql.messages import ForeignMessage, Message
 
@@ -121,7 +121,7 @@ class QueueSession(Session):
             InvalidDestinationException: It is no queue.
         """
         self._check_open()
-        return QueueSender.open(self._sending, require_queue, queue)
+        return QueueSender.open(self._transaction, require_queue, queue)
 
     create_topic = _belongs_to_other_domain("create_topic")
     create_temporary_topic = _belongs_to_other_domain("create_temporary_topic")
@@ -233,7 +233,7 @@ class TopicSession(Session):
             InvalidDestinationException: It is no topic.
         """
         self._check_open()
-        return TopicPublisher.open(self._sending, require_topic, topic)
+        return TopicPublisher.open(self._transaction, require_topic, topic)
 
     create_queue = _belongs_to_other_domain("create_queue")
     create_temporary_queue = _belongs_to_other_domain("create_temporary_queue")
@@ -437,6 +437,6 @@ class TopicRequestor(_Requestor):
 def _refuse_transactions(session: Session) -> None:
     if session.transacted:
         raise IllegalStateException(
-            "A request in a transaction goes out with the commit, so that its reply would be waited for in vain. Use a "
+            "A request in a transaction goes out with the commit, so its reply cannot come before that. Use a "
             "session without transactions."
         )

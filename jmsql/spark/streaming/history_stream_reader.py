@@ -24,7 +24,7 @@ from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader, Stre
 logger = logging.getLogger("jmsql")
 
 _POLL = 1.0
-"""Seconds after which a history without anything new is looked at again."""
+"""Seconds after which a history without anything new is looked at again, at the least."""
 
 
 class _Opened(NamedTuple):
@@ -74,8 +74,9 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Note what is done, and find the next batch."""
-        if self._bound is None and self._opened is not None and time.monotonic() < self._next_look:
-            return start
+        if self._bound is None and self._opened is not None:
+            # Spark's processAllAvailable() believes what an answer says, so there is none without a look.
+            time.sleep(max(0.0, self._next_look - time.monotonic()))
         first = self._check(start, is_done=True)
         limits = self._limits(limit)
         batch = self._do("finding a batch", start, lambda opened: opened.stream.next_batch(first, limits, self._bound))
@@ -163,7 +164,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
                         "it was ended by forget_spark_source(), or the database was restored or is another. Start with "
                         "a new checkpoint, or set option 'failOnDataLoss' to false to start again with this one."
                     ) from error
-                self._begin_anew(source_id)
+                self._begin_again(source_id)
                 self._opened = self._take(source_id)
         return self._opened
 
@@ -181,7 +182,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             connection.close()
             raise
 
-    def _begin_anew(self, source_id: str) -> None:
+    def _begin_again(self, source_id: str) -> None:
         logger.warning(
             "The database does not know the streaming read %s; it starts again, as options 'failOnDataLoss' and "
             "'startingOffsets' say.",

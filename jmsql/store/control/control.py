@@ -10,6 +10,7 @@ Through a pooler it can neither hold a lock nor listen: there it sends heartbeat
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import select
 import socket
@@ -18,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
+from weakref import WeakMethod
 
 import psycopg
 
@@ -82,6 +84,41 @@ class _Link(NamedTuple):
     connection_id: int
 
 
+class _Handler:
+    """Calls a handler; if that is a method, for as long as somebody else has its object.
+
+    The thread that calls it would keep all of a client that nobody has closed.
+    """
+
+    __slots__ = ("_handler",)
+
+    def __init__(self, handler: NotificationHandler) -> None:
+        self._handler = WeakMethod(handler) if inspect.ismethod(handler) else handler
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Handler) and self._handler == other._handler
+
+    def __hash__(self) -> int:
+        return hash(self._handler)
+
+    def __call__(self, key: MessageKey | GroupKey | None) -> None:
+        handler = self._handler() if isinstance(self._handler, WeakMethod) else self._handler
+        if handler is not None:
+            handler(key)
+
+
+class Abandonment(NamedTuple):
+    """The end of a client that nobody has closed, and nobody can close any more.
+
+    Args:
+        has_come: Tells whether it has come; called each second.
+        end: Ends what else the client has at the server.
+    """
+
+    has_come: Callable[[], bool]
+    end: Callable[[], None]
+
+
 class ControlConnection:
     """A client's control connection, and the thread that serves it.
 
@@ -107,6 +144,7 @@ class ControlConnection:
         self.schema = schema
         self._on_failure: Callable[[JMSException], None] = lambda _: None
         self._on_return: Callable[[Sequence[int]], None] = lambda _: None
+        self._abandonment: Abandonment | None = None
         self._counters = DestinationCounters()
         self._consumers: Callable[[], Mapping[Consumption, int]] = dict
         self._written_consumers: tuple[int, Mapping[Consumption, int]] = (0, {})
@@ -117,7 +155,7 @@ class ControlConnection:
         self._attentive_until = 0.0
         self._heard: deque[str] = deque()
         self._lock = threading.Lock()
-        self._handlers: dict[int, set[NotificationHandler]] = {}
+        self._handlers: dict[int, set[_Handler]] = {}
         self._announced: set[Notification] = set()
         self._next_notification = 0.0
         self._next_question = 0.0
@@ -130,7 +168,8 @@ class ControlConnection:
         self._closed = False
         self._is_lost = False
         self._connection, self._pooled, self._liveness, self.connection_id = link
-        self._queues_with_history = QueuesWithHistory(timings.history_refresh_interval, is_told=not self._pooled)
+        self.queues_with_history = QueuesWithHistory(timings.history_refresh_interval, is_told=not self._pooled)
+        """Which queues keep history, or did a second ago."""
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender):
             end.settimeout(0)
@@ -177,6 +216,7 @@ class ControlConnection:
         on_return: Callable[[Sequence[int]], None],
         counters: DestinationCounters,
         consumers: Callable[[], Mapping[Consumption, int]],
+        abandonment: Abandonment | None = None,
     ) -> None:
         """Do, on a thread of its own and until `close`, what the connection is for.
 
@@ -186,8 +226,9 @@ class ControlConnection:
                 again.
             counters: What the client counts, to be written down.
             consumers: Returns how many consumers of each kind the client has, to be written down.
+            abandonment: Tells that nobody can close the client any more, with which the connection ends.
         """
-        self._on_failure, self._on_return = on_failure, on_return
+        self._on_failure, self._on_return, self._abandonment = on_failure, on_return, abandonment
         start_listening(self)
         self._counters, self._consumers = counters, consumers
         self._thread.start()
@@ -198,15 +239,15 @@ class ControlConnection:
     # Called by the client's threads
 
     def subscribe(self, queue_id: int, handler: NotificationHandler) -> None:
-        """Call `handler` whenever the queue may have something new."""
+        """Call `handler` whenever the queue may have something new. Of a method, the object is not kept alive."""
         with self._lock:
-            self._handlers.setdefault(queue_id, set()).add(handler)
-        self._queues_with_history.add(queue_id)
+            self._handlers.setdefault(queue_id, set()).add(_Handler(handler))
+        self.queues_with_history.add(queue_id)
 
     def unsubscribe(self, queue_id: int, handler: NotificationHandler) -> None:
         """No longer call `handler`."""
         with self._lock:
-            self._handlers.get(queue_id, set()).discard(handler)
+            self._handlers.get(queue_id, set()).discard(_Handler(handler))
 
     def begin_waiting(self, queue_id: int, handler: NotificationHandler) -> None:
         """Call `handler` whenever the queue may have something new, for one that waits for it, until `end_waiting`."""
@@ -234,7 +275,7 @@ class ControlConnection:
 
     def sent(self, queue_ids: Iterable[int]) -> None:
         """Tell all clients that the queues have new messages, soon and without waiting."""
-        self._announce({Notification(queue_id) for queue_id in queue_ids})
+        self._announce(set(map(Notification, queue_ids)))
 
     def returned(self, keys: Iterable[MessageKey]) -> None:
         """Tell all clients that messages were released, soon and without waiting.
@@ -280,10 +321,6 @@ class ControlConnection:
     def may_ask_to_dequeue(self) -> bool:
         """Whether the role may have the server dequeue a message for it."""
         return self.server.may_ask_to_dequeue
-
-    def may_keep_history(self, queue_ids: Collection[int]) -> bool:
-        """Tell whether one of the queues keeps history, or did a second ago."""
-        return self._queues_with_history.may_include(queue_ids)
 
     def set_client_id(self, client_id: str) -> None:
         """Take a client identifier for as long as the connection lives.
@@ -341,7 +378,7 @@ class ControlConnection:
     def _reconnect(self) -> bool:
         """Connect again, however long it takes; return False if the client is closed meanwhile."""
         former_ids = [self.connection_id]
-        while not self._closed:
+        while not self._ends:
             started = time.monotonic()
             try:
                 self._connect()
@@ -379,7 +416,7 @@ class ControlConnection:
                     self._is_lost = True
                     self._connection.close()
                     self.wake_ups.wake_all()  # who waits looks for itself meanwhile
-                    if self._closed:
+                    if self._ends:
                         break
                     self._fail(error)
                 if time.monotonic() - served_since < self._timings.maximum_reconnect_delay:
@@ -389,7 +426,14 @@ class ControlConnection:
                 if not self._reconnect():
                     break
         finally:
+            end_listening(self)
             self._disconnect()
+        if not self._closed and self._abandonment is not None:
+            self._abandonment.end()
+
+    @property
+    def _ends(self) -> bool:
+        return self._closed or (self._abandonment is not None and self._abandonment.has_come())
 
     def _fail(self, error: BaseException) -> None:
         """Tell that the connection is lost, and why."""
@@ -408,13 +452,13 @@ class ControlConnection:
     def _serve_connection(self) -> None:
         control = PsycopgRunner(self._connection, self.schema)
         maintenance = Maintenance(self._timings, pooled=self._pooled, keeps_outcomes=self.server.keeps_outcomes)
-        self._queues_with_history.changed()
+        self.queues_with_history.changed()
         self._heard.clear()
         if self._announces_waits:
             self.wake_ups.nothing_is_announced()
         # Those that come with the answer to a statement.
         self._connection.add_notify_handler(lambda received: self._heard.append(received.payload))
-        while not self._closed:
+        while not self._ends:
             self._attentive_until = time.monotonic() + self._timings.maintenance_interval + _ATTENTION
             self._announce_waits(control)
             self._notify(control, maintenance)
@@ -473,12 +517,12 @@ class ControlConnection:
             self._report(control)
             self._claim_extensions.run(control)
             released = self._lead(control, maintenance)
-            self._queues_with_history.run(control)
+            self.queues_with_history.run(control)
             return released, maintenance.move_due(control)
         except (psycopg.Error, JMSException) as error:
             if is_connection_lost(error):
                 raise
-            logger.warning("The store is looked after a little later: %s", translate(error, "looking after the store"))
+            logger.warning("Maintenance is postponed: %s", translate(error, "doing the maintenance"))
             self._connection.rollback()  # of what was begun explicitly
             maintenance.postpone()
             return [], []
@@ -487,13 +531,13 @@ class ControlConnection:
         """Do the maintenance, or ask whether it is this client's; return the messages that were released."""
         if not maintenance.has_to_ask:
             return []
-        new = self._queues_with_history.new
+        new = self.queues_with_history.new
         waited_for = [] if self._pooled else [channel for channel in self.wake_ups.channels() if channel > 0]
         released = maintenance.run(control, self.connection_id, waited_for)
         standing = maintenance.take_standing()
         if standing is not None:
             self._clock.set(standing.milliseconds)
-            self._queues_with_history.found(standing.queues_with_history, new)
+            self.queues_with_history.found(standing.queues_with_history, new)
             for queue_id in standing.queues:
                 self.wake_ups.wake(queue_id)
         return released
@@ -508,7 +552,7 @@ class ControlConnection:
             handler(notification.key)
         has_changed = isinstance(notification.key, MessageKey) and notification.key.sequence == 0
         if has_changed:
-            self._queues_with_history.changed()
+            self.queues_with_history.changed()
         self.wake_ups.wake(notification.channel, everyone=has_changed)
         return has_changed or notification.channel == DELAYED_CHANNEL
 

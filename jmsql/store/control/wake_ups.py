@@ -76,12 +76,14 @@ class Look(NamedTuple):
     Args:
         competition: What it looks for.
         channels: Where there is news of that.
-        news: How much there had been before, with what the client itself has told.
+        heard: How much there had been before.
+        news: The same with what the client itself has told.
         seconds: When it begins or has ended, by the monotonic clock.
     """
 
     competition: Competition
     channels: tuple[int, ...]
+    heard: int
     news: int
     seconds: float
 
@@ -168,8 +170,11 @@ class WakeUps:
 
     def look(self, competition: Competition, channels: tuple[int, ...]) -> Look:
         """Return what a look is that begins now."""
-        told = sum(self._told[channel % _COUNTERS] for channel in channels)
-        return Look(competition, channels, self.count(channels) + told, time.monotonic())
+        count, told = self._gaps, 0  # what `count` returns: each message passes here
+        for channel in channels:
+            count += self._counts[channel % _COUNTERS] + self._announcements[channel % BUCKETS]
+            told += self._told[channel % _COUNTERS]
+        return Look(competition, channels, count, count + told, time.monotonic())
 
     def told(self, channel: int) -> None:
         """Note that the client is about to tell all of news; who does not wait yet need not hear of it first."""
@@ -179,7 +184,7 @@ class WakeUps:
         """Note that there is nothing beyond what a look has found, if it has found anything."""
         self._ends[hash(look.competition) % _COUNTERS] = look._replace(seconds=time.monotonic())
 
-    def is_in_vain(self, look: Look, most: float) -> bool:
+    def would_find_nothing(self, look: Look, most: float) -> bool:
         """Tell whether a look would find nothing, since another one has found the end and there is no news since.
 
         Which there would be if senders know that somebody waits. They have known all the time: that they know is news.

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from enum import Enum, auto
 
 from jmsql.selectors import Selector
 from jmsql.store.receiving.candidates import first_of_groups
-from jmsql.store.receiving.dequeue import PRIORITIES, FreedGroups, GroupScan, ScanBounds
-from jmsql.store.receiving.receive import Fetch, has_groups, highest_sequences, look
+from jmsql.store.receiving.receive import Fetch, has_groups, has_messages, highest_sequences
+from jmsql.store.receiving.scanning import PRIORITIES, FreedGroups, GroupScan, ScanBounds
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps
+
+
+class _Groups(Enum):
+    """Whether a queue has, or had, messages of groups."""
+
+    NONE = auto()
+    UNKNOWN = auto()
+    SOME = auto()
 
 
 class QueueReader:
@@ -29,8 +38,7 @@ class QueueReader:
         self.fetch = fetch
         self._bounds = ScanBounds(sweep_interval)
         self._freed = FreedGroups()
-        self._has_groups = False
-        self._may_have_groups = True
+        self._groups = _Groups.UNKNOWN
         self._was_full = False
 
     def read(
@@ -50,10 +58,12 @@ class QueueReader:
                 cheap enough just now.
             may_have_changed: Whether the queue may have got groups since the last read, if that has found something.
         """
-        self._may_have_groups |= may_have_changed
+        if may_have_changed and self._groups is _Groups.NONE:
+            self._groups = _Groups.UNKNOWN
         rows = yield from self._read(limit, own_claims, look_everywhere=look_everywhere)
         # What a scan for queues without groups finds proves that there were none. Who finds nothing asks next time.
-        self._may_have_groups = not rows
+        if self._groups is not _Groups.SOME:
+            self._groups = _Groups.UNKNOWN if not rows else _Groups.NONE
         return rows
 
     def _read(self, limit: int, own_claims: Collection[int], *, look_everywhere: bool) -> Steps[list[MessageRow]]:
@@ -63,7 +73,9 @@ class QueueReader:
         # that was wanted, which this one will most likely do, too.
         highest = [] if self._was_full and self._selector is None else (yield from self._highest())
         lowest = self._bounds.lowest
-        groups = yield from self._group_scan(lowest, limit, own_claims)
+        groups: GroupScan | None = None
+        if self._groups is _Groups.SOME:
+            groups = yield from self._group_scan(lowest, limit, own_claims)
         rows = yield from self.fetch(self.queue_id, self._selector, lowest, limit, groups)
         if not rows and (yield from self._has_got_groups()):
             return (yield from self._sweep(limit, own_claims))
@@ -77,15 +89,16 @@ class QueueReader:
             rows = yield from self._sweep(limit, own_claims)
         return rows
 
-    def look(self) -> Steps[bool]:
-        """Return whether `read` may find something, which takes less time than to read in vain."""
-        if self._selector is not None or self._has_groups:
+    def may_find(self) -> Steps[bool]:
+        """Return whether `read` may find something, which takes less time than a read that finds nothing."""
+        if self._selector is not None or self._groups is _Groups.SOME:
             return True
         sweeps = self._bounds.sweep_due(idle=True)
         started = time.monotonic()
         lowest = [0] * PRIORITIES if sweeps else self._bounds.lowest
-        has_found, self._may_have_groups = yield from look(self.queue_id, lowest)
-        if has_found or self._may_have_groups:
+        has_found, may_have_groups = yield from has_messages(self.queue_id, lowest)
+        self._groups = _Groups.UNKNOWN if may_have_groups else _Groups.NONE
+        if has_found or may_have_groups:
             return True
         if sweeps:
             self._bounds.swept(time.monotonic() - started)
@@ -96,14 +109,14 @@ class QueueReader:
         self._bounds.returned(inverse_priority, sequence)
 
     def freed(self, group: int) -> None:
-        """Look at a group again, which nobody holds any more."""
-        self._has_groups = True
+        """Read a group again, which is free again."""
+        self._groups = _Groups.SOME
         self._freed.add(group)
 
     def _sweep(self, limit: int, own_claims: Collection[int]) -> Steps[list[MessageRow]]:
         highest = yield from self._highest()
         started = time.monotonic()
-        groups = GroupScan(own_claims=own_claims) if self._has_groups else None
+        groups = GroupScan(own_claims=own_claims) if self._groups is _Groups.SOME else None
         rows = yield from self.fetch(self.queue_id, self._selector, [0] * PRIORITIES, limit, groups)
         if not rows and (yield from self._has_got_groups()):
             return (yield from self._sweep(limit, own_claims))
@@ -113,16 +126,14 @@ class QueueReader:
 
     def _has_got_groups(self) -> Steps[bool]:
         """Tell whether the queue has got groups, since when the fetch for queues without them finds nothing at all."""
-        if self._has_groups or not self._may_have_groups:
+        if self._groups is not _Groups.UNKNOWN:
             return False
-        self._may_have_groups = False
-        self._has_groups = yield from has_groups(self.queue_id)
-        return self._has_groups
+        found = yield from has_groups(self.queue_id)
+        self._groups = _Groups.SOME if found else _Groups.NONE
+        return found
 
-    def _group_scan(self, lowest: Sequence[int], limit: int, own_claims: Collection[int]) -> Steps[GroupScan | None]:
-        """Find out where there are groups that are free again; None: the queue has no groups."""
-        if not self._has_groups:
-            return None
+    def _group_scan(self, lowest: Sequence[int], limit: int, own_claims: Collection[int]) -> Steps[GroupScan]:
+        """Find out where there are groups that are free again."""
         unknown = self._freed.unknown()
         if unknown:
             first = yield from first_of_groups(self.queue_id, self._selector, unknown)
@@ -131,14 +142,14 @@ class QueueReader:
 
     def _highest(self) -> Steps[list[int]]:
         # Without a selector and groups a scan stops at what it returns, and there is nothing to pass over.
-        if self._selector is None and not self._has_groups:
+        if self._selector is None and self._groups is not _Groups.SOME:
             return []
         return (yield from highest_sequences(self.queue_id))
 
     def _passed(
         self, rows: Sequence[MessageRow], highest: Sequence[int], limit: int, groups: GroupScan | None = None
     ) -> None:
-        if self._has_groups:
+        if self._groups is _Groups.SOME:
             lowest = self._bounds.lowest
             for row in rows:
                 if row.group_hash is not None and row.sequence < lowest[row.inverse_priority]:

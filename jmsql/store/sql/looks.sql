@@ -1,18 +1,21 @@
 -- Looks that stay cheap however much there is: each statement reads at most about 20,000 rows, and pages go on by key.
 
 -- name: begin_look
+-- Nobody knows how many messages a queue has. The planner takes it for few, and would rather read and sort them all than
+-- the first of them in the order of the key. Nothing else runs in the transaction that this could harm.
 select set_config('transaction_read_only', 'on', true), set_config('lock_timeout', '500ms', true),
-       set_config('statement_timeout', %(timeout)s, true);
+       set_config('statement_timeout', %(timeout)s, true), set_config('enable_sort', 'off', true),
+       set_config('enable_bitmapscan', 'off', true);
 
 -- name: rights
 select current_user::text, current_database()::text, {administers}, {sees_all},
        has_table_privilege('jmsql_internal.message'::regclass::oid, 'insert'::text)
-           and (not row_security_active('jmsql_internal.message'::regclass)
+           and (not pg_catalog.row_security_active('jmsql_internal.message'::regclass::oid)
                 or jmsql_internal.has_access_to_all('send', current_user));
 
 -- name: administers
 (has_table_privilege('jmsql_internal.message'::regclass::oid, 'delete'::text)
- and (not row_security_active('jmsql_internal.message'::regclass)
+ and (not pg_catalog.row_security_active('jmsql_internal.message'::regclass::oid)
       or jmsql_internal.has_access_to_all('administer', current_user)));
 
 -- name: destinations
@@ -143,7 +146,9 @@ limit %(limit)s;
 select c.connection_id, k.client_id, k.host, k.process_id, k.user_name, nullif(c.selector, ''), c.consumers
 from (select c.connection_id, c.selector, c.consumers from jmsql_internal.consumer c
       where c.queue_id = %(queue_id)s::integer limit %(limit)s) c
-join jmsql_internal.connection k using (connection_id)
+cross join lateral (
+    select k.client_id, k.host, k.process_id, k.user_name from jmsql_internal.connection k
+    where k.connection_id = c.connection_id offset 0) k
 order by c.connection_id;
 
 -- name: listed
@@ -275,6 +280,10 @@ from (
 group by f.reason, f.origin, f.subscription, f.error
 order by max(f.died_at) desc nulls last, 9 desc
 limit %(limit)s;
+
+-- name: has_dead_letters
+select exists (select from jmsql_internal.message m
+               where m.queue_id = %(queue_id)s::integer and m.properties ? 'JMS_jmsql_DeadLetterReason'::text);
 
 -- name: last_line
 left((regexp_match(left(m.properties ->> 'JMS_jmsql_LastError'::text, 20000), '([^\n]*)\s*$'::text))[1], 300)

@@ -1,34 +1,4 @@
-"""One exchange with PostgreSQL as a value, and the only loop of jmsql that reads libpq's results.
-
-Whatever jmsql asks of PostgreSQL on a connection of its own is one `Exchange`: statements, what begins and ends their
-transaction, and perhaps a question once it has ended. All of it is sent before anything is read, so that it takes one
-round trip. Connections that belong to an application are psycopg's or asyncpg's to speak on.
-
-What libpq promises, and this module relies on:
-
-- In pipeline mode libpq sends what it is given and expects nothing back until it is asked. Each command brings one
-  result and then None. A message Sync brings a PIPELINE_SYNC, without a None behind it.
-- The server skips every command between one that failed and the next Sync. libpq still brings a result for each of
-  them: PIPELINE_ABORTED. So the results can be told by their places, whatever went wrong.
-- Sync ends the transaction that PostgreSQL has begun by itself: it commits if no command failed. A transaction that was
-  begun with BEGIN goes on. Flush has the server send what it has so far, and ends nothing.
-- Pipeline mode can be left once the last Sync is answered, and not before.
-
-psycopg's own pipeline keeps the same promises. It waits for the server up to four times where once is enough, and its
-cursors take longer for a short statement than the server does.
-
-What poolers add. PgBouncer gives a server away with each Sync that it has answered, unless a transaction is open there;
-and it answers Parse for a statement that it knows by itself, but not until the server sends something. So a Parse is
-never sent without the statement that it is for, and what was prepared counts as lost where the pooler would lose it
-(`prepared` is None then).
-
-Why a connection is given up. If the loop below ends early (the connection breaks, Ctrl-C, a statement that waits is
-cancelled twice), results may still be on their way, and what comes next would read them as its own. Nobody can tell how
-far the server has got either. The caller of the loop then ends the connection, which rolls back what did not commit.
-
-The one result that may stay unread is that of a commit: an exchange can leave its Sync to be answered with the next
-exchange. The client then does not wait for the disk of the server, and hears of a failure later (`unanswered`).
-"""
+"""One exchange with PostgreSQL as a value, and the only loop of jmsql that reads libpq's results."""
 
 from __future__ import annotations
 
@@ -49,6 +19,50 @@ if TYPE_CHECKING:
     from psycopg import abc
     from psycopg.pq.abc import PGconn, PGresult
 
+# Whatever jmsql asks of PostgreSQL on a connection of its own is one `Exchange`: statements, what begins and ends their
+# transaction, and perhaps a question once it has ended. All of it is sent before anything is read, so that it takes one
+# round trip. Connections that belong to an application are psycopg's or asyncpg's to speak on.
+#
+# The goals:
+#
+# 1. One round trip for each operation, and no statement more than it needs.
+# 2. Whatever goes wrong, it is known whether the transaction took effect, and where the connection is. If one of the
+#    two cannot be known, the caller is told (08007), or the connection is ended.
+#
+# What libpq promises, and this module relies on:
+#
+# - In pipeline mode libpq sends what it is given and expects nothing back until it is asked. Each command brings one
+#   result and then None. A message Sync brings a PIPELINE_SYNC, without a None behind it.
+# - The server skips every command between one that failed and the next Sync. libpq still brings a result for each of
+#   them: PIPELINE_ABORTED. So the results can be told by their places, whatever went wrong.
+# - Sync ends the transaction that PostgreSQL has begun by itself: it commits if no command failed. A transaction that
+#   was begun with BEGIN goes on. Flush has the server send what it has so far, and ends nothing.
+# - Pipeline mode can be left once the last Sync is answered, and not before.
+#
+# psycopg's own pipeline keeps the same promises. It waits for the server up to four times where once is enough, and its
+# cursors take longer for a short statement than the server does.
+#
+# What follows from them:
+#
+# - The transaction has ended as soon as the result of COMMIT is there, or the Sync that commits. Whatever fails later,
+#   the question, or the connection itself, is no error of the transaction's.
+# - An exchange that ends with Flush and fails stops reading at the failure: the rest is answered up to a Sync that is
+#   still to be sent. Its caller rolls back, which sends that.
+# - A statement is prepared in the exchange that first runs it. If Parse fails, the name does not exist, and is
+#   forgotten.
+#
+# What poolers add. PgBouncer gives a server away with each Sync that it has answered, unless a transaction is open
+# there; and it answers Parse for a statement that it knows by itself, but not until the server sends something. So a
+# Parse is never sent without the statement that it is for, and what was prepared counts as lost where the pooler would
+# lose it (`prepared` is None then). DEALLOCATE in SQL, which it does not understand, is sent only where libpq knows no
+# other way.
+#
+# Why a connection is given up. If the loop below ends early (the connection breaks, Ctrl-C, the end of the event loop),
+# results may still be on their way, and what comes next would read them as its own. Nobody can tell how far the server
+# has got either. The caller of the loop then ends the connection, which rolls back what did not commit.
+#
+# The one result that may stay unread is that of a commit: an exchange can leave its Sync to be answered with the next
+# exchange. The client then does not wait for the disk of the server, and hears of a failure later (`unanswered`).
 
 OUTDATED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported)
 """What PostgreSQL says of a prepared statement that was deallocated, or whose result has other columns by now."""

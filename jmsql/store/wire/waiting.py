@@ -27,6 +27,8 @@ async def wait_for_server(work: Generator[Any, Any, T], socket: int) -> T:
     Raises:
         psycopg.Error: As the conversation, or the connection was closed.
     """
+    # Nothing here heeds a cancellation: the wait runs behind `finished`, which keeps them away. A conversation that is
+    # left half-way would leave answers on the connection, and ends with it.
     loop = asyncio.get_running_loop()
     try:
         wanted = next(work)

@@ -134,7 +134,7 @@ T = TypeVar("T")
 
 
 class HandlerGroup(Protocol):
-    """Handlers of one kind, as the thread sees them that looks after the process."""
+    """Handlers of one kind, as the thread sees them that supervises the process."""
 
     @property
     def members(self) -> Sequence[WatchedTask]:

@@ -242,7 +242,7 @@ class TestSettings:
         context.create_producer(**{what: 0.2}).send(QUEUE, message)  # type: ignore[arg-type]
         until = message.jms_expiration or message.jms_delivery_time
         assert until == message.jms_timestamp + 200
-        server_time = context._own_session._sending.server_time
+        server_time = context._own_session._transaction.server_time
         wait_for(lambda: server_time() > until)
         context.commit()
         received = context.create_consumer(QUEUE).receive(0 if what == "time_to_live" else PATIENCE)

@@ -264,7 +264,7 @@ class TestForgery:
         receiver = plain("receiver")
         owner.execute("select jmsql.alter_destination('orders', '{\"history\": true}')")
         send_texts(session, ORDERS, "a")
-        theirs = session._client.control.connection_id
+        theirs = session._receiving.connection.control.connection_id
         receiver.execute(
             "insert into jmsql_internal.removal (messages, connection_id) select array_agg(ctid), %s "
             "from jmsql_internal.message",
@@ -331,7 +331,7 @@ class TestForgery:
             "insert into jmsql_internal.dequeue (queue_id, lowest, connection_id) values (%s, %s, %s) "
             "returning text_body, role"
         )
-        theirs = session._client.control.connection_id
+        theirs = session._receiving.connection.control.connection_id
         for queue in (numbers(owner, "secrets"), 0, None):
             assert receiver.execute(request, [queue, [0] * 10, theirs]).fetchall() == []
         queue = numbers(owner, "orders")
@@ -420,7 +420,7 @@ class TestForgery:
                 )
 
     def test_of_others_connections(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
-        theirs = session._client.control.connection_id
+        theirs = session._receiving.connection.control.connection_id
         session.create_consumer(ORDERS)
         attacker = plain("receiver from all")
         mine = connect_by_hand(attacker)
@@ -562,7 +562,7 @@ def test_a_role_receives_messages_of_groups_singly(
     assert owner.execute("select count(*) from jmsql_internal.message").fetchone() == (0,)
 
 
-def test_automatic_creation_holds_for_whoever_speaks_sql(
+def test_automatic_creation_holds_for_clients_that_speak_sql(
     plain: Plain, owner: psycopg.Connection[Any], url_of: Callable[[str], str]
 ) -> None:
     owner.execute("update jmsql_internal.configuration set automatic_creation = false")

@@ -40,9 +40,9 @@ def test_open_consumers_get_nothing_of_what_they_have_fetched(
     send_texts(others, queue, *(str(number) for number in range(100)))
     consumer = mode_session.create_consumer(queue)
     received = receive_texts(consumer, 20)
-    changes = consumer._state.buffer._changes.count
+    changes = consumer._state.buffer.source.changes.count
     administration.pause(queue)
-    wait_for(lambda: consumer._state.buffer._changes.count > changes)
+    wait_for(lambda: consumer._state.buffer.source.changes.count > changes)
     assert consumer.receive_no_wait() is None
     administration.resume(queue)
     assert received + receive_texts(consumer, 80) == [str(number) for number in range(100)]
@@ -83,9 +83,9 @@ def test_a_listener_gets_nothing_while_the_queue_is_paused(
     def listen(message: Message) -> None:
         got.extend(texts_of([message]))
         if not paused.is_set():
-            changes = consumer._state.buffer._changes.count
+            changes = consumer._state.buffer.source.changes.count
             administration.pause(queue)
-            wait_for(lambda: consumer._state.buffer._changes.count > changes)
+            wait_for(lambda: consumer._state.buffer.source.changes.count > changes)
             paused.set()
 
     consumer = mode_session.create_consumer(queue)

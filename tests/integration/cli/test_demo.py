@@ -192,6 +192,8 @@ class TestReconciliation:
     def test_unchanged_tables_reconcile(self, sabotaged: Any) -> None:
         outcome = sabotaged("select 1")
         assert outcome.exit_code == 0
+        command_of_the_console = outcome.text.splitlines()[-1]
+        assert re.fullmatch(r"To see its queues in a browser: (\S*/)?jmsql console", command_of_the_console)
         assert (
             "Reconciled: 900 flights, each handled exactly once, and received exactly once by each of 4 subscriptions "
             "whose selector chooses it; nothing is left." in outcome.text

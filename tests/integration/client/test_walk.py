@@ -6,7 +6,9 @@ sent and received before.
 
 from __future__ import annotations
 
+import queue as queues
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
@@ -15,7 +17,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import jmsql
-from jmsql import AcknowledgeMode, Connection, Message, Queue
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue
+from jmsql.worker import Application
+from jmsql.worker.handlers._sync.handlers import Handlers
+from jmsql.worker.settings import HandlerSettings
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
 
@@ -68,8 +73,8 @@ def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> N
     with connection.create_session() as session:
         producer, consumer = session.create_producer(queue), session.create_consumer(queue)
         message = session.create_text_message("x")
-        check(shortest(lambda: producer.send(message)), files=25, functions=65)
-        check(shortest(lambda: consumer.receive(5)), files=33, functions=107)
+        check(shortest(lambda: producer.send(message)), files=25, functions=60)
+        check(shortest(lambda: consumer.receive(5)), files=28, functions=76)
 
 
 def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue) -> None:
@@ -79,10 +84,10 @@ def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue)
         message = session.create_text_message("x")
         for _ in range(ROUNDS * 2):
             other.create_producer(queue).send(message)
-        check(shortest(lambda: producer.send(message), session.rollback), files=13, functions=19)
+        check(shortest(lambda: producer.send(message), session.rollback), files=12, functions=16)
         session.rollback()
-        check(shortest(lambda: consumer.receive(5), session.commit), files=29, functions=105)
-        check(shortest(session.commit, lambda: consumer.receive(5)), files=24, functions=97)
+        check(shortest(lambda: consumer.receive(5), session.commit), files=27, functions=80)
+        check(shortest(session.commit, lambda: consumer.receive(5)), files=20, functions=66)
 
 
 def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
@@ -101,4 +106,32 @@ def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
         def acknowledge() -> None:
             received[-1].acknowledge()
 
-        check(shortest(acknowledge, receive), files=20, functions=51)
+        check(shortest(acknowledge, receive), files=19, functions=48)
+
+
+def test_a_message_through_the_worker(
+    jmsql_factory: ConnectionFactory, connection: Connection, queue: Queue, request: pytest.FixtureRequest
+) -> None:
+    passed: set[CodeType] = set()
+    walks = queues.SimpleQueue[Walk]()
+    application = Application()
+
+    @application.listener(queue)
+    def handle(message: Message) -> None:
+        walks.put(Walk(len({code.co_filename for code in passed}), len(passed)))
+        passed.clear()  # what follows is the commit, and how the next message is received
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            passed.add(frame.f_code)
+
+    with connection.create_session() as session, session.create_producer(queue) as producer:
+        for _ in range(ROUNDS * 2):
+            producer.send(session.create_text_message("x"))
+    handlers = Handlers.open(jmsql_factory, application.listeners, HandlerSettings())
+    request.addfinalizer(lambda: handlers.end(30.0))
+    threading.setprofile(note)
+    request.addfinalizer(lambda: threading.setprofile(None))
+    handlers.start()
+    found = [walks.get(timeout=60) for _ in range(ROUNDS * 2)]
+    check(min(found[1:], key=lambda each: each.functions), files=45, functions=150)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -101,6 +102,23 @@ class TestCommand:
         assert '"orders"' in done.stdout
         assert manage("jmsql", "browse", "no such queue").returncode == 3
         assert "worker" in manage("jmsql", "commands").stdout
+
+    def test_the_connections_of_a_worker_have_djangos_time_zone(self, environment: dict[str, str]) -> None:
+        program = (
+            "import psycopg\n"
+            "from jmsql.django.worker import app\n"
+            "with psycopg.connect(app.factory.url) as connection:\n"
+            "    print(connection.info.parameter_status('TimeZone'))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={key: value for key, value in os.environ.items() if key != "PGTZ"} | environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "UTC\n"
 
     def test_call_command_returns_or_raises(self) -> None:
         call_command("jmsql", "queues")
@@ -245,3 +263,10 @@ class TestAdmin:
         chosen = [letter.pk for letter in client.get("/admin/jmsql/deadletter/").context["cl"].result_list]
         client.post("/admin/jmsql/deadletter/", {"action": "retry", "_selected_action": chosen})
         assert left("DLQ") == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--parallel", "2"]], ids=["one", "parallel"])
+def test_a_team_tests_with_djangos_own_classes(manage: Callable[..., Any], options: list[str]) -> None:
+    done = manage("test", "tests.integration.django.shop", *options)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"Ran 14 tests", done.stderr), done.stderr

@@ -38,7 +38,7 @@ def connect(jmsql_clean_url: str) -> Iterator[Connect]:
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the process have notified of nothing yet."""
     pacing = NotificationPacing()
-    monkeypatch.setattr("jmsql.client._sync.enlistment.enlisted_session.enlisted_notifications", pacing)
+    monkeypatch.setattr("jmsql.client._sync.session.transactions.enlisted.enlisted_notifications", pacing)
 
 
 @pytest.fixture

@@ -209,7 +209,7 @@ def test_what_a_client_sends_wakes_its_own_consumers_at_once(connection: Connect
     session = connection.create_session()
     consumer = session.create_consumer(QUEUE)
     woken = threading.Event()
-    connection._control.subscribe(consumer._state.buffer.queue_id, lambda _: woken.set())
+    connection._control.subscribe(consumer._state.buffer.source.queue_id, lambda _: woken.set())
     send_texts(connection.create_session(), QUEUE, "a")
     assert woken.wait(10)
     assert receive_texts(consumer, 1) == ["a"]

@@ -121,6 +121,15 @@ def test_stream_begins_before_anything_has_left_and_is_one_read(
     assert server.rows("select count(*) from jmsql_internal.spark_cursor") == [(1,)]
 
 
+def test_what_has_left_is_found_when_spark_asks_again(history: psycopg.Connection[Any]) -> None:
+    """As in `processAllAvailable`, which returns once the stream has said that there is nothing new."""
+    with driver() as reader:
+        start = reader.initialOffset()
+        assert reader.latestOffset(start, ALL) == start
+        record(history, "a")
+        assert read(reader, start, reader.latestOffset(start, ALL)) == ["a"]
+
+
 def test_empty_first_batch_that_was_noted_and_not_done_comes_again(history: psycopg.Connection[Any]) -> None:
     with driver() as reader:
         noted = reader.latestOffset(reader.initialOffset(), ALL)
@@ -307,7 +316,7 @@ def test_backlog_is_reported(history: psycopg.Connection[Any]) -> None:
 # What is lost
 
 
-def test_checkpoint_of_another_database_is_refused_or_begins_anew(
+def test_checkpoint_of_another_database_is_refused_or_begins_again(
     history: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     record(history, "a")

@@ -164,3 +164,49 @@ def test_the_database_is_dropped_at_the_end(pytester: pytest.Pytester, jmsql_ser
     assert name.startswith("jmsql_test_")
     with psycopg.connect(jmsql_server_url) as connection:
         assert connection.execute("select count(*) from pg_database where datname = %s", (name,)).fetchone() == (0,)
+
+
+def test_workers_of_xdist_test_side_by_side_with_a_schema_each(
+    pytester: pytest.Pytester, jmsql_server_url: str
+) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def jmsql_schema(worker_id):
+            return f"jmsql_{worker_id}"
+        """
+    )
+    pytester.makepyfile(
+        """
+        import jmsql
+        import psycopg
+        import pytest
+        from jmsql.testing import sent
+        from jmsql.worker import Application
+
+        @pytest.fixture
+        def app(jmsql_factory):
+            app = Application(jmsql_factory)
+
+            @app.listener("orders")
+            def bill(body: str, context: jmsql.JMSContext) -> None:
+                context.create_producer().send(jmsql.Queue("bills"), body)
+
+            return app
+
+        @pytest.mark.parametrize("number", range(8))
+        def test_orders_are_billed(app, jmsql_clean_url, jmsql_schema, number, worker_id):
+            assert worker_id in ("gw0", "gw1")
+            with psycopg.connect(jmsql_clean_url) as transaction:
+                producer = jmsql.enlist(transaction, schema=jmsql_schema).create_producer()
+                producer.send(jmsql.Queue("orders"), str(number))
+                app.drain(transaction=transaction)
+                [message] = sent(transaction, "bills", schema=jmsql_schema)
+                assert message.get_body(str) == str(number)
+                transaction.rollback()
+        """
+    )
+    result = pytester.runpytest_subprocess("-n", "2", "-p", "no:randomly")
+    result.assert_outcomes(passed=8)

@@ -9,20 +9,21 @@ from typing import Any
 import pytest
 
 from jmsql import Queue
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.prefetch_buffer import PrefetchBuffer, QueueChanges, QueueSource
 from jmsql.store.control.server import ServerClock
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps
 from jmsql.timings import InternalTimings
 
-EMPTY = {"take": [], "look": (False, False), "has_groups": False}
+EMPTY = {"take": [], "has_messages": (False, False), "has_groups": False}
 ROW = MessageRow._make({**dict.fromkeys(MessageRow._fields), "inverse_priority": 5, "sequence": 1}.values())
 
 
 def buffer() -> PrefetchBuffer:
     timings = InternalTimings()
-    return PrefetchBuffer(1, None, Recipient().dequeue, Queue("orders"), clock=ServerClock(timings), timings=timings)
+    source = QueueSource(1, None, Recipient().dequeue, Queue("orders"), None, timings.sweep_interval, QueueChanges())
+    return PrefetchBuffer(source, None, ServerClock(timings), timings)
 
 
 def answer(steps: Steps[Any], answers: dict[str, Any]) -> Any:
@@ -42,7 +43,7 @@ def test_who_has_found_all_doubts_until_there_is_news() -> None:
     doubts.append(messages.is_likely_empty)  # it got what it asked for
     answer(messages.fetch(2), EMPTY | {"take": [ROW]})
     doubts.append(messages.is_likely_empty)
-    messages.notify(None)
+    messages.source.notify(None)
     doubts.append(messages.is_likely_empty)
     assert doubts == [False, False, True, False]
     assert messages.expectation.rest <= 0
@@ -53,13 +54,13 @@ def test_who_was_misled_rests_longer_each_time_until_it_finds_something(monkeypa
     messages = buffer()
     rests = []
     for _ in range(20):
-        messages.notify(None)
-        assert not answer(messages.look(), EMPTY)
+        messages.source.notify(None)
+        assert not answer(messages.may_find(), EMPTY)
         rests.append(round(messages.expectation.rest, 3))
     assert rests[:7] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.064]
     assert max(rests) == 0.064
-    messages.notify(None)
-    assert answer(messages.look(), EMPTY | {"look": (True, False)})
+    messages.source.notify(None)
+    assert answer(messages.may_find(), EMPTY | {"has_messages": (True, False)})
     answer(messages.fetch(1), EMPTY | {"take": [ROW]})
     assert messages.expectation.rest <= 0.0
 
@@ -67,7 +68,7 @@ def test_who_was_misled_rests_longer_each_time_until_it_finds_something(monkeypa
 def test_who_looks_without_news_goes_on_heeding_it() -> None:
     messages = buffer()
     answer(messages.fetch(1), EMPTY)
-    answer(messages.look(), EMPTY)
+    answer(messages.may_find(), EMPTY)
     assert messages.expectation.rest <= 0.0
     assert messages.is_likely_empty
 
@@ -76,7 +77,7 @@ def test_a_message_that_was_released_is_looked_for_without_doubts() -> None:
     messages = buffer()
     answer(messages.fetch(1), EMPTY)
     doubts = [messages.is_likely_empty]
-    messages.notify(messages.key(ROW))
+    messages.source.notify(messages.key(ROW))
     doubts.append(messages.is_likely_empty)
     assert doubts == [True, False]
 

@@ -28,7 +28,7 @@ from jmsql import (
     TextMessage,
     register_type,
 )
-from jmsql.client._sync.exchange.simplified import message_of
+from jmsql.client._sync.connection.simplified import message_of
 from jmsql.messages import Byte, Long
 from jmsql.messages.codecs.schemas import CheckedSchema, MsgspecSchema, PydanticSchema, Schema
 from jmsql.worker.handlers.bodies import body_reader

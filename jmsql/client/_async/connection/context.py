@@ -7,7 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from jmsql.client._async.exchange.simplified import JMSConsumer, JMSProducer
+from jmsql.client._async.connection.simplified import JMSConsumer, JMSProducer
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import opens
 from jmsql.exceptions import IllegalStateException
@@ -17,9 +17,9 @@ from jmsql.values.destinations import Destination
 
 if TYPE_CHECKING:
     from jmsql.client._async.connection.connection import Connection
-    from jmsql.client._async.exchange.browser import QueueBrowser
-    from jmsql.client._async.exchange.consumer import MessageConsumer
-    from jmsql.client._async.session.abstract_session import AbstractSession
+    from jmsql.client._async.session.browser import QueueBrowser
+    from jmsql.client._async.session.consumer import MessageConsumer
+    from jmsql.client._async.session.session import Session
     from jmsql.client._async.shared.exception_listening import ExceptionListener
     from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.client.listeners import CompletionListener
@@ -39,7 +39,7 @@ class JMSContext:
 
     def __init__(
         self,
-        session: AbstractSession,
+        session: Session,
         connection: Connection | None = None,
         siblings: set[JMSContext] | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class JMSContext:
             raise IllegalStateException("The session is closed.")
 
     @property
-    def _session(self) -> AbstractSession:
+    def _session(self) -> Session:
         self._check_open()
         return self._own_session
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from jmsql.client._async.exchange.simplified import message_of
+from jmsql.client._async.connection.simplified import message_of
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency.tasks import Lock, Notifications, detached
 from jmsql.exceptions import IllegalStateException
@@ -19,7 +19,7 @@ from jmsql.values.destinations import Queue, TemporaryQueue
 from jmsql.values.duration import seconds
 
 if TYPE_CHECKING:
-    from jmsql.client._async.exchange.producer import MessageProducer
+    from jmsql.client._async.session.producer import MessageProducer
     from jmsql.client._async.session.session import Session
 
 

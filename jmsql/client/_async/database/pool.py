@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import psycopg
 
@@ -27,7 +28,7 @@ if ASYNC:
 
 
 class ConnectionPool:
-    """The connections of a client's sessions. Its engine is made when the first of them is wanted.
+    """The connections of a client's sessions. Its engine is made when the first of them is needed.
 
     Args:
         endpoint: Where they lead.
@@ -47,6 +48,8 @@ class ConnectionPool:
         self._lock = threading.Lock()
         self._engine: AsyncEngine | None = None
         self._sharing = 0
+        self.open_connections: WeakSet[psycopg.AsyncConnection[Any]] = WeakSet()
+        """Those that were taken, and have not been given up since."""
         self.looking = Lock()
         """Held by a session that shares connections while it looks for messages: so one connection does for all."""
 
@@ -75,7 +78,9 @@ class ConnectionPool:
                 self._engine = self._endpoint.open_async_engine(self._facts, WatchedConnection)
                 _keep_more(self._engine, self._sharing)
         with jms_errors("connecting"):
-            return await self._engine.connect()
+            connection = await self._engine.connect()
+        self.open_connections.add(driver_connection(connection))
+        return connection
 
     @asynccontextmanager
     async def runner(self, schema: str, *, prepares: bool = True) -> AsyncIterator[Runner]:

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.client._async.session.session_state import SessionState
-from jmsql.client._async.session.transaction import Transaction
-from jmsql.client._async.session.watch import Watch
+from jmsql.client._async.session.transactions.transaction import OwnTransaction
+from jmsql.client._async.session.waiting import Watch
+from jmsql.client._async.shared.client_context import ClientContext
 from jmsql.client._async.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import processing
 from jmsql.client.listeners import MessageListener
@@ -55,7 +56,7 @@ async def dispatch(
             if delivered:
                 continue
             who = None if client.started else waiting()
-            await watch.wait(None if who is None else client.start_reminder.look(who))
+            await watch.wait(None if who is None else client.start_reminder.remind(who))
     finally:
         watch.close()
 
@@ -73,14 +74,14 @@ class Dispatcher:
 
     Args:
         state: The session's; its lock is held while messages are fetched, and while a listener runs.
+        client: The session's connection.
         transaction: The session's.
     """
 
-    def __init__(self, state: SessionState, transaction: Transaction) -> None:
+    def __init__(self, state: SessionState, client: ClientContext, transaction: OwnTransaction) -> None:
         self.state = state
-        self._client = state.client
+        self._client = client
         self._transaction = transaction
-        self._acknowledgement = transaction.acknowledgement
         self._loaded: ConsumerState | None = None
         self._join: Callable[[], Awaitable[object]] = _nothing
         self._at_end: Callable[[], Awaitable[None]] = _nothing
@@ -107,7 +108,13 @@ class Dispatcher:
             await then()
 
     async def _run(self) -> None:
-        watch = Watch(self.state, PollInterval(self._client.timings), self._acknowledgement)
+        watch = Watch(
+            self.state,
+            self._client,
+            PollInterval(self._client.timings),
+            self._transaction.database,
+            self._transaction.delivery,
+        )
         await dispatch(
             self.state, watch, self._buffers, lambda: self._deliver_round(watch), self._waiting, self._failed
         )
@@ -126,8 +133,8 @@ class Dispatcher:
                 listener = consumer.listener  # which may have been unset while this waited, or by another one
                 is_listening = listener is not None and not consumer.closed
                 if is_listening and self._may_deliver and self._transaction.is_usable:
-                    async with self.state.database.connected():
-                        message = await self._acknowledgement.next(consumer)
+                    async with self._transaction.database.connected():
+                        message = await self._transaction.next(consumer)
                     watch.looked(found=message is not None)
                     delivered |= await self._deliver(listener, message)
         return delivered
@@ -146,10 +153,10 @@ class Dispatcher:
             return False
         failure = failure_of("The listener's thread was ended.")
         try:
-            with self._acknowledgement.extend_claims():
+            with self._transaction.extend_claims():
                 failure = await self._failure(listener, message)
         finally:
-            await self._acknowledgement.handled(failure)
+            await self._transaction.handled(failure)
         return True
 
     async def _failure(self, listener: MessageListener, message: Message) -> Failure | None:
@@ -166,15 +173,15 @@ class Dispatcher:
 
     async def _failed(self, error: JMSException) -> None:
         """Tell of an error between listeners."""
-        error = await self._acknowledgement.failed(error)
-        logger.warning("The listeners of %r wait: %s", self.state, error)
+        error = await self._transaction.failed(error)
+        logger.warning("Delivery to the listeners of %r is paused: %s", self.state, error)
         await self._client.failed(error)
 
     # For connection consumers
 
     def buffer_like(self, buffer: PrefetchBuffer) -> PrefetchBuffer:
         """Make a prefetch buffer for the same messages, by which this session fetches them from the store."""
-        return buffer.copy(self._acknowledgement.to_listeners.operation)
+        return buffer.copy(self._transaction.delivery.operation)
 
     async def load(self, consumer: ConsumerState, limit: int) -> int:
         """Fetch up to `limit` messages for the next `run`, and return how many there were.
@@ -198,8 +205,8 @@ class Dispatcher:
             self._loaded = consumer
             state.consumers.add(consumer)
             consumer.buffer.give_up()  # what an earlier run has left, which the open transaction holds
-            await self._acknowledgement.to_listeners.fetch(consumer.buffer, limit)
-            return len(consumer.buffer)
+            await self._transaction.delivery.fetch(consumer.buffer, limit)
+            return len(consumer.buffer.rows)
 
     async def run(self) -> None:
         """Deliver what was loaded.
@@ -216,10 +223,10 @@ class Dispatcher:
         try:
             while await self._deliver_loaded():
                 pass
-            await self._acknowledgement.paused()
+            await self._transaction.paused()
         except JMSException as error:
             await self._failed(error)
-            await self._acknowledgement.handled(failure_of(f"The message could not be acknowledged: {error}"))
+            await self._transaction.handled(failure_of(f"The message could not be acknowledged: {error}"))
         finally:
             state.listener = None
             try:
@@ -233,8 +240,10 @@ class Dispatcher:
             consumer, listener = self._loaded, self.state.message_listener
             if consumer is None or listener is None or not self._may_deliver:
                 return False
-            row = await self._acknowledgement.to_listeners.next_held(consumer.buffer)
-            return await self._deliver(listener, None if row is None else self._acknowledgement.message(consumer, row))
+            row = await self._transaction.delivery.next_held(consumer.buffer)
+            return await self._deliver(
+                listener, None if row is None else row.message(consumer.destination, self._transaction.acknowledge)
+            )
 
     async def unload(self) -> None:
         """Release what was loaded and is not delivered."""
@@ -242,4 +251,4 @@ class Dispatcher:
             consumer, self._loaded = self._loaded, None
             if consumer is not None:
                 self.state.consumers.discard(consumer)
-                await self._acknowledgement.unloaded(consumer.buffer)
+                await self._transaction.unloaded(consumer.buffer)

@@ -6,25 +6,24 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from jmsql.client._async.exchange.consumer import ReceiveOperations
-from jmsql.client._async.session.watch import Watch
 from jmsql.client.consumer_state import ConsumerState
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.prefetch_buffer import PrefetchBuffer, QueueChanges, QueueSource
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import finished, uninterrupted
-from jmsql.exceptions import InvalidDestinationException, JMSException
-from jmsql.store.destinations.lookup import require_access
-from jmsql.store.receiving.receive import browse
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.values.destinations import TemporaryTopic
 
 if TYPE_CHECKING:
     from jmsql.client._async.session.dispatcher import Dispatcher
     from jmsql.client._async.session.session_state import SessionState
-    from jmsql.client._async.session.transaction import Transaction
+    from jmsql.client._async.session.transactions.transaction import Transaction
+    from jmsql.client._async.session.waiting import Waiting
+    from jmsql.client._async.shared.client_context import ClientContext
     from jmsql.client.instrumentation import SessionFacts
     from jmsql.client.listeners import MessageCheck, MessageListener
     from jmsql.messages import Message
     from jmsql.selectors import Selector
+    from jmsql.store.control.wake_ups import Look
     from jmsql.store.destinations.access import Action
     from jmsql.store.destinations.subscriptions import SubscriptionDefinition
     from jmsql.store.receiving.redelivery import Rules
@@ -41,79 +40,92 @@ def _remaining(deadline: float | None) -> float | None:
     return None if deadline is None else max(deadline - time.monotonic(), 0.0)
 
 
-class Receiving(ReceiveOperations):
+class Receiving:
     """The consumers and browsers of one session, and the way of their messages.
 
     Args:
         state: The session's; its lock is held while messages are fetched.
         transaction: The session's.
-        dispatcher: Calls their listeners.
+        client: The session's connection; None: the session works in the application's transaction.
+        dispatcher: Calls their listeners; None: they have none.
     """
 
-    def __init__(self, state: SessionState, transaction: Transaction, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self,
+        state: SessionState,
+        transaction: Transaction,
+        client: ClientContext | None = None,
+        dispatcher: Dispatcher | None = None,
+    ) -> None:
         self.followed: SessionFacts | None = state.facts
+        """What the instrumentation of `receive` is told of the session; None: calls are not told."""
         self._state = state
         self._client = state.client
         self._transaction = transaction
-        self._acknowledgement = transaction.acknowledgement
+        self._own = client
+        self._wake_ups = None if client is None else client.control.wake_ups
         self._dispatcher = dispatcher
 
     def check_open(self) -> None:
+        """Raise IllegalStateException if the session is closed."""
         self._state.check_open()
 
     @property
-    def client_id(self) -> str | None:
-        return self._client.client_id
+    def connection(self) -> ClientContext:
+        """The session's connection.
+
+        Raises:
+            IllegalStateException: It works in the application's transaction.
+        """
+        if self._own is None:
+            raise IllegalStateException(
+                "Subscriptions and temporary destinations belong to a connection of jmsql's, which a session in your "
+                "transaction does not have. Make one with ConnectionFactory.create_connection."
+            )
+        return self._own
 
     async def queue_id(self, queue: Queue, action: Action) -> int:
-        destinations, side = self._client.destinations, self._client.side
-        destinations.require_own(queue)
-        queue_id = await destinations.look_up(queue)
-        if self._client.is_restricted:  # else it would wait for what policies hide
-            await side.run(require_access, queue_id, action)
-        return queue_id
+        """Return the queue's id, making the queue if need be."""
+        return await self._transaction.queue_id(queue, action)
 
     async def open_buffer(self, queue: Queue, selector: Selector | None) -> PrefetchBuffer:
-        return self._buffer(await self.queue_id(queue, "receive"), selector, queue)
+        """Make what a consumer fetches messages into."""
+        return self.buffer(await self.queue_id(queue, "receive"), selector, queue)
 
-    def _buffer(
+    def buffer(
         self, queue_id: int, selector: Selector | None, destination: Destination, topic_id: int | None = None
     ) -> PrefetchBuffer:
-        client, fetch = self._client, self._acknowledgement.delivery(None).operation
-        return PrefetchBuffer(
-            queue_id,
-            selector,
-            fetch,
-            destination,
-            topic_id,
-            client.counters,
-            clock=client.clock,
-            timings=client.timings,
-        )
+        client, fetch = self._client, self._transaction.fetch_for(None)
+        interval = client.timings.sweep_interval
+        source = QueueSource(queue_id, selector, fetch, destination, topic_id, interval, QueueChanges())
+        return PrefetchBuffer(source, client.counters, client.clock, client.timings)
 
     async def subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> ConsumerState:
-        destinations = self._client.destinations
-        destinations.require_own(topic)
+        """Make a consumer of a subscription, and the subscription if need be."""
+        connection = self.connection
+        connection.destinations.require_own(topic)
         if subscription.durable and isinstance(topic, TemporaryTopic):
             raise InvalidDestinationException(f"{topic} is temporary; a durable subscription would outlive it.")
-        topic_id = await destinations.find(topic)
+        topic_id = await connection.destinations.find(topic)
 
         async def create_subscriber(queue_id: int) -> ConsumerState:
-            buffer = self._buffer(queue_id, None, topic, topic_id)
+            buffer = self.buffer(queue_id, None, topic, topic_id)
             subscriber = ConsumerState("TopicSubscriber", topic, subscription.selector, buffer, subscription)
             await self.consumer_opened(subscriber)
             return subscriber
 
         async with self._state.lock:
             with uninterrupted():
-                return await self._client.subscription_registry.join(subscription, create_subscriber)
+                return await connection.subscription_registry.join(subscription, create_subscriber)
 
     async def consumer_opened(self, consumer: ConsumerState) -> None:
+        """Note that there is a new consumer."""
         async with self._state.lock:
             self._state.consumers.add(consumer)
-        self._client.subscription_registry.listen(consumer.buffer)
+        await self._transaction.opened(consumer)
 
     async def consumer_closed(self, consumer: ConsumerState) -> None:
+        """Note that a consumer is closed."""
         state = self._state
         state.notifications.notify()
         async with state.lock:
@@ -121,23 +133,38 @@ class Receiving(ReceiveOperations):
                 return  # the session has closed, and parted with it
             if not state.closed:
                 try:
-                    await self._acknowledgement.settle()
+                    await self._transaction.settle()
                 except JMSException as error:
                     logger.warning("Closing %r: %s", consumer, error)
-                self._client.returned(await self._acknowledgement.delivery(consumer).closed(consumer.buffer))
+                await self._transaction.closed(consumer)
             state.consumers.remove(consumer)
-            await self._client.subscription_registry.leave(consumer)
+            await self._leave(consumer)
+
+    async def _leave(self, consumer: ConsumerState) -> None:
+        if self._own is not None:
+            await self._own.subscription_registry.leave(consumer)
 
     async def part_with_all(self) -> None:
         """Close all consumers, as the session does."""
         while self._state.consumers:
-            await self._client.subscription_registry.leave(self._state.consumers.pop())
+            await self._leave(self._state.consumers.pop())
 
     async def receive(
         self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None
     ) -> Message | None:
-        state, client = self._state, self._client
-        if check is None and len(consumer.buffer):
+        """Return the consumer's next message, or None after `timeout` seconds.
+
+        Args:
+            consumer: The consumer.
+            timeout: How many seconds to wait; None: for ever.
+            check: Called with the message. If it raises an exception in a session that acknowledges by itself, the
+                message is not received; in the others, it is.
+
+        Raises:
+            IllegalStateException: The session is closed.
+        """
+        state, client, transaction, buffer = self._state, self._client, self._transaction, consumer.buffer
+        if check is None and buffer.rows:
             if ASYNC:
                 message = self._take_held(consumer) if state.lock.is_free else None
             else:
@@ -146,65 +173,104 @@ class Receiving(ReceiveOperations):
             if message is not None:
                 return message
         state.check_open()
-        self._transaction.check_usable()
-        state.check_no_message_listener()
+        if not transaction.is_usable:
+            transaction.check_usable()
+        if state.message_listener is not None:
+            state.check_no_message_listener()
         deadline = None if timeout is None else time.monotonic() + timeout
-        consumer.buffer.looks_again = timeout is None or timeout >= client.timings.maximum_poll_interval
-        watch: Watch | None = None
+        buffer.looks_again = timeout is None or timeout >= client.timings.maximum_poll_interval
+        watch: Waiting | None = None  # most find a message before they need one
         try:
             while True:
                 news = state.notifications.count
+                look: Look | None = None
                 async with state.lock:
                     if consumer.closed or (state.closed and not state.is_used_by_listener):
                         return None
                     started = client.started
-                    looks = started and self._transaction.is_usable
-                    if watch is None:
-                        watch = Watch(state, consumer.buffer.poll, self._acknowledgement)
-                    watch.begin(news, [consumer.buffer] if looks else [])
-                    if looks and consumer.buffer.looks_again and watch.is_in_vain:
-                        watch.spared()
-                    elif looks:
-                        turn = state.database.turn
-                        if turn is not None:
-                            await turn.acquire()
-                        try:
-                            if ASYNC:
-                                is_late = not state.database.is_connected
-                                # Without a time-out None says that there is no message, which has to be seen.
-                                if not await state.database.hold_within(_remaining(deadline) if timeout else None):
-                                    return None
-                                if is_late:  # others may have looked meanwhile
-                                    watch.begin(news, [consumer.buffer])
-                            else:
-                                state.database.hold()
-                                is_late = False
-                            try:
-                                message = None
-                                if is_late and consumer.buffer.looks_again and watch.is_in_vain:
-                                    watch.spared()
-                                else:
-                                    with uninterrupted():
-                                        message = await finished(self._acknowledgement.next(consumer, check))
-                                        watch.looked(found=message is not None)
-                            finally:
-                                state.database.let_go()
+                    is_delivering = started and transaction.is_usable
+                    if is_delivering:
+                        if self._wake_ups is not None:
+                            look = self._wake_ups.look(buffer.source.competition, buffer.source.channels)
+                        if not self._would_find_nothing(buffer, look):
+                            message, look = await self._look(consumer, check, look, deadline if timeout else None)
                             if message is not None:
+                                if watch is not None:
+                                    watch.looked(found=True)
                                 return message
-                            await state.database.pause()
-                        finally:
-                            if turn is not None:
-                                turn.release()
                 if state.closed or client.closed:
                     return None  # a listener gets what is there, and does not make close() wait for what may come
-                pause = None if started else client.start_reminder.look(consumer)
+                pause = None if started else client.start_reminder.remind(consumer)
                 remaining = _remaining(deadline)
                 if remaining == 0:
                     return None
+                if watch is None:
+                    watch = transaction.watch(consumer)
+                watch.begin(news, [buffer] if is_delivering else [], look)
                 await watch.wait(remaining if pause is None or (remaining is not None and remaining < pause) else pause)
         finally:
             if watch is not None:
                 watch.close()
+
+    def _would_find_nothing(self, buffer: PrefetchBuffer, look: Look | None) -> bool:
+        """Whether a look would find nothing: one that competes has just seen the end, and there is no news since."""
+        if look is None or self._wake_ups is None or not buffer.looks_again:
+            return False
+        return (
+            self._wake_ups.would_find_nothing(look, self._client.timings.minimum_poll_interval / 2)
+            and self.connection.control.is_attentive
+            and buffer.is_unchanged
+            and self._transaction.is_settled
+        )
+
+    async def _look(
+        self,
+        consumer: ConsumerState,
+        check: MessageCheck | None,
+        look: Look | None,
+        deadline: float | None,  # noqa: ARG002 - threads wait for their connections
+    ) -> tuple[Message | None, Look | None]:
+        """Return the consumer's next message, if there is one now and the session has a connection by the deadline.
+
+        Returns:
+            The message, and the look, which may have begun later than the given one.
+        """
+        database, buffer, wake_ups = self._transaction.database, consumer.buffer, self._wake_ups
+        if database is None or wake_ups is None or look is None:  # the connection is the application's
+            return await self._transaction.next(consumer, check), None
+        turn = database.turn
+        if turn is not None:
+            await turn.acquire()
+        try:
+            would_find_nothing = False
+            if ASYNC:
+                is_late = not database.is_connected
+                if not await database.hold_within(_remaining(deadline)):
+                    return None, look
+                if is_late:  # others may have looked meanwhile
+                    look = wake_ups.look(look.competition, look.channels)
+                    would_find_nothing = self._would_find_nothing(buffer, look)
+            else:
+                database.hold()
+            try:
+                message = None
+                buffer.expectation.has_seen_end = False
+                if not would_find_nothing:
+                    with uninterrupted():
+                        message = await finished(self._transaction.next(consumer, check))
+                        is_end = message is None or buffer.expectation.has_seen_end
+                        if is_end and self._transaction.is_settled:
+                            wake_ups.found_end(look)
+                        if message is not None:
+                            buffer.poll.reset()
+            finally:
+                database.let_go()
+            if message is None:
+                await database.pause()
+            return message, look
+        finally:
+            if turn is not None:
+                turn.release()
 
     def _take_held(self, consumer: ConsumerState) -> Message | None:
         """Return the next message if it was fetched before, and nothing is in the way of receiving it at once."""
@@ -213,32 +279,34 @@ class Receiving(ReceiveOperations):
             return None
         if not (self._client.started and self._transaction.is_usable):
             return None
-        return self._acknowledgement.take_held(consumer)
+        return self._transaction.take_held(consumer)
 
     async def set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
-        state = self._state
+        """Give the consumer's messages to a listener from now on."""
+        state, database, dispatcher = self._state, self._transaction.database, self._dispatcher
+        if database is None or dispatcher is None:
+            raise IllegalStateException("A session in your transaction has no listeners; call receive() instead.")
         if listener is not None:
             state.check_no_message_listener()
-        async with state.lock, state.database.connected(needed=len(consumer.buffer) > 0):
-            await finished(self._set_listener(consumer, listener))
+        async with state.lock, database.connected(needed=bool(consumer.buffer.rows)):
+            await finished(self._set_listener(dispatcher, consumer, listener))
         state.notifications.notify()
 
-    async def _set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
-        acknowledgement = self._acknowledgement
-        self._client.returned(await acknowledgement.delivery(consumer).closed(consumer.buffer))
+    async def _set_listener(
+        self, dispatcher: Dispatcher, consumer: ConsumerState, listener: MessageListener | None
+    ) -> None:
+        await self._transaction.closed(consumer)
         consumer.listener = listener
-        consumer.buffer.fetch_by(acknowledgement.delivery(consumer).operation)
+        consumer.buffer.source.fetch_by(self._transaction.fetch_for(consumer))
         if listener is not None:
-            self._dispatcher.start()
+            dispatcher.start()
 
-    async def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
-        return await self._client.redelivery.rules_of(policy)
+    async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
+        """Return what the policy of a consumer of a queue means, making its dead-letter queue if need be."""
+        return await self._transaction.redelivery_rules(policy, queue_id)
 
     async def browse(
         self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int
     ) -> list[MessageRow]:
-        self._transaction.check_usable()
-        async with self._state.lock:
-            with uninterrupted():
-                await self._acknowledgement.flush()
-                return await self._state.database.attempt(browse(queue_id, selector, after, limit))
+        """Read messages of a queue after a key."""
+        return await self._transaction.browse(queue_id, selector, after, limit)

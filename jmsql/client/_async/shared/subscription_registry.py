@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jmsql.concurrency.tasks import Lock
@@ -57,11 +58,11 @@ class SubscriptionRegistry:
     async def leave(self, consumer: ConsumerState) -> None:
         """Wake a consumer no more, and leave its subscription if it has one."""
         async with self._lock:
-            for channel in consumer.buffer.channels:
-                self._control.unsubscribe(channel, consumer.buffer.notify)
+            for channel in consumer.buffer.source.channels:
+                self._control.unsubscribe(channel, consumer.buffer.source.notify)
             if consumer.subscription is not None:
                 try:
-                    await self._destinations.leave(consumer.buffer.source)
+                    await self._destinations.leave(consumer.buffer.source.next_queue_id)
                 except JMSException as error:
                     logger.warning("Closing %r: %s", consumer, error)
 
@@ -76,15 +77,15 @@ class SubscriptionRegistry:
             await self._destinations.create_temporary_again()
             kept = await self._destinations.join_again(former_ids)
             for subscriber in subscribers():
-                if subscriber.subscription is not None and subscriber.buffer.source not in kept:
-                    await self._join_anew(subscriber, subscriber.subscription)
+                if subscriber.subscription is not None and subscriber.buffer.source.next_queue_id not in kept:
+                    await self._rejoin(subscriber, subscriber.subscription)
 
-    async def _join_anew(self, subscriber: ConsumerState, subscription: SubscriptionDefinition) -> None:
+    async def _rejoin(self, subscriber: ConsumerState, subscription: SubscriptionDefinition) -> None:
         buffer = subscriber.buffer
         # What others have made of the name meanwhile, and have collected, is theirs.
         definition = subscription._replace(if_changed=SubscriptionChange.REFUSE)
         try:
-            buffer.move(await self._destinations.join(definition))
+            buffer.source.move(await self._destinations.join(definition))
         except IllegalStateException as error:  # somebody else has the name now, and wants something else
             logger.warning("%r receives nothing any more: %s", subscriber, error)
             await self._on_lost(error)
@@ -92,6 +93,6 @@ class SubscriptionRegistry:
 
     def listen(self, buffer: PrefetchBuffer) -> None:
         """Wake a consumer when there is something new for its prefetch buffer, wherever that fetches messages from."""
-        buffer.on_move = self.listen
-        for channel in buffer.channels:
-            self._control.subscribe(channel, buffer.notify)
+        buffer.source.on_move = partial(self.listen, buffer)
+        for channel in buffer.source.channels:
+            self._control.subscribe(channel, buffer.source.notify)

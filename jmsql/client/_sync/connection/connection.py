@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Sequence
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -22,20 +25,20 @@ from jmsql.client._sync.shared.subscription_registry import SubscriptionRegistry
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.start_reminder import StartReminder
-from jmsql.concurrency.threads import from_thread, in_thread, opened_in_thread
+from jmsql.concurrency.threads import from_thread, in_thread, is_over, opened_in_thread
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.connections.database_url import without_secrets
 from jmsql.store.connections.engine import Endpoint
-from jmsql.store.control.control import ControlConnection, open_control
-from jmsql.store.control.counters import DestinationCounters
+from jmsql.store.control.control import Abandonment, ControlConnection, open_control
+from jmsql.store.control.counters import Consumption, DestinationCounters
 from jmsql.store.control.server import ServerClock
 from jmsql.timings import InternalTimings, Timings
 from jmsql.values.destinations import Destination, Queue, require_destination, require_queue
 
 if TYPE_CHECKING:
     from jmsql.client._sync.connection.connection_consumer import ServerSessionPool
-    from jmsql.client._sync.exchange.consumer import MessageConsumer
+    from jmsql.client._sync.session.consumer import MessageConsumer
     from jmsql.values.destinations import Topic
 
 
@@ -81,7 +84,6 @@ class Connection:
         self._client = ClientContext(
             pool=pool,
             schema=schema,
-            is_restricted=control.server.is_restricted,
             timings=timings,
             control=control,
             side=self._side,
@@ -123,16 +125,37 @@ class Connection:
             )
             if client_id is not None:
                 opened._take_client_id(client_id)
-            control.serve(
-                from_thread(opened.tell_exception_listener),
-                from_thread(opened._join_again),
-                opened._counters,
-                opened._sessions.consumption,
-            )
+            opened._serve(control)
         except BaseException:
             in_thread(control.close)
             raise
         return opened
+
+    def _serve(self, control: ControlConnection) -> None:
+        """Have the control connection do its duties while somebody has this connection, or what it has made."""
+        itself, is_loop_closed, description = weakref.ref(self), is_over(), repr(self)
+        tell, join = weakref.WeakMethod(self.tell_exception_listener), weakref.WeakMethod(self._join_again)
+        count = weakref.WeakMethod(self._sessions.consumption)
+        open_connections = self._client.pool.open_connections, self._side_pool.open_connections
+
+        def failed(error: JMSException) -> None:
+            if (method := tell()) is not None:
+                method(error)
+
+        def returned(former_ids: Sequence[int]) -> None:
+            if (method := join()) is not None:
+                method(former_ids)
+
+        def consumption() -> Mapping[Consumption, int]:
+            return {} if (method := count()) is None else method()
+
+        def end() -> None:
+            for connection in itertools.chain(*map(list, open_connections)):
+                connection.pgconn.finish()
+            warnings.warn(f"{description} was not closed.", ResourceWarning, stacklevel=2)
+
+        abandonment = Abandonment(lambda: itself() is None or is_loop_closed(), end)
+        control.serve(from_thread(failed), from_thread(returned), self._counters, consumption, abandonment)
 
     @property
     def client_id(self) -> str | None:
@@ -368,6 +391,8 @@ class Connection:
         self._sessions.check_no_completion("close")
         if self._client.closed:
             return
+        if self._sessions.home is not None:
+            self._sessions.home.check("connection")
         self._close()
 
     def _close(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from jmsql.client._sync.session.dispatcher import Dispatcher, dispatch
 from jmsql.client._sync.session.session import Session
 from jmsql.client._sync.session.sessions import Sessions
-from jmsql.client._sync.session.watch import Watch
+from jmsql.client._sync.session.waiting import Watch
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.pacing import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
@@ -82,7 +82,7 @@ class ConnectionConsumer:
         self._state.check_open()
         (self._consumer,) = self._state.consumers
         # A message is locked for a look at it, in a transaction that has ended when the look is over.
-        self._consumer.buffer.fetch_by(lock)
+        self._consumer.buffer.source.fetch_by(lock)
         self._buffers: weakref.WeakKeyDictionary[Dispatcher, PrefetchBuffer] = weakref.WeakKeyDictionary()
         # Held while a session is loaded.
         self._lock = Lock()
@@ -127,7 +127,7 @@ class ConnectionConsumer:
 
     def _run(self) -> None:
         # It may wait for its pool before it looks.
-        watch = Watch(self._state, PollInterval(self._client.timings))
+        watch = Watch(self._state, self._client, PollInterval(self._client.timings))
         buffers = [self._consumer.buffer]
         dispatch(self._state, watch, lambda: buffers, lambda: self._dispatch(watch), lambda: self, self._failed)
 
@@ -164,7 +164,7 @@ class ConnectionConsumer:
             rows = self._client.side.run(buffer.fetch, 1)
         for row in rows:
             key = buffer.key(row)
-            buffer.returned(key)
+            buffer.source.returned(key)
             return key
         return None
 
@@ -176,10 +176,10 @@ class ConnectionConsumer:
             dispatcher = _require(self._sessions, session)
             own = self._consumer
             buffer = self._buffers.get(dispatcher)
-            if buffer is None or buffer.queue_id != own.buffer.queue_id:
+            if buffer is None or buffer.source.queue_id != own.buffer.source.queue_id:
                 self._buffers[dispatcher] = buffer = dispatcher.buffer_like(own.buffer)
             if first is not None:
-                buffer.notify(first)
+                buffer.source.notify(first)
             return dispatcher.load(
                 ConsumerState("load", own.destination, own.selector, buffer, is_load=True), self._max_messages
             )

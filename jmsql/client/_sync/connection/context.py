@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from jmsql.client._sync.exchange.simplified import JMSConsumer, JMSProducer
+from jmsql.client._sync.connection.simplified import JMSConsumer, JMSProducer
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import DeliveryMode
 from jmsql.public_names import set_module
@@ -16,9 +16,9 @@ from jmsql.values.destinations import Destination
 
 if TYPE_CHECKING:
     from jmsql.client._sync.connection.connection import Connection
-    from jmsql.client._sync.exchange.browser import QueueBrowser
-    from jmsql.client._sync.exchange.consumer import MessageConsumer
-    from jmsql.client._sync.session.abstract_session import AbstractSession
+    from jmsql.client._sync.session.browser import QueueBrowser
+    from jmsql.client._sync.session.consumer import MessageConsumer
+    from jmsql.client._sync.session.session import Session
     from jmsql.client._sync.shared.exception_listening import ExceptionListener
     from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.client.listeners import CompletionListener
@@ -38,7 +38,7 @@ class JMSContext:
 
     def __init__(
         self,
-        session: AbstractSession,
+        session: Session,
         connection: Connection | None = None,
         siblings: set[JMSContext] | None = None,
     ) -> None:
@@ -55,7 +55,7 @@ class JMSContext:
             raise IllegalStateException("The session is closed.")
 
     @property
-    def _session(self) -> AbstractSession:
+    def _session(self) -> Session:
         self._check_open()
         return self._own_session
 

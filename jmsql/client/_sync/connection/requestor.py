@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from jmsql.client._sync.exchange.simplified import message_of
+from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency.threads import Lock, Notifications
 from jmsql.exceptions import IllegalStateException
@@ -20,7 +20,7 @@ from jmsql.values.destinations import Queue, TemporaryQueue
 from jmsql.values.duration import seconds
 
 if TYPE_CHECKING:
-    from jmsql.client._sync.exchange.producer import MessageProducer
+    from jmsql.client._sync.session.producer import MessageProducer
     from jmsql.client._sync.session.session import Session
 
 

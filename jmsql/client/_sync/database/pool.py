@@ -7,6 +7,7 @@ import threading
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import psycopg
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionPool:
-    """The connections of a client's sessions. Its engine is made when the first of them is wanted.
+    """The connections of a client's sessions. Its engine is made when the first of them is needed.
 
     Args:
         endpoint: Where they lead.
@@ -36,6 +37,8 @@ class ConnectionPool:
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._sharing = 0
+        self.open_connections: WeakSet[psycopg.Connection[Any]] = WeakSet()
+        """Those that were taken, and have not been given up since."""
         self.looking = Lock()
         """Held by a session that shares connections while it looks for messages: so one connection does for all."""
 
@@ -61,7 +64,9 @@ class ConnectionPool:
                 self._engine = self._endpoint.open_engine(self._facts, WatchedConnection)
                 _keep_more(self._engine, self._sharing)
         with jms_errors("connecting"):
-            return self._engine.connect()
+            connection = self._engine.connect()
+        self.open_connections.add(driver_connection(connection))
+        return connection
 
     @contextmanager
     def runner(self, schema: str, *, prepares: bool = True) -> Iterator[Runner]:

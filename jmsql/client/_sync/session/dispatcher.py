@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.session.session_state import SessionState
-from jmsql.client._sync.session.transaction import Transaction
-from jmsql.client._sync.session.watch import Watch
+from jmsql.client._sync.session.transactions.transaction import OwnTransaction
+from jmsql.client._sync.session.waiting import Watch
+from jmsql.client._sync.shared.client_context import ClientContext
 from jmsql.client._sync.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import processing
 from jmsql.client.listeners import MessageListener
@@ -56,7 +57,7 @@ def dispatch(
             if delivered:
                 continue
             who = None if client.started else waiting()
-            watch.wait(None if who is None else client.start_reminder.look(who))
+            watch.wait(None if who is None else client.start_reminder.remind(who))
     finally:
         watch.close()
 
@@ -74,14 +75,14 @@ class Dispatcher:
 
     Args:
         state: The session's; its lock is held while messages are fetched, and while a listener runs.
+        client: The session's connection.
         transaction: The session's.
     """
 
-    def __init__(self, state: SessionState, transaction: Transaction) -> None:
+    def __init__(self, state: SessionState, client: ClientContext, transaction: OwnTransaction) -> None:
         self.state = state
-        self._client = state.client
+        self._client = client
         self._transaction = transaction
-        self._acknowledgement = transaction.acknowledgement
         self._loaded: ConsumerState | None = None
         self._join: Callable[[], object] = _nothing
         self._at_end: Callable[[], None] = _nothing
@@ -108,7 +109,13 @@ class Dispatcher:
             then()
 
     def _run(self) -> None:
-        watch = Watch(self.state, PollInterval(self._client.timings), self._acknowledgement)
+        watch = Watch(
+            self.state,
+            self._client,
+            PollInterval(self._client.timings),
+            self._transaction.database,
+            self._transaction.delivery,
+        )
         dispatch(self.state, watch, self._buffers, lambda: self._deliver_round(watch), self._waiting, self._failed)
         self._at_end()
 
@@ -125,8 +132,8 @@ class Dispatcher:
                 listener = consumer.listener  # which may have been unset while this waited, or by another one
                 is_listening = listener is not None and not consumer.closed
                 if is_listening and self._may_deliver and self._transaction.is_usable:
-                    with self.state.database.connected():
-                        message = self._acknowledgement.next(consumer)
+                    with self._transaction.database.connected():
+                        message = self._transaction.next(consumer)
                     watch.looked(found=message is not None)
                     delivered |= self._deliver(listener, message)
         return delivered
@@ -145,10 +152,10 @@ class Dispatcher:
             return False
         failure = failure_of("The listener's thread was ended.")
         try:
-            with self._acknowledgement.extend_claims():
+            with self._transaction.extend_claims():
                 failure = self._failure(listener, message)
         finally:
-            self._acknowledgement.handled(failure)
+            self._transaction.handled(failure)
         return True
 
     def _failure(self, listener: MessageListener, message: Message) -> Failure | None:
@@ -165,15 +172,15 @@ class Dispatcher:
 
     def _failed(self, error: JMSException) -> None:
         """Tell of an error between listeners."""
-        error = self._acknowledgement.failed(error)
-        logger.warning("The listeners of %r wait: %s", self.state, error)
+        error = self._transaction.failed(error)
+        logger.warning("Delivery to the listeners of %r is paused: %s", self.state, error)
         self._client.failed(error)
 
     # For connection consumers
 
     def buffer_like(self, buffer: PrefetchBuffer) -> PrefetchBuffer:
         """Make a prefetch buffer for the same messages, by which this session fetches them from the store."""
-        return buffer.copy(self._acknowledgement.to_listeners.operation)
+        return buffer.copy(self._transaction.delivery.operation)
 
     def load(self, consumer: ConsumerState, limit: int) -> int:
         """Fetch up to `limit` messages for the next `run`, and return how many there were.
@@ -197,8 +204,8 @@ class Dispatcher:
             self._loaded = consumer
             state.consumers.add(consumer)
             consumer.buffer.give_up()  # what an earlier run has left, which the open transaction holds
-            self._acknowledgement.to_listeners.fetch(consumer.buffer, limit)
-            return len(consumer.buffer)
+            self._transaction.delivery.fetch(consumer.buffer, limit)
+            return len(consumer.buffer.rows)
 
     def run(self) -> None:
         """Deliver what was loaded.
@@ -215,10 +222,10 @@ class Dispatcher:
         try:
             while self._deliver_loaded():
                 pass
-            self._acknowledgement.paused()
+            self._transaction.paused()
         except JMSException as error:
             self._failed(error)
-            self._acknowledgement.handled(failure_of(f"The message could not be acknowledged: {error}"))
+            self._transaction.handled(failure_of(f"The message could not be acknowledged: {error}"))
         finally:
             state.listener = None
             try:
@@ -232,8 +239,10 @@ class Dispatcher:
             consumer, listener = self._loaded, self.state.message_listener
             if consumer is None or listener is None or not self._may_deliver:
                 return False
-            row = self._acknowledgement.to_listeners.next_held(consumer.buffer)
-            return self._deliver(listener, None if row is None else self._acknowledgement.message(consumer, row))
+            row = self._transaction.delivery.next_held(consumer.buffer)
+            return self._deliver(
+                listener, None if row is None else row.message(consumer.destination, self._transaction.acknowledge)
+            )
 
     def unload(self) -> None:
         """Release what was loaded and is not delivered."""
@@ -241,4 +250,4 @@ class Dispatcher:
             consumer, self._loaded = self._loaded, None
             if consumer is not None:
                 self.state.consumers.discard(consumer)
-                self._acknowledgement.unloaded(consumer.buffer)
+                self._transaction.unloaded(consumer.buffer)

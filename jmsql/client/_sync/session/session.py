@@ -4,35 +4,53 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client import instrumentation
-from jmsql.client._sync.session.abstract_session import AbstractSession
+from jmsql.client._sync.session.browser import QueueBrowser
+from jmsql.client._sync.session.consumer import MessageConsumer, QueueReceiver, TopicSubscriber
 from jmsql.client._sync.session.dispatcher import Dispatcher
+from jmsql.client._sync.session.producer import MessageProducer
 from jmsql.client._sync.session.receiving import Receiving
-from jmsql.client._sync.session.sending import Sending
 from jmsql.client._sync.session.session_state import SessionState
 from jmsql.client._sync.session.sessions import Sessions
-from jmsql.client._sync.session.transaction import LocalTransaction, NoTransaction, Transaction
+from jmsql.client._sync.session.transactions.local import LocalTransaction
+from jmsql.client._sync.session.transactions.none import no_transaction
+from jmsql.client._sync.session.transactions.transaction import OwnTransaction, Transaction
 from jmsql.client._sync.shared.client_context import ClientContext
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.instrumentation import SessionFacts
 from jmsql.client.listeners import MessageListener, require_listener
+from jmsql.concurrency.threads import home
 from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.public_names import set_module
-from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
+from jmsql.selectors import Selector
+from jmsql.store.destinations.subscriptions import SubscriptionChange, SubscriptionDefinition
+from jmsql.values.destinations import (
+    Destination,
+    Queue,
+    TemporaryQueue,
+    TemporaryTopic,
+    Topic,
+    require_destination,
+    require_queue,
+    require_topic,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
-    from jmsql.messages import Message
 
 
 logger = logging.getLogger("jmsql")
 
 
 @set_module("jmsql")
-class Session(AbstractSession):
+class Session:
     """A single-threaded context for sending and receiving (JMS 1.1, chapter 4.4).
 
     Made by [`Connection.create_session`][jmsql.Connection.create_session]. A transacted session wraps one transaction
@@ -42,22 +60,25 @@ class Session(AbstractSession):
     A session and what it makes are for one thread; only `close` may be called from another.
     """
 
-    _sending: Sending
-    _receiving: Receiving
+    # What destinations it has to do with: for each other object, this raises InvalidDestinationException.
+    _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
+    _transaction: Transaction
 
     def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
+        url = client.pool.url
+        facts = SessionFacts(acknowledge_mode, url.host, url.port, lambda: client.client_id)
+        self._state = SessionState(client, acknowledge_mode, facts, type(self).__name__, home())
         self._client = client
         self._sessions = sessions
-        self._state = SessionState(client, acknowledge_mode, type(self).__name__)
-        self._transaction = self._create_transaction()
-        self._dispatcher = Dispatcher(self._state, self._transaction)
-        self._sending = self._transaction.sending
-        self._receiving = Receiving(self._state, self._transaction, self._dispatcher)
+        transaction = self._create_transaction(client)
+        self._transaction = transaction
+        self._dispatcher = Dispatcher(self._state, client, transaction)
+        self._receiving = Receiving(self._state, transaction, client, self._dispatcher)
         sessions.add(self, self._dispatcher)
 
-    def _create_transaction(self) -> Transaction:
-        """Choose how the session works in transactions, if it does."""
-        return LocalTransaction(self._state) if self._state.transacted else NoTransaction(self._state)
+    def _create_transaction(self, client: ClientContext) -> OwnTransaction:
+        """Choose how the session works, by its acknowledge mode."""
+        return LocalTransaction(self._state, client) if self._state.transacted else no_transaction(self._state, client)
 
     @property
     def closed(self) -> bool:
@@ -92,8 +113,269 @@ class Session(AbstractSession):
             TransactionRolledBackException: It was closed, or rolled back, with what the session had done.
         """
         self._check_open()
-        self._transaction.check_usable()
         return self._transaction.share()
+
+    # Destinations and messages
+
+    def create_queue(self, name: str) -> Queue:
+        """Return the queue of that name (it is made in the database when it is first used).
+
+        Raises:
+            InvalidDestinationException: The name is empty or too long.
+        """
+        self._check_open()
+        return Queue(name)
+
+    def create_topic(self, name: str) -> Topic:
+        """Return the topic of that name.
+
+        Raises:
+            InvalidDestinationException: The name is empty or too long.
+        """
+        self._check_open()
+        return Topic(name)
+
+    def create_temporary_queue(self) -> TemporaryQueue:
+        """Make a queue that lives as long as the connection, for its own consumers: for replies, say."""
+        self._check_open()
+        destinations = self._receiving.connection.destinations
+        return destinations.create_temporary(TemporaryQueue, self._sessions.check_unused)
+
+    def create_temporary_topic(self) -> TemporaryTopic:
+        """Make a topic that lives as long as the connection, for its own consumers."""
+        self._check_open()
+        destinations = self._receiving.connection.destinations
+        return destinations.create_temporary(TemporaryTopic, self._sessions.check_unused)
+
+    def create_message(self) -> Message:
+        """Make a message without a body."""
+        self._check_open()
+        return Message()
+
+    def create_text_message(self, text: str | None = None) -> TextMessage:
+        """Make a message with a text."""
+        self._check_open()
+        return TextMessage(text)
+
+    def create_bytes_message(self) -> BytesMessage:
+        """Make a message with bytes, to be written."""
+        self._check_open()
+        return BytesMessage()
+
+    def create_map_message(self) -> MapMessage:
+        """Make a message with named values."""
+        self._check_open()
+        return MapMessage()
+
+    def create_stream_message(self) -> StreamMessage:
+        """Make a message with a sequence of values, to be written."""
+        self._check_open()
+        return StreamMessage()
+
+    def create_object_message(self, object: Any = None) -> ObjectMessage:  # noqa: A002 - JMS's name
+        """Make a message with a copy of an object.
+
+        Raises:
+            MessageFormatException: The object cannot be stored.
+        """
+        self._check_open()
+        return ObjectMessage(object)
+
+    # What sends and receives
+
+    def create_producer(self, destination: Destination | None = None) -> MessageProducer:
+        """Make a producer.
+
+        Args:
+            destination: Where it sends to; None: each send names its own destination.
+
+        Raises:
+            InvalidDestinationException: It is no destination.
+        """
+        self._check_open()
+        return MessageProducer.open(self._transaction, self._require_destination, destination)
+
+    def unidentified_producer(self) -> MessageProducer:
+        """Make a producer that has no destination of its own: each send names one."""
+        self._check_open()
+        return MessageProducer(self._transaction, self._require_destination, None)
+
+    def create_consumer(
+        self,
+        destination: Destination,
+        selector: str | None = None,
+        *,
+        no_local: bool = False,
+    ) -> MessageConsumer:
+        """Make a consumer of a queue, or of a topic from now until it is closed.
+
+        Args:
+            destination: The queue or topic to receive from.
+            selector: Which of its messages are wanted; None or "": all.
+            no_local: Whether to leave out what this connection publishes. Means nothing for a queue.
+
+        Raises:
+            InvalidDestinationException: It is no destination.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        self._check_open()
+        target = self._require_destination(destination)
+        if isinstance(target, Topic):
+            return self._subscribe_once(target, selector, no_local=no_local)
+        return self._receive_from(require_queue(target), selector)
+
+    def _receive_from(self, queue: Queue, selector: str | None) -> QueueReceiver:
+        parsed = Selector.parse(selector)
+        state = ConsumerState("QueueReceiver", queue, parsed, self._receiving.open_buffer(queue, parsed))
+        self._receiving.consumer_opened(state)
+        return QueueReceiver(self._receiving, state)
+
+    def _subscribe_once(self, topic: Topic, selector: str | None, *, no_local: bool) -> TopicSubscriber:
+        """Subscribe until the subscriber is closed."""
+        return self._subscribe(topic, SubscriptionDefinition(topic.name, Selector.parse(selector), no_local=no_local))
+
+    def _subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> TopicSubscriber:
+        self._check_open()
+        return TopicSubscriber(self._receiving, self._receiving.subscribe(topic, subscription))
+
+    def create_durable_consumer(
+        self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
+    ) -> MessageConsumer:
+        """Do what `create_durable_subscriber` does: the newer name."""
+        return self.create_durable_subscriber(topic, name, selector, no_local=no_local)
+
+    def create_durable_subscriber(
+        self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
+    ) -> TopicSubscriber:
+        """Make the consumer of a durable subscription, which collects messages while it has no consumer, too.
+
+        The subscription is made if it is not there. With another topic, selector or `no_local` than before it is made
+        again: what it had collected is gone, and the log says how many messages that were.
+
+        Args:
+            topic: The topic.
+            name: The subscription's name, for this client identifier.
+            selector: Which of the topic's messages are wanted; None or "": all.
+            no_local: Whether to leave out what this client publishes.
+
+        Raises:
+            IllegalStateException: The connection has no client identifier; or the subscription has a consumer, or is
+                shared.
+            InvalidDestinationException: It is not a topic.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: The name is empty.
+        """
+        self._check_open()
+        target, subscription_name, client_id = require_topic(topic), _name(name), self._receiving.connection.client_id
+        if client_id is None:
+            raise IllegalStateException(
+                "A durable subscription belongs to a client identifier. Set the connection's client_id first, or use "
+                "create_shared_durable_consumer."
+            )
+        definition = SubscriptionDefinition(
+            target.name, Selector.parse(selector), subscription_name, client_id, durable=True, no_local=no_local
+        )
+        return self._subscribe(target, definition)
+
+    def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:
+        """Make a consumer that shares a subscription with others: each message goes to one of them.
+
+        The subscription lasts as long as it has consumers.
+
+        Args:
+            topic: The topic.
+            name: The subscription's name, for this client identifier, if the connection has one.
+            selector: Which of the topic's messages are wanted; None or "": all.
+
+        Raises:
+            IllegalStateException: The subscription has consumers that want another topic or selector.
+            InvalidDestinationException: It is not a topic.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: The name is empty.
+        """
+        return self._share(topic, name, selector, durable=False)
+
+    def create_shared_durable_consumer(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        *,
+        if_changed: SubscriptionChange = SubscriptionChange.DROP,
+    ) -> MessageConsumer:
+        """Make a consumer that shares a durable subscription with others: each message goes to one of them.
+
+        Args:
+            topic: The topic.
+            name: The subscription's name, for this client identifier, if the connection has one.
+            selector: Which of the topic's messages are wanted; None or "": all.
+            if_changed: What happens if the subscription has another topic or selector, and no consumer.
+
+        Raises:
+            IllegalStateException: The subscription has consumers that want another topic or selector, or is not
+                shared; or it has another topic or selector, and is not to be changed.
+            InvalidDestinationException: It is not a topic.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: The name is empty.
+        """
+        return self._share(topic, name, selector, durable=True, if_changed=if_changed)
+
+    def _share(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None,
+        *,
+        durable: bool,
+        if_changed: SubscriptionChange = SubscriptionChange.DROP,
+    ) -> MessageConsumer:
+        self._check_open()
+        definition = SubscriptionDefinition(
+            require_topic(topic).name,
+            Selector.parse(selector),
+            _name(name),
+            self._receiving.connection.client_id,
+            durable,
+            shared=True,
+            if_changed=if_changed,
+        )
+        return self._subscribe(topic, definition)
+
+    def create_browser(self, queue: Queue, selector: str | None = None) -> QueueBrowser:
+        """Make a browser, which looks at the messages of a queue and leaves them there.
+
+        Args:
+            queue: The queue.
+            selector: Which of its messages are wanted; None or "": all.
+
+        Raises:
+            InvalidDestinationException: It is no queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        self._check_open()
+        found = require_queue(queue)
+        return QueueBrowser(
+            found,
+            Selector.parse(selector),
+            self._receiving.queue_id(found, "browse"),
+            self._receiving.browse,
+            self._receiving.check_open,
+        )
+
+    def unsubscribe(self, name: str) -> None:
+        """End a durable subscription, with the messages that it has collected.
+
+        Args:
+            name: The subscription's name, for the connection's client identifier if it has one.
+
+        Raises:
+            InvalidDestinationException: There is no such subscription.
+            IllegalStateException: It has a consumer, or messages of it are not acknowledged or committed.
+        """
+        self._check_open()
+        connection = self._receiving.connection
+        self._transaction.settle()
+        connection.destinations.unsubscribe(name, connection.client_id)
 
     # For application servers
 
@@ -197,24 +479,17 @@ class Session(AbstractSession):
             IllegalStateException: The session is closed.
         """
         self._check_open()
-        return self._transaction.acknowledgement.extend_claims()
+        return self._transaction.extend_claims()
 
     def acknowledge(self) -> None:
-        self._check_open()
-        self._transaction.acknowledgement.acknowledge()
+        """Acknowledge all that was received, if the session's mode is CLIENT; else do nothing.
 
-    def create_temporary_queue(self) -> TemporaryQueue:
+        Raises:
+            IllegalStateException: The session is closed.
+            JMSException: Some of it was taken away meanwhile, and is delivered again; or the server could not be asked.
+        """
         self._check_open()
-        return self._client.destinations.create_temporary(TemporaryQueue, self._sessions.check_unused)
-
-    def create_temporary_topic(self) -> TemporaryTopic:
-        self._check_open()
-        return self._client.destinations.create_temporary(TemporaryTopic, self._sessions.check_unused)
-
-    def unsubscribe(self, name: str) -> None:
-        self._check_open()
-        self._transaction.acknowledgement.settle()
-        self._client.destinations.unsubscribe(name, self._client.client_id)
+        self._transaction.acknowledge()
 
     def close(self) -> None:
         """Close the session and all that it made. An open transaction is rolled back; closing again does nothing.
@@ -231,6 +506,8 @@ class Session(AbstractSession):
         """
         if self._state.closed:
             return
+        if self._state.home is not None:
+            self._state.home.check("session")
         self._state.check_no_completion("close")
         self._close()
 
@@ -240,21 +517,29 @@ class Session(AbstractSession):
             self._state.notifications.notify()
             self._dispatcher.end(self._release)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
     def __repr__(self) -> str:
         return repr(self._state)
 
     def _release(self) -> None:
         """Release what the session holds, and its connection."""
-        self._sending.close()
-        self._transaction.acknowledgement.end()
+        transaction = self._transaction
+        transaction.stop()
         with self._state.lock:
             try:
-                self._transaction.close()
+                transaction.close()
             except JMSException as error:
                 logger.warning("Closing %r: %s", self, error)
             finally:
                 self._receiving.part_with_all()
-                self._state.database.close()
+                transaction.release()
                 self._sessions.remove(self)
 
     def _check_open(self) -> None:
@@ -262,14 +547,22 @@ class Session(AbstractSession):
         self._client.used = True  # and its client identifier is not set any more
 
 
+def _name(name: str) -> str:
+    if not name:
+        raise ValueError("A subscription's name has at least one character.")
+    return name
+
+
 class HandlerSession(Session):
     """A session that is watched while a handler works in it."""
+
+    _transaction: OwnTransaction
 
     def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
         super().__init__(client, acknowledge_mode, sessions)
         # The call of the handler tells the instrumentation of the message; the wait for it does not.
         self._receiving.followed = None
-        self._state.database.share_connections()
+        self._transaction.database.share_connections()
 
     def processing(self, message: Message) -> AbstractContextManager[object]:
         """Let the instrumentation, if there is any, follow the call of a handler."""
@@ -284,4 +577,4 @@ class HandlerSession(Session):
         Raises:
             JMSException: The server could not be told.
         """
-        self._state.database.interrupt(timeout)
+        self._transaction.database.interrupt(timeout)

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jmsql.client._sync.database.session_connection import SessionConnection
-from jmsql.client._sync.shared.client_context import ClientContext
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import SessionFacts
-from jmsql.concurrency.threads import Notifications, RLock, current
+from jmsql.concurrency.threads import Home, Notifications, RLock, current
 from jmsql.exceptions import IllegalStateException
 
 if TYPE_CHECKING:
+    from jmsql.client._sync.shared.client_context import Client
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import MessageListener
 
@@ -21,24 +20,26 @@ class SessionState:
     """How a session works, and where it is.
 
     Args:
-        client: The session's connection.
+        client: What the session works for.
         acknowledge_mode: How it acknowledges what it receives.
+        facts: What the instrumentation is told of it.
         kind: What the session is called, for the log.
+        home: The event loop that it belongs to; None: any.
     """
 
-    def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, kind: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        acknowledge_mode: AcknowledgeMode,
+        facts: SessionFacts,
+        kind: str,
+        home: Home | None = None,
+    ) -> None:
+        self.home = home
         self.client = client
         self.acknowledge_mode = acknowledge_mode
+        self.facts = facts
         self.kind = kind
-        url = client.pool.url
-        self.facts = SessionFacts(acknowledge_mode, url.host, url.port, lambda: client.client_id)
-        self.database = SessionConnection(
-            client.pool,
-            client.schema,
-            transacted=self.transacted,
-            client=client.control,
-            restricted=client.is_restricted,
-        )
         self.lock = RLock()
         """Held while the session is in use: by a call, or by a listener for as long as it runs."""
         self.notifications = Notifications()
@@ -74,6 +75,8 @@ class SessionState:
 
     def check_open(self) -> None:
         """Raise IllegalStateException if the session is closed, and the caller is no listener that has its use."""
+        if self.home is not None:
+            self.home.check("session")
         if self.closed and not self.is_used_by_listener:
             raise IllegalStateException(self.why_closed)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from jmsql.client._sync.session.session_state import SessionState
-from jmsql.concurrency.threads import current
+from jmsql.concurrency.threads import current, home
 from jmsql.exceptions import IllegalStateException
 from jmsql.store.control.counters import Consumption
 
@@ -45,6 +45,7 @@ class Sessions:
         self._client = client
         self._on_removed = on_removed
         self._lock = threading.RLock()
+        self.home = home()
         self._why_closed = "The connection is closed."
         self._open: dict[OpenSession, Dispatcher] = {}
         self.waits: dict[object, Collection[SessionState]] = {}
@@ -76,6 +77,8 @@ class Sessions:
 
     def check_open(self) -> None:
         """Raise IllegalStateException if the connection is closed, and the caller is no listener that has its use."""
+        if self.home is not None:
+            self.home.check("connection")
         if self._client.closed and not any(state.is_used_by_listener for state in self._states()):
             raise IllegalStateException(self._why_closed)
 
@@ -102,9 +105,7 @@ class Sessions:
     def consumption(self) -> Counter[Consumption]:
         """Return what the consumers of the application receive, and how many of them there are."""
         return Counter(
-            Consumption(consumer.buffer.source, None if consumer.selector is None else consumer.selector.text)
-            for consumer in self._consumers()
-            if not consumer.is_load
+            Consumption(*consumer.buffer.source.competition) for consumer in self._consumers() if not consumer.is_load
         )
 
     def wake(self) -> None:

@@ -33,46 +33,60 @@ T = TypeVar("T")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ClientContext:
+class Client:
+    """What a session works for: a connection of jmsql's, or the application's transaction.
+
+    Args:
+        schema: The schema of jmsql's tables.
+        timings: The intervals and time-outs.
+        clock: By which messages expire.
+        counters: Where it is counted what is sent and received; None: it is not.
+        start_reminder: Warns of consumers of a connection that was never started.
+        started: Whether messages are delivered.
+        closed: Whether it is closed.
+    """
+
+    schema: str
+    timings: InternalTimings
+    clock: ServerClock
+    counters: DestinationCounters | None
+    start_reminder: StartReminder
+    started: bool = False
+    closed: bool = False
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ClientContext(Client):
     """A connection as its sessions see it: its links to the server, and the state that it is in.
 
     Args:
         pool: The connections of the sessions to the server.
-        schema: The schema of jmsql's tables.
-        is_restricted: Whether policies decide which rows the role sees.
-        timings: The intervals and time-outs.
         control: The control connection.
         side: Where is done what does not belong into a session's transaction.
         destinations: The connection's destinations.
         subscription_registry: The subscriptions that its consumers have joined.
         redelivery: What becomes of messages whose deliveries fail.
         counters: Where it is counted what is sent and received.
-        clock: By which messages expire.
-        start_reminder: Warns of consumers of a connection that was never started.
         failed: Tells the exception listener of a problem.
         client_id: The client identifier, if it has one.
         used: Whether anything was done with it, so that its client identifier cannot be set any more.
-        started: Whether messages are delivered.
-        closed: Whether it is closed.
     """
 
     pool: ConnectionPool
-    schema: str
-    is_restricted: bool
-    timings: InternalTimings
     control: ControlConnection
     side: SideConnection
     destinations: ConnectionDestinations
     subscription_registry: SubscriptionRegistry
     redelivery: Redelivery
     counters: DestinationCounters
-    clock: ServerClock
-    start_reminder: StartReminder
     failed: Callable[[JMSException], None]
     client_id: str | None = None
     used: bool = False
-    started: bool = False
-    closed: bool = False
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether policies decide which rows the role sees."""
+        return self.control.server.is_restricted
 
     @property
     def publisher(self) -> Publisher:
@@ -100,10 +114,12 @@ class ClientContext:
             news: What it has sent.
             waited_for: For what of it somebody waits; None: nobody has been asked.
         """
-        channels = {self.destinations.find(destination): destination for destination in news.destinations}
-        for number, destination in channels.items():
-            self.counters.count(number, destination, Counts(sent=news.destinations[destination]))
-        told = list(channels if waited_for is None else waited_for)
+        channels = []
+        for destination, sent in news.destinations.items():
+            number = self.destinations.find(destination)
+            channels.append(number)
+            self.counters.count(number, destination, Counts(sent=sent))
+        told = channels if waited_for is None else list(waited_for)
         self.control.sent([*told, DELAYED_CHANNEL] if news.delayed else told)
 
     def returned(self, keys: Sequence[MessageKey]) -> None:

@@ -48,9 +48,13 @@ class ConnectionDestinations:
 
     def known(self, destinations: Iterable[Destination]) -> list[int] | None:
         """Return the numbers of destinations by which `find` goes; None: some have to be looked up."""
-        numbers = [self._ids.get(destination) for destination in destinations]
-        known = [number for number in numbers if number is not None]
-        return known if len(known) == len(numbers) else None
+        known = []
+        for destination in destinations:
+            number = self._ids.get(destination)
+            if number is None:
+                return None
+            known.append(number)
+        return known
 
     def look_up(self, destination: Destination) -> int:
         """Return the number that a destination has now; it may have been removed, and made again, since it was used.

@@ -17,6 +17,7 @@ from jmsql.client._sync.shared.side_connection import SideConnection
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.store.control.control import ControlConnection
+from jmsql.store.destinations.lookup import require_access
 from jmsql.store.receiving.redelivery import (
     EarlierDeliveries,
     QueuePolicy,
@@ -47,7 +48,7 @@ _NEVER_DELIVERED = EarlierDeliveries(0, 0)
 
 
 class FailedDelivery(NamedTuple):
-    """A delivery that was in vain.
+    """A delivery that failed.
 
     Args:
         buffer: Where the message came to.
@@ -117,30 +118,52 @@ class Redelivery:
         self._refresh_interval = refresh_interval
         self._policies: dict[int, tuple[float, QueuePolicy | None]] = {}
 
-    def rules_of(self, policy: RedeliveryPolicy) -> Rules:
-        """Return what a consumer's own policy means; its dead-letter queue is made if need be."""
+    def rules_of(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
+        """Return what a consumer's own policy means; its dead-letter queue is made if need be.
+
+        Args:
+            policy: The policy.
+            queue_id: What the consumer receives from.
+
+        Raises:
+            JMSSecurityException: The role may not send to the dead-letter queue, nor is it the one of the queue.
+        """
         if policy.maximum_deliveries is None:
             return Rules(policy, 0, 0)
         if policy.dead_letter_queue not in {None, DEFAULT_DEAD_LETTER_QUEUE}:
             named = self._destinations.look_up(Queue(policy.dead_letter_queue))
+            of_queue = (self._of_queue(queue_id)).rules
+            if of_queue is None or of_queue.dead_letter_queue_id != named:
+                self._require_access(policy.dead_letter_queue, named)
             return Rules(policy, named, named)
         try:
             return Rules(policy, 0, self._destinations.look_up(Queue(DEFAULT_DEAD_LETTER_QUEUE)))
         except (InvalidDestinationException, JMSSecurityException):  # who buries makes it
             return Rules(policy, 0, 0)
 
+    def _require_access(self, name: str, queue_id: int) -> None:
+        """Refuse a dead-letter queue to which the role may not send: the messages would come again for ever."""
+        try:
+            self._side.run(require_access, queue_id, "send")
+        except JMSSecurityException as error:
+            raise JMSSecurityException(
+                f"The role may not send to {name!r}, the dead-letter queue of the consumer's own policy. Let it send "
+                "there (`jmsql destination grant`), or set the policy for the destination (`jmsql destination set`).",
+                error.error_code,
+            ) from error
+
     def rules(self, buffer: PrefetchBuffer) -> Rules | None:
         """Return what holds for failed deliveries: by the consumer, by the destination, or else; None: nothing does."""
         own = buffer.policy
         if own.rules is not None:
             return own.rules
-        of_queue = (self._of_queue(buffer.queue_id)).rules
+        of_queue = (self._of_queue(buffer.source.queue_id)).rules
         return own.default if of_queue is None else of_queue
 
     def knows_no_rules(self, buffer: PrefetchBuffer) -> bool:
         """Tell whether it is known, without asking the server, that nothing holds for failed deliveries."""
         own = buffer.policy
-        looked_up, found = self._policies.get(buffer.queue_id, _NEVER)
+        looked_up, found = self._policies.get(buffer.source.queue_id, _NEVER)
         return (
             found is not None
             and found.rules is None
@@ -152,7 +175,7 @@ class Redelivery:
     def visibility_timeout(self, buffer: PrefetchBuffer) -> float | None:
         """Return for how many seconds messages are claimed; None: for as long as the client lives."""
         own = buffer.policy.visibility_timeout
-        return (self._of_queue(buffer.queue_id)).visibility_timeout if own is None else own
+        return (self._of_queue(buffer.source.queue_id)).visibility_timeout if own is None else own
 
     def _of_queue(self, queue_id: int) -> QueuePolicy:
         now = time.monotonic()
@@ -216,15 +239,15 @@ class Redelivery:
     @staticmethod
     def _is_own_dead_letter(buffer: PrefetchBuffer, rules: Rules | None) -> bool:
         """Tell whether the messages of a buffer are dead letters that stay where they are."""
-        is_kept = rules is not None and rules.kept_in == buffer.queue_id
-        return is_kept or buffer.destination == Queue(DEFAULT_DEAD_LETTER_QUEUE)
+        is_kept = rules is not None and rules.kept_in == buffer.source.queue_id
+        return is_kept or buffer.source.destination == Queue(DEFAULT_DEAD_LETTER_QUEUE)
 
     def _dead_letter_queue(self, buffer: PrefetchBuffer) -> int:
         """Return where rejected messages go; 0: to the queue ``DLQ``."""
         own = buffer.policy.rules
         if own is not None:
             return own.dead_letter_queue_id
-        return (self._of_queue(buffer.queue_id)).dead_letter_queue_id
+        return (self._of_queue(buffer.source.queue_id)).dead_letter_queue_id
 
     def _earlier(
         self, failed: Sequence[FailedDelivery], failure: Failure | None
@@ -267,7 +290,7 @@ class Redelivery:
 
 def _tell(failed: FailedDelivery, release: Release) -> None:
     """Write into the log when a message that has failed comes again, or that it does not."""
-    place = failed.buffer.destination, failed.key.sequence
+    place = failed.buffer.source.destination, failed.key.sequence
     if release.dead_letter_reason is not None:
         logger.warning(
             "The message of %s with the sequence %d moves to the dead-letter queue: %s.",

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jmsql.client._async.connection.context import JMSContext
-from jmsql.client._async.exchange.simplified import message_of
+from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import in_transaction_of
 from jmsql.concurrency import ASYNC
@@ -54,6 +54,8 @@ class HandlerCall:
         self.started = time.monotonic()
         self.seconds = 0.0
         """How long the call took, with its commit, once `run` has returned."""
+        self.result: object = None
+        """What the handler has returned."""
         self.after_commit: list[Callable[[], None]] = []
         """What is called once the message is settled, if nothing has failed."""
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
@@ -76,9 +78,9 @@ class HandlerCall:
         try:
             with self.session.processing(self.message):
                 with self.session.extend_claims():
-                    result = await self._call()
-                    if result is not None:
-                        await self._reply(result)
+                    self.result = await self._call()
+                    if self.result is not None:
+                        await self._reply(self.result)
                 if self.listener.transacted:
                     await self.session.commit()
                 else:

@@ -9,7 +9,7 @@ from typing import Self
 
 from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.factory import ConnectionFactory
-from jmsql.client._async.exchange.consumer import MessageConsumer
+from jmsql.client._async.session.consumer import MessageConsumer
 from jmsql.client._async.session.session import HandlerSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency import ASYNC

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.client._sync.connection.context import JMSContext
-from jmsql.client._sync.exchange.simplified import message_of
+from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import in_transaction_of
 from jmsql.concurrency.threads import call
@@ -49,6 +49,8 @@ class HandlerCall:
         self.started = time.monotonic()
         self.seconds = 0.0
         """How long the call took, with its commit, once `run` has returned."""
+        self.result: object = None
+        """What the handler has returned."""
         self.after_commit: list[Callable[[], None]] = []
         """What is called once the message is settled, if nothing has failed."""
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
@@ -69,9 +71,9 @@ class HandlerCall:
         try:
             with self.session.processing(self.message):
                 with self.session.extend_claims():
-                    result = self._call()
-                    if result is not None:
-                        self._reply(result)
+                    self.result = self._call()
+                    if self.result is not None:
+                        self._reply(self.result)
                 if self.listener.transacted:
                     self.session.commit()
                 else:

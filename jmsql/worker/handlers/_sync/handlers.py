@@ -10,7 +10,7 @@ from typing import Self
 
 from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.factory import ConnectionFactory
-from jmsql.client._sync.exchange.consumer import MessageConsumer
+from jmsql.client._sync.session.consumer import MessageConsumer
 from jmsql.client._sync.session.session import HandlerSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency.threads import BackgroundTask, Lock, Notifications

@@ -59,7 +59,8 @@ class TestDefaultOfTheDatabase:
     @pytest.mark.parametrize("mode", list(AcknowledgeMode))
     def test_no_session_is_above_read_committed(self, connection: Connection, mode: AcknowledgeMode) -> None:
         with connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode) as session:
-            database = session._state.database
+            database = session._transaction.database
+            assert database is not None
             current = text("select current_setting('transaction_isolation')")
             assert database.begin().scalar(current) == "read committed"
             database.rollback()

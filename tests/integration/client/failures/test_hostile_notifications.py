@@ -77,7 +77,7 @@ def test_well_formed_payloads_that_no_client_sent_do_no_harm(
 
 def wait_for_news(connection: Connection, consumer: MessageConsumer, handler: Callable[[object], None]) -> None:
     """Have a handler called when there are messages for a consumer, for as long as the connection lives."""
-    for channel in consumer._state.buffer.channels:
+    for channel in consumer._state.buffer.source.channels:
         connection._control.begin_waiting(channel, handler)
 
 

@@ -199,7 +199,7 @@ def test_consumer_that_waits_long_finds_a_queue_that_is_made_long_after(
     receiving = Background(lambda: consumer.receive(30))
     wait_for(lambda: buffer.poll.is_longest)  # the control connection looks in its place
     server.rows("select jmsql.delete_destination(%s, true)", queue.name)
-    wait_for(lambda: buffer.is_removed)
+    wait_for(lambda: buffer.source.is_removed)
     receiving.wait_until_it_waits()
     others.create_consumer(queue).close()
     send_texts(others, queue, "a")
@@ -214,13 +214,13 @@ def test_consumer_hears_of_the_queue_that_its_look_has_found(
     others.create_consumer(queue).close()
     consumer = connection.create_session().create_consumer(queue)
     buffer = consumer._state.buffer
-    before = buffer.queue_id
+    before = buffer.source.queue_id
     receiving = Background(lambda: consumer.receive(30))
     wait_for(lambda: buffer.poll.is_longest)
     blocker.execute("select jmsql.delete_destination(%s, true)", [queue.name])
     blocker.execute("select jmsql.create_queue(%s)", [queue.name])
     blocker.commit()
-    wait_for(lambda: buffer.queue_id != before)
+    wait_for(lambda: buffer.source.queue_id != before)
     receiving.wait_until_it_waits()
     send_texts(others, queue, "a")
     message = receiving.result()

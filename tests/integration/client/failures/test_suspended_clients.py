@@ -76,7 +76,7 @@ def deliveries(messages: list[Message]) -> dict[str, int]:
 def fetch_ahead(consumer: MessageConsumer) -> list[Message]:
     """Receive some messages, so that others are fetched and not delivered."""
     received = [receive(consumer) for _ in range(4)]
-    assert len(consumer._state.buffer) > 0
+    assert len(consumer._state.buffer.rows) > 0
     return received
 
 
@@ -123,7 +123,7 @@ def test_a_listener_is_not_given_it_either(connection: Connection, other: Connec
 
     consumer.message_listener = listen
     assert listens.wait(30)
-    assert len(consumer._state.buffer) > 0
+    assert len(consumer._state.buffer.rows) > 0
     with suspended(connection, server):
         theirs = deliveries(drain(other.create_session().create_consumer(QUEUE)))
         goes_on.set()

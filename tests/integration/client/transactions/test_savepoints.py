@@ -316,7 +316,8 @@ def test_a_commit_does_not_acknowledge_what_was_taken_away(
     consumer = session.create_consumer(QUEUE)
     assert consumer.receive(0) is not None
     # What no other transaction can do while it is locked, this one does itself, before the session deletes it.
-    session._state.database.begin().execute(text("delete from jmsql_internal.message"))
+    assert session._transaction.database is not None
+    session._transaction.database.begin().execute(text("delete from jmsql_internal.message"))
     send(session, "its consequence")
     with pytest.raises(TransactionRolledBackException, match="1 of 1 messages were taken away"):
         session.commit()

@@ -86,9 +86,11 @@ def test_a_session_whose_database_was_never_asked_for_gives_its_connection_back(
     with connection.create_session(transacted=True) as session:
         send(session, "one")
         session.commit()
-        first = session._state.database.begin().scalar(processes)
+        assert session._transaction.database is not None
+        first = session._transaction.database.begin().scalar(processes)
     with connection.create_session(transacted=True) as session:
-        assert session._state.database.begin().scalar(processes) == first
+        assert session._transaction.database is not None
+        assert session._transaction.database.begin().scalar(processes) == first
     assert server.rows("select count(*) from jmsql.messages") == [(1,)]
 
 

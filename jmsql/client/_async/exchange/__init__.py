@@ -1,1 +1,0 @@
-"""Producers, consumers and browsers, as an application has them."""

@@ -1,0 +1,293 @@
+"""How messages come to sessions without transactions: they are claimed, and deleted when they are acknowledged."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from jmsql.client._async.session.delivery import Accept, Delivery, NotifyReleased, count_outcome
+from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redelivery
+from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.exceptions import JMSException
+from jmsql.store.control.liveness import is_connected
+from jmsql.store.receiving.receive import claim
+from jmsql.store.receiving.redelivery import ExtendedClaim, Release
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
+
+if TYPE_CHECKING:
+    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.selectors import Selector
+    from jmsql.store.control.control import ControlConnection
+    from jmsql.store.receiving.scanning import GroupScan
+    from jmsql.store.statement import Query
+
+
+logger = logging.getLogger("jmsql")
+
+_Delivered: TypeAlias = tuple[PrefetchBuffer, int, MessageRow]
+"""A message, with where it came to and the queue that it is in."""
+
+_LAZY_ACKNOWLEDGEMENTS = 100
+
+
+class Claims(Delivery):
+    """For CLIENT and DUPS_OK sessions and AUTO listeners: no transaction stays open while user code runs.
+
+    Messages are claimed in batches, and deleted when they are acknowledged, if the claim still holds by then. If the
+    client dies, the whole batch counts as delivered. Where there is a redelivery policy, a message that was delivered
+    before is claimed for itself, so that it alone is blamed if its delivery fails once more.
+
+    A client that was suspended, or cut off, may have been taken for dead, and its claims given to others. While that is
+    not certain to be wrong, nothing is claimed, nor delivered of what was, without asking the server.
+
+    Args:
+        connection: The session's connection, where each statement commits by itself.
+        control: The control connection, in whose name messages are claimed.
+        redelivery: Knows the policies.
+        notify_released: Tells consumers of messages and groups that are free again.
+    """
+
+    def __init__(
+        self,
+        connection: SessionConnection,
+        control: ControlConnection,
+        redelivery: Redelivery,
+        notify_released: NotifyReleased,
+    ) -> None:
+        self.operation = self._claim
+        self._connection = connection
+        self._control = control
+        self._redelivery = redelivery
+        self._notify_released = notify_released
+        self._visibility_timeout: float | None = None
+        self._buffers: set[PrefetchBuffer] = set()
+        self._delivered: list[_Delivered] = []
+        self._delivered_at = 0.0
+        self._extended: list[ExtendedClaim] = []
+
+    def _claim(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> Query[list[MessageRow]]:
+        """Claim messages in the name of the client's connection."""
+        return claim(queue_id, selector, lowest, limit, self._control.connection_id, self._visibility_timeout, groups)
+
+    def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        if not self._control.is_certain:
+            return None
+        if not buffer.rows or (buffer.rows[0].delivery_count and not self._redelivery.knows_no_rules(buffer)):
+            return None  # it may be exhausted
+        row = buffer.next_fresh()
+        if row is not None:
+            self._note(buffer, row)
+        return row
+
+    def _note(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
+        if not self._delivered:
+            self._delivered_at = time.monotonic()
+        self._delivered.append((buffer, buffer.source.queue_id, row))
+        if buffer.claimed_for is not None:
+            self._extended.append(ExtendedClaim(buffer.key(row), row.handle, buffer.claimed_for))
+
+    async def next_accepted(self, buffer: PrefetchBuffer, accept: Accept | None) -> MessageRow | None:
+        """Return the next message, now delivered, or None if there is none.
+
+        Args:
+            buffer: Where it comes to.
+            accept: Called with the message, which is not delivered if it is refused; None: any is delivered.
+        """
+        row = await self.next(buffer)
+        if row is not None and accept is not None:
+            try:
+                accept(row)
+            except BaseException:
+                await self._take_back(buffer)
+                raise
+        return row
+
+    async def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        if buffer.rows and not await self._lives():
+            await self._release_rows(buffer, buffer.give_up())
+        await self._release_rows(buffer, buffer.drop_stale())
+        rules = await self._redelivery.rules(buffer) if buffer.rows else None
+        while (row := buffer.next()) is not None:
+            key = buffer.key(row)
+            if rules is not None and row.delivery_count:
+                try:
+                    if await self._redelivery.is_exhausted(rules, key, row.delivery_count):
+                        await self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
+                        continue
+                except BaseException:
+                    buffer.keep_first(row)
+                    raise
+            self._note(buffer, row)
+            return row
+        return None
+
+    async def _take_back(self, buffer: PrefetchBuffer) -> None:
+        """Undo the last delivery, which was to this prefetch buffer, as if nobody had asked for the message."""
+        _, _, row = self._delivered.pop()
+        buffer.keep_first(row)
+        if buffer.claimed_for is not None:  # its time would run out while it waits
+            self._extended.pop()
+            self._notify_released(await self._release_rows(buffer, buffer.give_up()))
+
+    async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
+        if not await self._lives():
+            return False
+        rules = await self._redelivery.rules(buffer)
+        self._visibility_timeout = buffer.claimed_for = await self._redelivery.visibility_timeout(buffer)
+        # What waits behind a long delivery would run out of its time too.
+        is_single = self._visibility_timeout is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
+        self._buffers.add(buffer)
+        rows = await self._connection.attempt(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
+        buffer.prefetch.fetched(len(rows), size_of(rows))
+        if rules is not None:
+            first = next((number for number, row in enumerate(rows) if row.delivery_count), len(rows))
+            rows, rest = rows[: max(first, 1)], rows[max(first, 1) :]
+            try:
+                for key in await self._release_rows(buffer, rest):
+                    buffer.source.returned(key)
+            finally:
+                buffer.keep_first(*rows)
+        else:
+            buffer.keep(rows)
+        return bool(rows)
+
+    async def _lives(self) -> bool:
+        return self._control.is_certain or await self._connection.run(is_connected(self._control.connection_id))
+
+    def _claims_of_groups(self, buffer: PrefetchBuffer) -> set[int]:
+        """Return the claims by which the session holds groups, of which more may come to a prefetch buffer.
+
+        Not of those whose messages another buffer holds for delivery: they come first.
+        """
+        own = {row.handle for _, _, row in self._delivered if row.group_hash is not None} | buffer.claims
+        return own.difference(*(other.claims for other in self._buffers if other is not buffer))
+
+    @property
+    def has_delivered(self) -> bool:
+        return bool(self._delivered)
+
+    @property
+    def delivered_since(self) -> float | None:
+        """When the first message was delivered that is not acknowledged, on the monotonic clock."""
+        return self._delivered_at if self._delivered else None
+
+    def acknowledgement_due(self, delay: float) -> bool:
+        """Whether so many messages wait, or one for so many seconds, that even a lazy session acknowledges them."""
+        waiting = len(self._delivered)
+        return waiting >= _LAZY_ACKNOWLEDGEMENTS or (waiting > 0 and time.monotonic() >= self._delivered_at + delay)
+
+    @property
+    def extended_claims(self) -> list[ExtendedClaim]:
+        """The claims on what was delivered, as far as they have visibility timeouts."""
+        return list(self._extended)
+
+    async def acknowledge(self) -> None:
+        """Acknowledge all that was delivered.
+
+        Raises:
+            JMSException: Some of the claims were lost; those messages are delivered again.
+        """
+        if not self._delivered:
+            return
+        delivered = list(self._delivered)
+        claimed = [(key_of(queue_id, row), row.handle) for _, queue_id, row in delivered]
+        acknowledged = await self._connection.attempt(self._connection.recipient.acknowledge(claimed))
+        self._delivered.clear()
+        self._extended.clear()
+        count_outcome([(buffer, row) for buffer, _, row in delivered], "acknowledged")
+        self._free_groups(delivered)
+        if acknowledged < len(delivered):
+            raise JMSException(
+                f"{len(delivered) - acknowledged} of {len(delivered)} messages could not be acknowledged, and are "
+                "delivered again: they were held for longer than their visibility timeout, or the server took this "
+                "client for gone."
+            )
+
+    async def release(self, failure: Failure | None = None) -> list[MessageKey]:
+        """Release all that was delivered and return it.
+
+        Args:
+            failure: Why its listener failed, if it did. The message then waits before its next delivery.
+        """
+        if not self._delivered:
+            return []
+        delivered = list(self._delivered)
+        # What the session holds of the same groups comes after these.
+        groups = {row.group_hash for _, _, row in delivered if row.group_hash is not None}
+        held = [(buffer, row) for buffer in self._buffers for row in buffer.held_of(groups)] if groups else []
+        failed = [
+            FailedDelivery(buffer, key_of(queue_id, row), row.handle, (row.delivery_count or 0) + 1)
+            for buffer, queue_id, row in delivered
+        ]
+        await self._give_up(
+            await self._redelivery.failures(failed, failure)
+            + [Release(buffer.key(row), row.handle) for buffer, row in held]
+        )
+        self._delivered.clear()
+        self._extended.clear()
+        for buffer, _ in held:
+            buffer.give_up_groups(groups)
+        count_outcome([(buffer, row) for buffer, _, row in delivered], "rolled_back")
+        for each in failed:
+            each.buffer.source.returned(each.key)
+        return [each.key for each in failed]
+
+    async def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:
+        """End the deliveries to a prefetch buffer: release what it holds, and return that."""
+        self._buffers.discard(buffer)
+        return await self._release_rows(buffer, buffer.give_up())
+
+    def _free_groups(self, acknowledged: Sequence[_Delivered]) -> None:
+        """Tell of the groups of acknowledged messages that the session does not hold any more."""
+        keys = [(buffer, key_of(queue_id, row)) for buffer, queue_id, row in acknowledged if row.group_hash is not None]
+        if keys:
+            held = set[int]().union(*(buffer.groups for buffer in self._buffers))
+            free = [(buffer, key) for buffer, key in keys if key.group_hash not in held]
+            for buffer, key in free:
+                buffer.source.returned(key)
+            self._notify_released([key for _, key in free])
+
+    async def _release_rows(self, buffer: PrefetchBuffer, rows: list[MessageRow]) -> list[MessageKey]:
+        """Give up the claims on messages that a prefetch buffer holds no more, and return those.
+
+        If that cannot be done now, it holds them again.
+        """
+        if not rows:
+            return []
+        releases = [Release(buffer.key(row), row.handle) for row in rows]
+        try:
+            await self._give_up(releases)
+        except BaseException:
+            buffer.keep_first(*rows)
+            raise
+        return [release.key for release in releases]
+
+    async def _has_given_up(self, releases: list[Release]) -> bool:
+        """Give claims up on the session's own connection, and return whether that was possible.
+
+        It may have none, for which it would have to wait, or may have lost it while it was idle. As claims have
+        numbers, nothing is given up twice.
+        """
+        if not self._connection.is_connected:
+            return False
+        try:
+            await self._connection.run(self._connection.recipient.release(releases))
+        except JMSException as error:
+            logger.info("Claims are given up beside the session: %s", error)
+            return False
+        return True
+
+    async def _give_up(self, releases: list[Release]) -> None:
+        if not await self._has_given_up(releases):
+            await self._redelivery.release(releases)
+        if any(release.dead_letter_queue_id is not None for release in releases):
+            await self._redelivery.bury()

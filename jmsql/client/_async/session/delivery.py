@@ -1,0 +1,65 @@
+"""How messages come to a session in batches, of which it holds those that are not delivered yet."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.store.control.counters import Counts
+from jmsql.store.rows.message_rows import MessageKey, MessageRow
+
+if TYPE_CHECKING:
+    from jmsql.store.receiving.receive import Fetch
+
+
+Accept = Callable[[MessageRow], object]
+"""Raises an exception if a message is not wanted as it is, which then stays where it was."""
+
+NotifyReleased = Callable[[Sequence[MessageKey]], None]
+"""Tells consumers of messages and groups that are free again."""
+
+
+class Delivery(ABC):
+    """A way to fetch messages from the store, and to hand them out one by one."""
+
+    operation: Fetch
+    """The store's operation that hands out messages."""
+
+    @property
+    @abstractmethod
+    def has_delivered(self) -> bool:
+        """Whether anything was delivered that is not acknowledged, nor committed."""
+
+    @abstractmethod
+    def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        """Return the next message that was fetched before, now delivered, if that takes no statement."""
+
+    async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        """Return the next message, now delivered, or None. Callers run it to its end, though cancelled (`finished`)."""
+        while True:
+            row = await self.next_held(buffer)
+            if row is not None or not await self.fetch(buffer, buffer.prefetch.size()):
+                return row
+
+    @abstractmethod
+    async def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        """Return the next message that was fetched before, now delivered, or None if there is none."""
+
+    @abstractmethod
+    async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
+        """Fetch up to `limit` messages; return whether there are any."""
+
+
+def count_outcome(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]], outcome: str) -> None:
+    """Count deliveries that have ended."""
+    counts: dict[PrefetchBuffer, list[int | None]] = {}
+    for buffer, row in delivered:
+        if buffer in counts:
+            counts[buffer].append(row.delivery_count)
+        else:
+            counts[buffer] = [row.delivery_count]
+    for buffer, numbers in counts.items():
+        redelivered = len(numbers) - numbers.count(None) - numbers.count(0)
+        buffer.count(Counts(redelivered=redelivered, **{outcome: len(numbers)}))

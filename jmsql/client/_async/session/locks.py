@@ -1,0 +1,397 @@
+"""How messages come to a transacted session: they are locked, and deleted before the commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from jmsql.client._async.session.delivery import Delivery, count_outcome
+from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redelivery
+from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.savepoints import Savepoints
+from jmsql.exceptions import JMSException
+from jmsql.store.receiving.acknowledge import present
+from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
+from jmsql.store.receiving.redelivery import Release, Rules
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, size_of
+from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
+
+if TYPE_CHECKING:
+    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.store.statement import Query
+
+
+logger = logging.getLogger("jmsql")
+
+
+class _Known(Enum):
+    """What the store knows of the deliveries of a transaction, beside it or in it."""
+
+    AS_BEFORE = auto()
+    COUNTED = auto()
+    """They have failed."""
+    FORGOTTEN = auto()
+    """They are forgotten with the commit, which has not ended."""
+
+
+class Locks(Delivery):
+    """For transactions: messages are locked when they are fetched, and deleted before the commit.
+
+    What was fetched and not delivered by the end of the transaction is simply unlocked. Where there is a redelivery
+    policy, deliveries are recorded beside the transaction, as claims, before they are made: if the client dies, they
+    count. Those made for the first time are recorded together, since most end well; a message that was delivered
+    before is recorded for itself, so that it alone is blamed if its delivery fails once more.
+
+    The application's savepoints are heard of before each of its statements. By then what was delivered is deleted, so
+    that a rollback to a savepoint brings back what was delivered since. Where the text of a statement does not tell
+    which savepoint it rolls back to, what came back is seen before the commit.
+
+    Args:
+        database: The transaction.
+        redelivery: Records deliveries outside of it.
+    """
+
+    operation: Fetch = staticmethod(lock)
+
+    def __init__(self, database: SessionConnection, redelivery: Redelivery) -> None:
+        self._database = database
+        self._redelivery = redelivery
+        self._buffers: list[PrefetchBuffer] = []
+        self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
+        self._redelivered: list[MessageKey] = []
+        self._unlisted: list[tuple[PrefetchBuffer, MessageRow]] = []
+        self._listed: dict[MessageKey, tuple[PrefetchBuffer, MessageRow]] = {}
+        self._savepoints = Savepoints()
+        self._came_back: list[MessageKey] = []
+        self._claims: dict[MessageKey, int] = {}
+        self._known = _Known.AS_BEFORE
+        self._has_exhausted = False
+
+    @property
+    def has_delivered(self) -> bool:
+        return bool(self._unlisted or self._listed)
+
+    @property
+    def _delivered(self) -> dict[MessageKey, tuple[PrefetchBuffer, MessageRow]]:
+        """What the transaction has delivered, by its keys, which most transactions do not ask for."""
+        self._list()
+        return self._listed
+
+    def _list(self) -> None:
+        """Note the keys of what was delivered, as long as they are known by the buffers' queues."""
+        if self._unlisted:
+            self._listed.update([(delivered[0].key(delivered[1]), delivered) for delivered in self._unlisted])
+            self._unlisted.clear()
+
+    def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        if self._database.is_lent or not (buffer.recorded or self._redelivery.knows_no_rules(buffer)):
+            return None
+        row = buffer.next_fresh()
+        if row is not None:
+            delivered = buffer, row
+            self._undeleted.append(delivered)
+            self._unlisted.append(delivered)
+            if row.delivery_count is not None:
+                self._redelivered.append(buffer.key(row))
+        return row
+
+    async def next_in_shared_transaction(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        """Do what `next` does in a transaction that the application shares."""
+        if not self._database.has_begun or self._database.was_committed:
+            await self._give_up()  # what was locked in a transaction that the application has ended
+        row = await self.next(buffer)
+        if row is None:
+            await self._database.run(require_read_committed())
+            if await self._notice_what_came_back():
+                row = await self.next(buffer)
+        return row
+
+    async def _give_up(self) -> None:
+        for buffer in self._buffers:
+            buffer.give_up()
+
+    async def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        if not buffer.rows:
+            return None
+        buffer.drop_stale()  # they stay locked until the transaction ends
+        rules = await self._redelivery.rules(buffer) if buffer.rows else None
+        while (row := buffer.next()) is not None:
+            key = buffer.key(row)
+            if key in self._delivered:  # a savepoint was rolled back
+                await self._bring_back([key])
+                row = row._replace(delivery_count=(row.delivery_count or 0) + 1)
+            if rules is not None:
+                try:
+                    if row.delivery_count and await self._redelivery.is_exhausted(rules, key, row.delivery_count):
+                        await self._mark_exhausted(key, rules)
+                        continue
+                    await self._record(buffer, row, rules)
+                except BaseException:
+                    buffer.keep_first(row)
+                    raise
+            if row.delivery_count is not None:
+                self._redelivered.append(key)
+            self._undeleted.append((buffer, row))
+            self._delivered[key] = buffer, row
+            return row
+        return None
+
+    async def _mark_exhausted(self, key: MessageKey, rules: Rules) -> None:
+        await self._redelivery.release([Release(key, dead_letter_queue_id=rules.dead_letter_queue_id)])
+        self._has_exhausted = True
+
+    async def _record(self, buffer: PrefetchBuffer, row: MessageRow, rules: Rules) -> None:
+        key = buffer.key(row)
+        if key in self._claims:
+            return
+        keys = [key]
+        if not row.delivery_count and rules.policy.maximum_deliveries != 1:
+            keys += buffer.held_for_the_first_time
+        claim_id = await self._redelivery.record(keys, is_new=row.delivery_count is None)
+        buffer.recorded = len(keys) - 1
+        self._claims.update(dict.fromkeys(keys, claim_id))
+
+    async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
+        if buffer.is_likely_empty and not (self._database.is_lent or await self._database.look(buffer.may_find())):
+            return False
+        # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
+        # prefetch buffers of the session hold is left out here.
+        if self._undeleted:
+            await self.flush()
+        self._list()  # before the buffer may move to another queue
+        if not self._buffers:
+            self._buffers.append(buffer)
+        if len(self._buffers) == 1 and self._buffers[0] is buffer and not self._claims:  # most transactions
+            rows = await self._database.attempt(buffer.fetch(limit))
+        else:
+            rows = await self._fetch_beside_others(buffer, limit)
+        buffer.prefetch.fetched(len(rows), size_of(rows))
+        buffer.keep(rows)
+        return bool(rows)
+
+    async def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:
+        """Fetch up to `limit` messages that no other prefetch buffer of the session holds, nor comes to first."""
+        others = [other for other in self._buffers if other is not buffer]
+        held = {key for other in others for key in other.held}
+        if buffer not in self._buffers:
+            self._buffers.append(buffer)
+        own_claims = {claim_id for key, claim_id in self._claims.items() if key.group_hash is not None}
+        rows = await self._database.attempt(buffer.fetch(limit + len(held), own_claims))
+        if held:
+            groups = {group for other in others for group in other.groups}
+            for row in rows:
+                if row.group_hash in groups:
+                    buffer.source.returned(buffer.key(row))  # it comes after those that the other prefetch buffer holds
+            rows = [row for row in rows if row.group_hash not in groups and buffer.key(row) not in held]
+        return rows
+
+    async def flush(self) -> None:
+        """Delete what was delivered, still in the open transaction."""
+        if self._undeleted:
+            await self._database.attempt(self._database.recipient.delete_locked(*self._to_delete()))
+            self._undeleted.clear()
+
+    def _to_delete(self) -> tuple[list[MessageRow], set[int]]:
+        """Return what was delivered and is not deleted, and the queues that it is in."""
+        return [row for _, row in self._undeleted], {buffer.source.queue_id for buffer, _ in self._undeleted}
+
+    async def before_commit(self) -> Sequence[Query[object]]:
+        """Delete what was delivered, and what is recorded of its deliveries.
+
+        No sooner: a rollback counts the deliveries through another connection, which this transaction would hold up.
+
+        Returns:
+            What is still to be deleted, together with the commit.
+        """
+        recipient = self._database.recipient
+        if not self._database.is_lent:
+            recorded, claim_ids = self._recorded()
+            if recorded:
+                self._known = _Known.FORGOTTEN
+            return recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
+        await self.flush()
+        await self._notice_what_came_back()
+        recorded, _ = self._recorded()
+        if recorded:
+            self._known = _Known.FORGOTTEN
+            await self._database.run(recipient.forget_deliveries(recorded))
+        return []
+
+    def _recorded(self) -> tuple[Sequence[MessageKey], set[int]]:
+        """Return those of the delivered messages of whose deliveries something may be recorded.
+
+        Returns:
+            The messages, and the claims that hold all of them, if they are all claimed.
+        """
+        if not self._claims:
+            return self._redelivered, set()
+        delivered = self._delivered
+        claims = [self._claims[key] for key in delivered if key in self._claims]
+        return list(delivered), {*claims} if len(claims) == len(delivered) else set()
+
+    async def committed(self) -> list[MessageKey]:
+        """Note that the transaction is over: what was delivered is gone.
+
+        Returns:
+            The rest, which is unlocked, and what was delivered of groups, which are free again.
+        """
+        count_outcome(self._listed.values(), "acknowledged")
+        count_outcome(self._unlisted, "acknowledged")
+        if self._claims:
+            for key in self._delivered:
+                self._claims.pop(key, None)
+        # Its own consumers need not look at these groups: the transaction's hold did not make them pass over anything.
+        freed = [key for key in self._listed if key.group_hash is not None]
+        freed += [buffer.key(row) for buffer, row in self._unlisted if row.group_hash is not None]
+        return freed + await self._ended()
+
+    async def _ended(self) -> list[MessageKey]:
+        if self._claims:
+            await self._give_up_claims()
+        if self._has_exhausted:
+            await self._redelivery.bury()
+        self._known = _Known.AS_BEFORE
+        self._has_exhausted = False
+        self._unlisted.clear()
+        self._listed.clear()
+        self._undeleted.clear()
+        self._redelivered.clear()
+        self._savepoints.clear()
+        unlocked, self._came_back = self._came_back, []
+        for buffer in self._buffers:
+            unlocked += [buffer.key(row) for row in buffer.give_up()]
+            buffer.prefetch.transaction_ended()
+        self._buffers.clear()
+        return unlocked
+
+    async def _give_up_claims(self) -> None:
+        try:
+            await self._redelivery.release([Release(key, claim_id) for key, claim_id in self._claims.items()])
+        except JMSException as error:
+            logger.warning("Messages that were fetched and not delivered come late to other consumers: %s", error)
+        self._claims.clear()
+
+    async def before_rollback(self, failure: Failure | None = None) -> None:
+        """Count the deliveries, so that no other consumer sees the messages without their redelivered flag.
+
+        Args:
+            failure: Why they failed, if that is known.
+        """
+        if self.has_delivered and self._known is _Known.AS_BEFORE:
+            await self._count_failures(self._delivered, failure)
+            self._known = _Known.COUNTED
+
+    async def _count_failures(self, keys: Collection[MessageKey], failure: Failure | None = None) -> None:
+        failed = []
+        for key in keys:
+            buffer, row = self._delivered[key]
+            failed.append(FailedDelivery(buffer, key, self._claims.get(key), (row.delivery_count or 0) + 1))
+        releases = await self._redelivery.failures(failed, failure)
+        await self._redelivery.release(releases)
+        self._has_exhausted |= any(release.dead_letter_queue_id is not None for release in releases)
+        for release in releases:
+            self._claims.pop(release.key, None)
+
+    async def before_prepare(self) -> None:
+        """Delete what was delivered, and count the deliveries as before a rollback, since this may become one.
+
+        Who rolls a prepared transaction back need not know what it had delivered. If it is committed instead, what is
+        known of the deliveries goes later: the prepared transaction would hold up who counts.
+        """
+        await self.flush()
+        await self._notice_what_came_back()
+        await self.before_rollback()
+
+    @property
+    def delivered(self) -> list[MessageKey]:
+        """The messages that the transaction has delivered."""
+        return list(self._delivered)
+
+    async def rolled_back(self) -> list[MessageKey]:
+        """Note that the transaction is undone, and return the messages that it had locked."""
+        if self.has_delivered and self._known is not _Known.COUNTED:  # the transaction was in the way until now
+            try:
+                await self._count_failures(self._delivered)
+            except JMSException as error:
+                logger.warning("The deliveries that are rolled back could not be counted: %s", error)
+        returned = list(self._delivered)
+        for key, (buffer, _) in self._delivered.items():
+            buffer.source.returned(key)
+        count_outcome(self._delivered.values(), "rolled_back")
+        return returned + await self._ended()
+
+    # Savepoints of the application's
+
+    async def heed(self, step: SavepointStep) -> None:
+        """Note what the application is about to do with a savepoint.
+
+        With a rollback, what was received since comes back. The deliveries are counted while it is still locked, so
+        that no other consumer sees it without its redelivered flag.
+        """
+        if step.command is SavepointCommand.SET:
+            self._savepoints.begin(step.name, self._delivered)
+        elif step.command is SavepointCommand.RELEASE:
+            self._savepoints.release(step.name)
+        else:
+            await self._give_up()  # what was locked since
+            self._undeleted.clear()  # delivered after a statement had failed
+            before = self._savepoints.roll_back(step.name)
+            if before is not None:
+                await self._bring_back([key for key in self._delivered if key not in before])
+                return
+            for key, (buffer, _) in self._delivered.items():
+                buffer.source.returned(key)
+
+    async def _notice_what_came_back(self) -> bool:
+        """Look for delivered messages that a rollback to a savepoint has brought back; return whether there are any."""
+        if not (self._savepoints.is_one_unknown and self.has_delivered):
+            return False
+        keys = await self._database.run(present(list(self._delivered)))
+        await self._bring_back(keys)
+        return bool(keys)
+
+    async def _bring_back(self, keys: Collection[MessageKey]) -> None:
+        """Count the deliveries of messages that are delivered again, though the transaction goes on."""
+        if not keys:
+            return
+        try:
+            await self._count_failures(keys)
+        except JMSException as error:
+            logger.warning("The deliveries that are rolled back could not be counted: %s", error)
+        delivered = [self._delivered.pop(key) for key in keys]
+        count_outcome(delivered, "rolled_back")
+        for key, (buffer, _) in zip(keys, delivered, strict=True):
+            buffer.source.returned(key)
+        self._redelivered = [key for key in self._redelivered if key not in keys]
+        self._came_back += keys
+
+
+class FrugalLocks(Locks):
+    """Locks what it delivers and nothing else: a prepared transaction may hold its locks for long.
+
+    Args:
+        database: The transaction.
+        sending: Held by the thread that inserts messages in the transaction meanwhile.
+        redelivery: Records deliveries outside of it.
+    """
+
+    def __init__(
+        self, database: SessionConnection, sending: AbstractAsyncContextManager[bool], redelivery: Redelivery
+    ) -> None:
+        super().__init__(database, redelivery)
+        self._sending = sending
+
+    async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        row = await self.next_held(buffer)
+        if row is not None:
+            return row
+        await self.flush()  # not within the savepoint, which may be undone
+        async with self._sending, self._database.savepoint() as undo:
+            await self.fetch(buffer, 1)
+            row = await self.next_held(buffer)
+            if row is None:
+                await undo()  # with the lock of a message that another client had just claimed
+            return row

@@ -1,0 +1,324 @@
+"""Sessions in the application's own transaction."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from jmsql.client._async.session.transactions.transaction import Transaction
+from jmsql.client._async.session.waiting import Waiting
+from jmsql.client.pacing import PollInterval, enlisted_notifications
+from jmsql.concurrency.tasks import finished, uninterrupted
+from jmsql.exceptions import (
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+    TransactionInProgressException,
+)
+from jmsql.store.control.counters import Counts, measure, meters
+from jmsql.store.control.listening import is_listening, listening_connection
+from jmsql.store.control.server import CallersDatabase, callers_database
+from jmsql.store.destinations.lookup import find_queue, queue_id, require_access
+from jmsql.store.errors import jms_errors
+from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.receive import browse, require_read_committed
+from jmsql.store.sending.notification import notify_sent
+from jmsql.store.sending.send import Publisher, publish, send
+from jmsql.values.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
+
+if TYPE_CHECKING:
+    from jmsql.client._async.session.session_state import SessionState
+    from jmsql.client._async.session.transactions.caller import CallerTransaction
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.listeners import AsynchronousSend, MessageCheck
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.concurrency.tasks import Notifications
+    from jmsql.messages import Message
+    from jmsql.selectors import Selector
+    from jmsql.store.control.listening import ListeningConnection
+    from jmsql.store.control.wake_ups import Look
+    from jmsql.store.destinations.access import Action
+    from jmsql.store.receiving.receive import Fetch
+    from jmsql.store.receiving.scanning import GroupScan
+    from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, OutgoingMessage
+    from jmsql.store.statement import Query, Steps
+    from jmsql.store.wire._async.runner import Runner
+    from jmsql.values.policies import RedeliveryPolicy
+
+
+T = TypeVar("T")
+
+_NO_QUEUE = 0
+"""The id that no queue has."""
+
+_NOBODY = Publisher()
+"""A publisher in the caller's transaction has no connection of jmsql's."""
+
+
+class EnlistedTransaction(Transaction):
+    """What the session sends and receives becomes part of the caller's transaction, which it never ends.
+
+    But for one that has begun with a look at a queue which has found nothing.
+
+    Args:
+        state: The session's.
+        caller: The caller's transaction.
+    """
+
+    def __init__(self, state: SessionState, caller: CallerTransaction) -> None:
+        super().__init__(state)
+        self._caller = caller
+        self._schema = state.client.schema
+        self._timings = state.client.timings
+        self._is_restricted = False
+        self._waiting: _EnlistedWaiting | None = None
+        self._database: CallersDatabase | None = None
+
+    # Running statements
+
+    async def _join(self) -> Runner:
+        with jms_errors("joining the transaction", OSError):  # asyncpg fails to connect so
+            return await self._caller.runner(self._schema)
+
+    async def look(self, work: Query[T] | Steps[T]) -> T:
+        """Run what changes nothing. A transaction that begins with it ends with it."""
+        was_open = self._caller.is_open
+        runner = await self._join()
+        with uninterrupted():
+            result = await self._run(runner, work, was_open=was_open)
+            if not was_open:
+                await finished(self._end())
+        return result
+
+    async def _run(self, runner: Runner, work: Query[T] | Steps[T], *, was_open: bool) -> T:
+        """Run statements. If they fail or are cancelled, a transaction that has begun with them ends."""
+        try:
+            return await finished(runner.run(work))
+        except BaseException:
+            if not was_open:
+                with contextlib.suppress(JMSException):
+                    await finished(self._end())
+            raise
+
+    async def _end(self) -> None:
+        with jms_errors("ending the transaction"):
+            await self._caller.end()
+
+    def _find_database(self) -> Steps[CallersDatabase]:
+        """Learn where the joined connection leads, and the time there."""
+        self._database = yield from callers_database(self._caller.connection, self._timings)
+        return self._database
+
+    # Sending
+
+    async def will_send_to(self, destination: Destination) -> None:
+        """Do nothing: a queue that is missing is made with the send, and a topic need not be there."""
+
+    async def server_time(self) -> int:
+        database = self._database
+        if database is None or database.clock.is_due:
+            runner = await self._join()
+            database = await finished(runner.run(self._find_database()))
+        return database.clock.milliseconds()
+
+    async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:  # noqa: ARG002 - nothing waits
+        runner = await self._join()
+        await finished(runner.run(self._insert(destination, message)))
+        if meters:
+            measure(destination, Counts(sent=1))
+
+    def _insert(self, destination: Destination, message: OutgoingMessage) -> Steps[None]:
+        if isinstance(destination, Topic):
+            yield from publish(destination, [message], _NOBODY)
+        else:
+            try:
+                yield from send([message])
+            except InvalidDestinationException:
+                if isinstance(destination, TemporaryQueue):
+                    raise
+                yield from queue_id(destination.name)
+                yield from send([message])
+        database = yield from self._find_database()
+        is_due = enlisted_notifications.is_due(
+            (database.identity, self._schema, destination), self._timings.notification_interval
+        )
+        due = [destination.name] if is_due else []
+        queues, topics = ([], due) if isinstance(destination, Topic) else (due, [])
+        yield from notify_sent(queues, topics, delayed=message.jms_delivery_time is not None)
+
+    async def send_asynchronously(self, send: AsynchronousSend) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
+        raise IllegalStateException(
+            "A session in your transaction tells no completion listener; its sends take effect with your commit."
+        )
+
+    # Receiving
+
+    async def queue_id(self, queue: Queue, action: Action) -> int:
+        """Return the queue's id; 0: there is no such queue."""
+        return await self.look(self._find_queue(queue, action))
+
+    def _find_queue(self, queue: Queue, action: Action) -> Steps[int]:
+        # Receiving makes no queue: others who need it would have to wait for the caller's transaction to end.
+        found = yield from find_queue(queue.name)
+        if found is None:
+            return _NO_QUEUE
+        self._is_restricted = yield from require_access(found, action)
+        return found
+
+    async def opened(self, consumer: ConsumerState) -> None:  # noqa: ARG002 - it holds nothing
+        """Make sure that the consumer will see what others commit."""
+        await self.look(require_read_committed())
+
+    async def closed(self, consumer: ConsumerState) -> None:
+        """Do nothing: it holds nothing."""
+
+    def fetch_for(self, consumer: ConsumerState | None) -> Fetch:  # noqa: ARG002 - it has no listeners
+        return self._dequeue
+
+    def _dequeue(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> Query[list[MessageRow]]:
+        return Recipient(restricted=self._is_restricted).dequeue(queue_id, selector, lowest, limit, groups)
+
+    def take_held(self, consumer: ConsumerState) -> None:
+        """Return None: the end of the transaction may go unnoticed, so nothing is fetched ahead of its delivery."""
+
+    async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        was_open = self._caller.is_open
+        runner = await self._join()
+        # A message that has come is returned, even if the task is cancelled meanwhile: its commit loses none.
+        with uninterrupted():
+            rows = await self._run(runner, self._fetch(consumer), was_open=was_open)
+            if not rows and not was_open:
+                await finished(self._end())
+        if not rows:
+            return None
+        message = rows[0].message(consumer.destination)
+        if check is not None:
+            check(message)
+        return message
+
+    def _fetch(self, consumer: ConsumerState) -> Steps[list[MessageRow]]:
+        buffer = consumer.buffer
+        if buffer.source.next_queue_id == _NO_QUEUE:
+            found = yield from self._find_queue(require_queue(consumer.destination), "receive")
+            if found == _NO_QUEUE:
+                return []
+            buffer.source.move(found)
+        rows = yield from buffer.fetch(1)
+        if not rows and (self._waiting is None or self._waiting.is_over):  # the first look of a call
+            yield from require_read_committed()
+            rows = yield from buffer.fetch_again(1)
+        return rows
+
+    @property
+    def is_settled(self) -> bool:
+        """False: nobody knows when the transaction ends."""
+        return False
+
+    async def browse(
+        self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int
+    ) -> list[MessageRow]:
+        return await self.look(browse(queue_id, selector, after, limit))
+
+    def watch(self, consumer: ConsumerState) -> Waiting:
+        self._waiting = _EnlistedWaiting(self, self._caller.news(), consumer.buffer, PollInterval(self._timings))
+        return self._waiting
+
+    async def listening_connection(self) -> ListeningConnection | None:
+        """Return a connection of jmsql's in this process that hears of messages in the database; None: none does."""
+        if not is_listening(self._schema):
+            return None
+        database = self._database
+        if database is None:
+            database = await self.look(self._find_database())
+        return listening_connection(database.identity, self._schema)
+
+    async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> NoReturn:  # noqa: ARG002 - refused
+        raise IllegalStateException(
+            "A session in your transaction counts no deliveries: how that ends, it need not learn. Make a connection "
+            "with ConnectionFactory.create_connection."
+        )
+
+    # Ending
+
+    async def commit(self) -> NoReturn:
+        raise TransactionInProgressException("The session is part of your transaction: commit that instead.")
+
+    async def rollback(self, error: BaseException | str | None) -> NoReturn:  # noqa: ARG002 - refused
+        raise TransactionInProgressException("The session is part of your transaction: roll that back instead.")
+
+    async def recover(self, error: BaseException | str | None) -> NoReturn:  # noqa: ARG002 - refused
+        raise IllegalStateException("A session in a transaction is not recovered; roll your transaction back instead.")
+
+    async def share(self) -> NoReturn:
+        raise IllegalStateException("The session is part of your transaction, whose connection you have already.")
+
+    async def close(self) -> None:
+        """Do nothing: what it has sent and received stays part of the transaction."""
+
+
+class _EnlistedWaiting(Waiting):
+    """The waits of one call of `receive`.
+
+    In the caller's transaction PostgreSQL notifies of nothing. A connection of jmsql's that this process has to the
+    same database wakes it, if there is one. Else it looks now and then, ever more seldom.
+
+    Args:
+        transaction: The session's.
+        news: Wakes the caller.
+        buffer: Where messages come to.
+        poll: How long the pauses are.
+    """
+
+    def __init__(
+        self, transaction: EnlistedTransaction, news: Notifications, buffer: PrefetchBuffer, poll: PollInterval
+    ) -> None:
+        self._transaction = transaction
+        self._news = news
+        self._buffer = buffer
+        self._poll = poll
+        self._count = news.count
+        self._listening: ListeningConnection | None = None
+        self._queue_id = _NO_QUEUE
+        self._has_looked = False
+        self.is_over = False
+        """Whether the call has ended."""
+
+    def begin(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
+        """Do nothing: what is new is noted between two looks."""
+
+    def looked(self, *, found: bool) -> None:
+        """Do nothing: nobody else of a client waits for the same."""
+
+    async def wait(self, most: float | None = None) -> None:
+        has_looked, self._has_looked = self._has_looked, True
+        if has_looked or not await self._listen():  # else something may have come in between
+            pause = self._poll.next()
+            await self._news.wait(self._count, pause if most is None else min(pause, most))
+        self._count = self._news.count
+
+    async def _listen(self) -> bool:
+        """Be woken by a connection of jmsql's; return whether there is one."""
+        self._queue_id = self._buffer.source.queue_id
+        if self._queue_id != _NO_QUEUE:
+            self._listening = await self._transaction.listening_connection()
+        if self._listening is None:
+            return False
+        self._listening.begin_waiting(self._queue_id, self._heard)
+        return True
+
+    def _heard(self, key: MessageKey | GroupKey | None) -> None:
+        self._buffer.source.notify(key)
+        self._news.notify()
+
+    def close(self) -> None:
+        self.is_over = True
+        if self._listening is not None:
+            self._listening.end_waiting(self._queue_id, self._heard)

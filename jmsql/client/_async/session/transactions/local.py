@@ -1,0 +1,326 @@
+"""Transacted sessions: one transaction of PostgreSQL after another."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from jmsql.client._async.database.session_connection import SessionConnection
+from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
+from jmsql.client._async.session.locks import Locks
+from jmsql.client._async.session.transactions.transaction import OwnTransaction
+from jmsql.client._async.shared.redelivery import Failure, failure_of
+from jmsql.client.instrumentation import settling
+from jmsql.client.send_buffer import SendBuffer
+from jmsql.concurrency.tasks import RLock, finished, uninterrupted
+from jmsql.exceptions import (
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+    TransactionRolledBackException,
+)
+from jmsql.store.receiving.acknowledge import missing_messages
+from jmsql.store.receiving.receive import browse
+from jmsql.store.sending.send import misses_queues, queues_are_missing
+from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from jmsql.client._async.session.session_state import SessionState
+    from jmsql.client._async.shared.client_context import ClientContext
+    from jmsql.client._async.shared.redelivery import Redelivery
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.listeners import AsynchronousSend, MessageCheck
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.messages import Message
+    from jmsql.selectors import Selector
+    from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
+    from jmsql.store.statement import Query
+    from jmsql.values.destinations import Destination
+
+
+logger = logging.getLogger("jmsql")
+
+
+class LocalTransaction(OwnTransaction):
+    """What the session sends is collected, inserted together, and sent by the commit.
+
+    What it receives is locked, and deleted with the commit.
+
+    Args:
+        state: The session's.
+        client: The session's connection.
+    """
+
+    def __init__(self, state: SessionState, client: ClientContext) -> None:
+        database = SessionConnection(
+            client.pool, client.schema, transacted=True, client=client.control, restricted=client.is_restricted
+        )
+        self._sending = RLock()
+        """Held while messages are collected or inserted. Not the session's, which a listener holds while it runs."""
+        self._send_buffer = SendBuffer()
+        self._is_shared = False
+        self._locks = self._create_locks(database, client.redelivery)
+        super().__init__(state, client, database, self._locks)
+
+    def _create_locks(self, database: SessionConnection, redelivery: Redelivery) -> Locks:
+        """Make what delivers messages in the transactions."""
+        return Locks(database, redelivery)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the transaction has sent or received something, or the application has asked for it."""
+        return self._locks.has_delivered or self._send_buffer.is_used or self._is_shared
+
+    # Sending
+
+    async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
+        self.check_usable()
+        async with self._sending:
+            if self.database.is_lent:
+                await self.database.begin()  # else the application might
+            if self._send_buffer.is_full:  # before the message is added: a caller that is cancelled has not sent it
+                await self._insert()
+            self._send_buffer.add(destination, message, size)
+
+    async def send_asynchronously(self, send: AsynchronousSend) -> None:
+        self.check_usable()
+        await self.database.begin()  # so that the sender finds the transaction
+        await self.send(send.destination, send.outgoing, send.size)
+        await super().send_asynchronously(send)
+
+    def _create_sender(self) -> AsynchronousSender:
+        return AsynchronousSender(self._insert_collected)
+
+    async def _insert_collected(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
+        """Insert what waits, unless the application shares the transaction, whose statements and commit do it then."""
+        try:
+            async with self._sending:
+                if not self.database.is_lent:
+                    await self._insert()
+        except JMSException as error:
+            return [error] * len(batch)
+        return [None] * len(batch)
+
+    async def _insert(self) -> None:
+        """Insert what is collected, in the open transaction."""
+        async with self._sending:
+            if self._send_buffer:  # else there need not even be a connection
+                publisher = self._client.publisher
+                try:
+                    await self.database.attempt(self._send_buffer.flush(publisher))
+                except InvalidDestinationException:
+                    await self._client.destinations.make_again(self._send_buffer.destinations)
+                    await self.database.run(self._send_buffer.flush(publisher))
+
+    # Receiving
+
+    async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        message: Message | None = None
+        try:
+            if self.database.is_lent:
+                row = await self._locks.next_in_shared_transaction(consumer.buffer)
+            else:
+                row = await self._locks.next(consumer.buffer)
+            if row is not None:
+                message = row.message(consumer.destination, self.acknowledge)
+                if check is not None:
+                    check(message)
+        finally:
+            if message is None:
+                await self._end_unused()
+        return message
+
+    async def browse(
+        self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int
+    ) -> list[MessageRow]:
+        self.check_usable()
+        async with self.state.lock:
+            with uninterrupted():
+                await self._locks.flush()
+                return await self.database.attempt(browse(queue_id, selector, after, limit))
+
+    async def closed(self, consumer: ConsumerState) -> None:
+        """Do nothing: what it holds stays locked until the transaction ends."""
+
+    async def unloaded(self, buffer: PrefetchBuffer) -> None:  # noqa: ARG002 - what it holds goes back when the transaction ends
+        await self._end_unused()
+
+    async def failed(self, error: JMSException) -> JMSException:
+        is_lost = self.database.is_lost
+        if is_lost or isinstance(error, TransactionRolledBackException):
+            async with self.state.lock:
+                with uninterrupted():
+                    await self._undo()
+        if not is_lost:
+            return error
+        lost = TransactionRolledBackException(
+            "The connection to PostgreSQL was lost, and with it the transaction; its messages are delivered again.",
+            error.error_code,
+        )
+        lost.__cause__ = error
+        return lost
+
+    async def _end_unused(self) -> None:
+        """Keep no transaction open, while the session waits, in which nothing has happened."""
+        database = self.database
+        if database.is_lent and not database.is_ours:
+            return  # the application may have done something in it
+        if not self.is_used:
+            await database.end_unused()
+            self._client.returned(await self._locks.committed())
+
+    # Committing
+
+    async def commit(self) -> None:
+        await self.complete("commit")
+        async with self.state.lock, self._connected(needed=self._send_buffer.is_used):
+            await finished(self._commit())
+
+    @asynccontextmanager
+    async def _connected(self, *, needed: bool) -> AsyncIterator[None]:
+        """Have the connection by which the transaction ends, for as long as a block runs.
+
+        A caller that is cancelled while it waits for that leaves the transaction as it is.
+
+        Args:
+            needed: Whether there has to be one; False: the transaction has none, if it has done nothing.
+        """
+        self.state.check_open()  # once more: it may have been closed while the caller waited for its use
+        try:
+            await self.database.hold(needed=needed)
+        except JMSException as error:
+            await finished(self._roll_back_after(error))
+        try:
+            yield
+        finally:
+            self.database.let_go()
+
+    async def _commit(self) -> None:
+        """Insert what is to be sent, then commit; roll back if anything fails."""
+        with settling(self.state.facts, "commit"):
+            try:
+                self.database.require_transaction()
+                last: list[Query[Any]] = []
+                question: Query[list[int]] | None = None
+                if self._send_buffer.is_used:
+                    last += await self._last_insertions()
+                    question = self._client.waited_for(self._send_buffer.destinations)
+                last += await self._locks.before_commit()
+                waited_for = await self.database.commit(last, question)
+            except JMSException as error:
+                await self._roll_back_after(error)
+            await self._committed(waited_for)
+
+    async def _last_insertions(self) -> list[Query[Any]]:
+        """Insert what is collected, or return the statements that do it together with the commit.
+
+        If one of those fails, `_missing_queue` tells whether it is for a queue that does not exist.
+        """
+        async with self._sending:
+            if not self.database.is_lent and self._send_buffer.can_go_with_commit:
+                return self._send_buffer.last_insertions()
+            await self._insert()
+        return []
+
+    async def _roll_back_after(self, error: JMSException) -> NoReturn:
+        """Roll back, and raise what the caller is told of an error that has kept the transaction from its end."""
+        destinations = self._send_buffer.destinations  # before it is forgotten what was sent
+        missing_queue: InvalidDestinationException | None = None
+        if misses_queues(error):
+            missing_queue = queues_are_missing(destination.name for destination in destinations)
+        await self._undo()
+        if missing_queue is not None:
+            with contextlib.suppress(JMSException):  # the next attempt says what keeps it from being made
+                await self._client.destinations.make_again(destinations)
+            missing_queue.__cause__ = error
+            error = missing_queue
+        if isinstance(error, TransactionRolledBackException):
+            missing = missing_messages(error)
+            if missing is not None:
+                raise missing from error
+            raise error
+        if error.error_code == "08007":
+            raise error
+        raise TransactionRolledBackException(f"The transaction was rolled back: {error}", error.error_code) from error
+
+    async def _committed(self, waited_for: Collection[int] | None = None) -> None:
+        self._client.returned(await self._locks.committed())
+        self._is_shared = False
+        if self._send_buffer.is_used:
+            async with self._sending:
+                news = self._send_buffer.ended()
+            await self._client.sent(news, waited_for)
+
+    # Rolling back
+
+    async def rollback(self, error: BaseException | str | None) -> None:
+        await self.complete("rollback")
+        async with self.state.lock:
+            await finished(self._rollback(failure_of(error)))
+
+    async def _rollback(self, failure: Failure | None) -> None:
+        with settling(self.state.facts, "rollback"):
+            await self._undo(failure)
+
+    async def _undo(self, failure: Failure | None = None) -> None:
+        """Roll back, with the session's lock held.
+
+        Args:
+            failure: What is kept with the messages that were received.
+        """
+        try:
+            await self._locks.before_rollback(failure)
+        except JMSException as error:
+            logger.warning("The deliveries that are rolled back could not be counted: %s", error)
+        await self._end_rollback()
+
+    async def _end_rollback(self) -> None:
+        async with self._sending:
+            await self.database.rollback()
+            self._is_shared = False
+            self._send_buffer.ended()
+        self._client.returned(await self._locks.rolled_back())
+
+    async def recover(self, error: BaseException | str | None) -> NoReturn:  # noqa: ARG002 - refused
+        raise IllegalStateException("A transacted session is not recovered; call rollback() instead.")
+
+    async def close(self) -> None:
+        await self._undo()
+
+    # Shared with the application
+
+    async def share(self) -> AsyncConnection:
+        self.check_usable()
+        async with self.state.lock, self.database.connected():
+            with uninterrupted():
+                if not self.database.has_failed:
+                    # A connection that is lost raises here; later, the application's own statement says so.
+                    await self._flush()
+                async with self._sending:
+                    await self._before_statement(None)
+                    self._is_shared = True
+                    return await self.database.lend(self._before_statement)
+
+    async def _flush(self) -> None:
+        """Bring the store, in the open transaction, to where the session is."""
+        await self._insert()
+        await self._locks.flush()
+
+    async def _before_statement(self, step: SavepointStep | None) -> None:
+        """Bring the store to where the session is, before the application runs a statement."""
+        if not self.database.has_failed:
+            try:
+                await self._flush()
+            except JMSException:
+                if not self.database.is_lost:
+                    raise  # else the application's own statement says so
+        elif step is not None and step.command is SavepointCommand.ROLLBACK:
+            async with self._sending:
+                self._send_buffer.clear()  # it was sent after the failure, and so after the savepoint
+        if step is not None:
+            await self._locks.heed(step)

@@ -1,0 +1,391 @@
+"""Sessions without transactions: what they send takes effect at once, and what they receive is acknowledged."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NoReturn
+
+import psycopg
+
+from jmsql.client._async.database.session_connection import SessionConnection
+from jmsql.client._async.session.asynchronous_sender import AsynchronousSender, BatchInsertion
+from jmsql.client._async.session.claims import Claims
+from jmsql.client._async.session.transactions.transaction import OwnTransaction
+from jmsql.client._async.shared.redelivery import Failure, failure_of
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.instrumentation import settling
+from jmsql.client.send_buffer import News
+from jmsql.concurrency.tasks import BackgroundTask, Notifications, finished, uninterrupted
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.messages import DeliveryMode
+from jmsql.store.control.counters import Counts
+from jmsql.store.errors import translate
+from jmsql.store.receiving.receive import browse
+from jmsql.store.sending.send import publish, send
+from jmsql.values.destinations import Topic
+
+if TYPE_CHECKING:
+    from jmsql.client._async.session.delivery import Accept
+    from jmsql.client._async.session.session_state import SessionState
+    from jmsql.client._async.shared.client_context import ClientContext
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.listeners import MessageCheck
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.messages import Message
+    from jmsql.selectors import Selector
+    from jmsql.store.receiving.receive import Fetch
+    from jmsql.store.receiving.scanning import GroupScan
+    from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
+    from jmsql.store.statement import Query, Steps
+    from jmsql.values.destinations import Destination
+
+
+logger = logging.getLogger("jmsql")
+
+
+class NoTransaction(OwnTransaction):
+    """Messages are inserted as they are sent. They are claimed, and deleted when they are acknowledged.
+
+    Args:
+        state: The session's.
+        client: The session's connection.
+    """
+
+    def __init__(self, state: SessionState, client: ClientContext) -> None:
+        database = SessionConnection(
+            client.pool, client.schema, transacted=False, client=client.control, restricted=client.is_restricted
+        )
+        self._claims = Claims(database, client.control, client.redelivery, client.returned)
+        super().__init__(state, client, database, self._claims)
+
+    # Sending
+
+    async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:  # noqa: ARG002 - one message is a batch of its own
+        if self._sender is not None:
+            await self._sender.wait_until_sent()
+        client, database = self._client, self.database
+        async with self.state.lock, database.connected():
+            with uninterrupted():
+                try:
+                    question = client.waited_for([destination])
+                    waited_for = await database.run_and_ask(self._insertion(destination, message), question)
+                except InvalidDestinationException:
+                    await client.destinations.make_again([destination])
+                    waited_for = None
+                    await database.run(self._insertion(destination, message))
+                await client.sent(News({destination: 1}, message.jms_delivery_time is not None), waited_for)
+
+    def _insertion(self, destination: Destination, message: OutgoingMessage) -> Steps[None]:
+        flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
+        if isinstance(destination, Topic):
+            return publish(destination, [message], self._client.publisher, flush=flush)
+        return send([message], flush=flush)
+
+    def _create_sender(self) -> AsynchronousSender:
+        insertion = BatchInsertion(self._client)
+        return AsynchronousSender(insertion.insert, insertion.close)
+
+    # Receiving
+
+    async def browse(
+        self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int
+    ) -> list[MessageRow]:
+        async with self.state.lock:
+            with uninterrupted():
+                return await self.database.attempt(browse(queue_id, selector, after, limit))
+
+    async def closed(self, consumer: ConsumerState) -> None:
+        await self.unloaded(consumer.buffer)
+
+    async def unloaded(self, buffer: PrefetchBuffer) -> None:
+        self._client.returned(await self._claims.closed(buffer))
+
+    # Acknowledging
+
+    def extend_claims(self) -> AbstractContextManager[None]:
+        return self._client.control.extending(self._claims.extended_claims)
+
+    # Ending
+
+    async def commit(self) -> NoReturn:
+        self._refuse("commit")
+
+    async def rollback(self, error: BaseException | str | None) -> NoReturn:  # noqa: ARG002 - refused
+        self._refuse("rollback")
+
+    def _refuse(self, method: str) -> NoReturn:
+        raise IllegalStateException(
+            f"{method}() is for transacted sessions; this one is {self.state.acknowledge_mode.name}."
+        )
+
+    async def recover(self, error: BaseException | str | None) -> None:
+        async with self.state.lock:
+            await finished(self._recover(failure_of(error)))
+
+    async def _recover(self, failure: Failure | None) -> None:
+        with settling(self.state.facts, "recover"):
+            await self._release(failure)
+
+    async def _release(self, failure: Failure | None = None) -> None:
+        """Release what was claimed and not acknowledged.
+
+        Args:
+            failure: Why, if something went wrong.
+        """
+        released = await self._claims.release(failure)
+        for consumer in self.state.consumers:
+            released += await self._claims.closed(consumer.buffer)
+        self._client.returned(released)
+
+    async def share(self) -> NoReturn:
+        raise IllegalStateException("Only a transacted session has a transaction to share.")
+
+    async def close(self) -> None:
+        await self.paused()
+        await self._release()
+
+
+class ClientAcknowledge(NoTransaction):
+    """CLIENT: the application acknowledges all that the session has received so far."""
+
+    async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        row = await self._claims.next(consumer.buffer)
+        if row is None:
+            return None
+        message = row.message(consumer.destination, self.acknowledge)
+        if check is not None:
+            check(message)
+        return message
+
+    async def acknowledge(self) -> None:
+        self.state.check_open()
+        async with self.state.lock, self.database.connected(needed=self._claims.has_delivered):
+            await finished(self._acknowledge())
+
+    async def _acknowledge(self) -> None:
+        with settling(self.state.facts, "acknowledge"):
+            await self._claims.acknowledge()
+
+
+def _acceptance(consumer: ConsumerState, check: MessageCheck) -> Accept:
+    """Return what refuses a row whose message is not wanted."""
+    return lambda row: check(row.message(consumer.destination))
+
+
+class OwnAcknowledge(NoTransaction):
+    """The session acknowledges by itself."""
+
+    def __init__(self, state: SessionState, client: ClientContext) -> None:
+        super().__init__(state, client)
+        self._failure: Failure | None = None
+
+    async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        if self._failure is not None:
+            await self._release_failed()
+        row = await self._next(consumer, None if check is None else _acceptance(consumer, check))
+        return None if row is None else row.message(consumer.destination, self.acknowledge)
+
+    @abstractmethod
+    async def _next(self, consumer: ConsumerState, accept: Accept | None) -> MessageRow | None:
+        """Return the next message, now delivered, unless it is refused."""
+
+    async def handled(self, failure: Failure | None) -> None:
+        if failure is not None:
+            self._failure = failure
+            await self._release_failed()
+
+    async def _release_failed(self) -> None:
+        """Release what a listener has failed with. If that fails itself, it is tried again before the next delivery."""
+        if self._failure is not None:
+            with settling(self.state.facts, "release"):
+                self._client.returned(await self._claims.release(self._failure))
+            self._failure = None
+
+
+class AutoAcknowledge(OwnAcknowledge):
+    """AUTO: each message is acknowledged as `receive` returns it, or when its listener has returned.
+
+    For `receive` it is dequeued, and nothing is fetched ahead.
+    """
+
+    def __init__(self, state: SessionState, client: ClientContext) -> None:
+        super().__init__(state, client)
+        self._asks = False
+
+    def fetch_for(self, consumer: ConsumerState | None) -> Fetch:
+        return self._dequeue if consumer is None or consumer.listener is None else self._claims.operation
+
+    def take_held(self, consumer: ConsumerState) -> None:
+        """Return None: nothing is fetched before it is received."""
+
+    async def _next(self, consumer: ConsumerState, accept: Accept | None) -> MessageRow | None:
+        buffer = consumer.buffer
+        if consumer.listener is not None:
+            return await self._claims.next_accepted(buffer, accept)
+        row: MessageRow | None = None
+        transaction = await self.database.begin_implicitly()
+        try:
+            self._asks = buffer.asks_for_end
+            rows = await transaction.run(buffer.fetch(1))
+            row = rows[0] if rows else None
+            if row is not None and accept is not None:
+                try:
+                    accept(row)
+                except BaseException:
+                    await transaction.rollback()
+                    raise
+
+            # If the connection breaks then, nobody knows the outcome: better twice than lost.
+            def failed(error: psycopg.Error) -> None:
+                if row is not None:
+                    logger.warning("%s The message is delivered, and may come again.", translate(error, "receiving"))
+                    self._tell_of_return(buffer, row)
+
+            await transaction.leave_commit(failed)
+            # Those who wait for a group are told, and look at once; who is about to wait has it written down before.
+            if row is None or row.group_hash is not None:
+                await self.database.settle()
+        except BaseException:
+            if row is not None:  # it is on its queue again, and others have passed over it
+                self._tell_of_return(buffer, row)
+            raise
+        finally:
+            self.database.ended_implicitly()
+        if row is not None:
+            buffer.count(Counts(acknowledged=1, redelivered=1 if row.delivery_count else 0))
+            if row.group_hash is not None:
+                self._tell_of_return(buffer, row)
+        return row
+
+    def _dequeue(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> Query[list[MessageRow]]:
+        return self.database.recipient.dequeue(queue_id, selector, lowest, limit, groups, asks=self._asks)
+
+    def _tell_of_return(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
+        key = buffer.key(row)
+        buffer.source.returned(key)
+        self._client.returned([key])
+
+    async def closed(self, consumer: ConsumerState) -> None:
+        if consumer.listener is None:
+            await self.database.settle()  # it holds nothing; its last delivery is over then
+        else:
+            await super().closed(consumer)
+
+    async def handled(self, failure: Failure | None) -> None:
+        await super().handled(failure)
+        if failure is None:
+            with settling(self.state.facts, "acknowledge"):
+                await self._claims.acknowledge()
+
+
+class DupsOkAcknowledge(OwnAcknowledge):
+    """DUPS_OK: messages are acknowledged together: once there are many, no other comes, or the first waits for long.
+
+    For the last of these, which may come while the application does not call the session, there is a thread.
+    """
+
+    def __init__(self, state: SessionState, client: ClientContext) -> None:
+        super().__init__(state, client)
+        self._delay = client.timings.acknowledgement_delay
+        self._thread: BackgroundTask | None = None
+        self._changed = Notifications()
+        self._is_idle = False
+        self._is_ended = False
+
+    def take_held(self, consumer: ConsumerState) -> Message | None:
+        if self._is_due:
+            return None
+        message = super().take_held(consumer)
+        self._watch()
+        return message
+
+    async def _next(self, consumer: ConsumerState, accept: Accept | None) -> MessageRow | None:
+        if self._is_due:
+            await self._claims.acknowledge()
+        row = await self._claims.next_accepted(consumer.buffer, accept)
+        if row is None:
+            await self._claims.acknowledge()
+        else:
+            self._watch()
+        return row
+
+    @property
+    def _is_due(self) -> bool:
+        return self._claims.acknowledgement_due(self._delay)
+
+    async def handled(self, failure: Failure | None) -> None:
+        await super().handled(failure)
+        if failure is None and self._is_due:
+            await self._claims.acknowledge()
+
+    async def paused(self) -> None:
+        await self._claims.acknowledge()
+
+    async def settle(self) -> None:
+        if not self.state.is_called_by_listener:
+            async with self.state.lock:
+                await self._claims.acknowledge()
+
+    async def stop(self) -> None:
+        await super().stop()
+        self._is_ended = True
+        self._changed.notify()
+        if self._thread is not None:
+            await self._thread.join()
+
+    def _watch(self) -> None:
+        """Have the thread acknowledge in time what was delivered."""
+        if self._thread is None:
+            self._thread = BackgroundTask(self._acknowledge_in_time, "jmsql-acknowledging")
+            self._thread.start()
+        elif self._is_idle:
+            self._is_idle = False
+            self._changed.notify()
+
+    async def _acknowledge_in_time(self) -> None:
+        while not self._is_ended:
+            count = self._changed.count
+            self._is_idle = True  # before the look, so that what comes after it is told
+            since = self._claims.delivered_since
+            if since is None:
+                await self._changed.wait(count, None)
+                continue
+            self._is_idle = False
+            remaining = since + self._delay - time.monotonic()
+            if remaining <= 0:
+                async with self.state.lock:
+                    remaining = await self._acknowledge_what_is_due()
+            await self._changed.wait(count, remaining)
+
+    async def _acknowledge_what_is_due(self) -> float:
+        """Acknowledge what waits for too long, and return for how many seconds there is nothing to do at least."""
+        try:
+            if self._is_due and not self._is_ended:
+                await self._claims.acknowledge()
+        except JMSException as error:
+            logger.warning("Acknowledging for %r: %s", self.state, error)
+            return self._delay
+        return 0.0
+
+
+_MODES: dict[AcknowledgeMode, type[NoTransaction]] = {
+    AcknowledgeMode.AUTO: AutoAcknowledge,
+    AcknowledgeMode.CLIENT: ClientAcknowledge,
+    AcknowledgeMode.DUPS_OK: DupsOkAcknowledge,
+}
+
+
+def no_transaction(state: SessionState, client: ClientContext) -> NoTransaction:
+    """Return how a session that is not transacted works, by its acknowledge mode."""
+    return _MODES[state.acknowledge_mode](state, client)

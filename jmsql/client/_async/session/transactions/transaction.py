@@ -1,0 +1,280 @@
+"""What a session does with messages, whatever its transactions are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from jmsql.client._async.session.waiting import Watch
+from jmsql.store.destinations.lookup import require_access
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
+    from jmsql.client._async.session.delivery import Delivery
+    from jmsql.client._async.session.session_state import SessionState
+    from jmsql.client._async.session.waiting import Waiting
+    from jmsql.client._async.shared.client_context import ClientContext
+    from jmsql.client._async.shared.redelivery import Failure
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.listeners import AsynchronousSend, MessageCheck
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.exceptions import JMSException
+    from jmsql.messages import Message
+    from jmsql.selectors import Selector
+    from jmsql.store.destinations.access import Action
+    from jmsql.store.receiving.receive import Fetch
+    from jmsql.store.receiving.redelivery import Rules
+    from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
+    from jmsql.values.destinations import Destination, Queue
+    from jmsql.values.policies import RedeliveryPolicy
+
+
+class Transaction(ABC):
+    """How a session sends, receives, acknowledges, and ends what it has begun. Each session has one, for its life.
+
+    Args:
+        state: The session's.
+    """
+
+    database: SessionConnection | None = None
+    """The session's connection; None: it works on the caller's."""
+    is_usable = True
+    """Whether messages can be sent and received now."""
+
+    def __init__(self, state: SessionState) -> None:
+        self.state = state
+
+    def check_usable(self) -> None:  # noqa: B027 - most are always usable
+        """Raise IllegalStateException if nothing can be sent and received now."""
+
+    # Sending
+
+    @abstractmethod
+    async def will_send_to(self, destination: Destination) -> None:
+        """Make the destination if need be, as messages are going to be sent to it."""
+
+    @abstractmethod
+    async def server_time(self) -> int:
+        """Return the server's time, by which messages expire, in milliseconds since the epoch."""
+
+    @abstractmethod
+    async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
+        """Send a message, now or with the commit.
+
+        Args:
+            destination: Where to.
+            message: The message.
+            size: About how many bytes it has.
+        """
+
+    @abstractmethod
+    async def send_asynchronously(self, send: AsynchronousSend) -> None:
+        """Have a message sent, and its listener told, without waiting for it."""
+
+    async def complete(self, method: str) -> None:  # noqa: B027 - there may be none
+        """Wait until all listeners of asynchronous sends have returned.
+
+        Args:
+            method: What is called that waits, and that such a listener itself may not call.
+
+        Raises:
+            IllegalStateException: The caller is such a listener.
+        """
+
+    # Receiving
+
+    @abstractmethod
+    async def queue_id(self, queue: Queue, action: Action) -> int:
+        """Return the queue's id, making the queue if need be."""
+
+    @abstractmethod
+    async def opened(self, consumer: ConsumerState) -> None:
+        """Note that there is a new consumer."""
+
+    @abstractmethod
+    async def closed(self, consumer: ConsumerState) -> None:
+        """Release what a consumer holds that is closed, or gets its messages in another way from now on."""
+
+    @abstractmethod
+    def fetch_for(self, consumer: ConsumerState | None) -> Fetch:
+        """Return the store's operation that hands out a consumer's messages; None: those of one without a listener."""
+
+    @abstractmethod
+    def take_held(self, consumer: ConsumerState) -> Message | None:
+        """Do what `next` does if the message was fetched before and that takes no statement, else nothing."""
+
+    @abstractmethod
+    async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        """Return the consumer's next message as delivered, if there is one now.
+
+        Args:
+            consumer: The consumer.
+            check: Called with the message; raises an exception if it is not wanted. What becomes of it then depends on
+                the mode (Jakarta Messaging 3.1, chapter 8.6): where the session acknowledges by itself, it is as if
+                nobody had asked for the message; else the message counts as received.
+        """
+
+    @property
+    @abstractmethod
+    def is_settled(self) -> bool:
+        """Whether nothing that was received is still to be acknowledged or committed."""
+
+    @abstractmethod
+    async def browse(
+        self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int
+    ) -> list[MessageRow]:
+        """Read messages of a queue after a key."""
+
+    @abstractmethod
+    def watch(self, consumer: ConsumerState) -> Waiting:
+        """Return how a consumer waits for messages."""
+
+    @abstractmethod
+    async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
+        """Return what a consumer's policy means, making its dead-letter queue if need be."""
+
+    # Acknowledging
+
+    async def acknowledge(self) -> None:
+        """Do what `Message.acknowledge` means in the session."""
+        self.state.check_open()
+
+    async def settle(self) -> None:  # noqa: B027 - for DUPS_OK
+        """Acknowledge now what the session would acknowledge by itself later; not what a running listener has."""
+
+    def extend_claims(self) -> AbstractContextManager[None]:
+        """Extend the claims on what was delivered and not acknowledged for as long as a `with` block runs."""
+        return nullcontext()
+
+    # Ending
+
+    @abstractmethod
+    async def commit(self) -> None:
+        """Do what `Session.commit` does."""
+
+    @abstractmethod
+    async def rollback(self, error: BaseException | str | None) -> None:
+        """Do what `Session.rollback` does."""
+
+    @abstractmethod
+    async def recover(self, error: BaseException | str | None) -> None:
+        """Do what `Session.recover` does."""
+
+    @abstractmethod
+    async def share(self) -> AsyncConnection:
+        """Do what `Session.get_database` does."""
+
+    async def stop(self) -> None:  # noqa: B027 - nothing may run beside the session
+        """Complete the asynchronous sends, and end what runs beside the session, as that closes."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Undo what the session has not settled, with its lock held."""
+
+    async def release(self) -> None:  # noqa: B027 - it may have none
+        """Let go of the session's connection."""
+
+
+class OwnTransaction(Transaction):
+    """How a session of a connection of jmsql's does it, which has a connection to the server of its own.
+
+    Args:
+        state: The session's.
+        client: The session's connection.
+        database: Its connection to the server.
+        delivery: How messages come to its listeners, and to connection consumers.
+    """
+
+    database: SessionConnection
+
+    def __init__(
+        self, state: SessionState, client: ClientContext, database: SessionConnection, delivery: Delivery
+    ) -> None:
+        super().__init__(state)
+        self.database = database
+        self.delivery = delivery
+        self._client = client
+        self._sender: AsynchronousSender | None = None
+
+    async def will_send_to(self, destination: Destination) -> None:
+        await self._client.destinations.find(destination)
+
+    async def server_time(self) -> int:
+        return self._client.clock.milliseconds()
+
+    async def send_asynchronously(self, send: AsynchronousSend) -> None:
+        if self._sender is None:
+            self._sender = self._create_sender()
+            self._sender.start()
+            self.state.completion = self._sender.identity
+        await self._sender.submit(send)
+
+    @abstractmethod
+    def _create_sender(self) -> AsynchronousSender:
+        """Make what sends messages that need not be waited for."""
+
+    async def complete(self, method: str) -> None:
+        if self._sender is not None:
+            self.state.check_no_completion(method)
+            await self._sender.wait_until_told()
+
+    async def queue_id(self, queue: Queue, action: Action) -> int:
+        destinations, side = self._client.destinations, self._client.side
+        destinations.require_own(queue)
+        queue_id = await destinations.look_up(queue)
+        if self._client.is_restricted:  # else it would wait for what policies hide
+            await side.run(require_access, queue_id, action)
+        return queue_id
+
+    async def opened(self, consumer: ConsumerState) -> None:
+        self._client.subscription_registry.listen(consumer.buffer)
+
+    def fetch_for(self, consumer: ConsumerState | None) -> Fetch:  # noqa: ARG002 - most have one way
+        return self.delivery.operation
+
+    def take_held(self, consumer: ConsumerState) -> Message | None:
+        row = self.delivery.take_held(consumer.buffer)
+        return None if row is None else row.message(consumer.destination, self.acknowledge)
+
+    @property
+    def is_settled(self) -> bool:
+        return not self.delivery.has_delivered
+
+    def watch(self, consumer: ConsumerState) -> Watch:
+        return Watch(self.state, self._client, consumer.buffer.poll, self.database, self.delivery)
+
+    async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
+        return await self._client.redelivery.rules_of(policy, queue_id)
+
+    # For listeners
+
+    async def handled(self, failure: Failure | None) -> None:
+        """Settle what a listener was given.
+
+        Args:
+            failure: What went wrong, if something did.
+        """
+
+    async def paused(self) -> None:
+        """Settle what waits for company, since no message comes next."""
+
+    async def failed(self, error: JMSException) -> JMSException:
+        """Begin again after an error between listeners, and return what their connection is told."""
+        return error
+
+    @abstractmethod
+    async def unloaded(self, buffer: PrefetchBuffer) -> None:
+        """Release what a prefetch buffer holds that a connection consumer has filled."""
+
+    # Ending
+
+    async def stop(self) -> None:
+        if self._sender is not None:
+            await self._sender.close()
+
+    async def release(self) -> None:
+        await self.database.close()

@@ -1,0 +1,203 @@
+"""The transactions of a session that takes part in global ones, by two-phase commit."""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from jmsql.client._async.session.locks import FrugalLocks
+from jmsql.client._async.session.transactions.local import LocalTransaction
+from jmsql.client.instrumentation import settling
+from jmsql.concurrency.tasks import finished
+from jmsql.exceptions import (
+    IllegalStateException,
+    JMSException,
+    TransactionInProgressException,
+    TransactionRolledBackException,
+)
+from jmsql.store.global_transactions import Xid, commit_prepared, prepared_transactions, roll_back_prepared
+
+if TYPE_CHECKING:
+    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.client._async.session.locks import Locks
+    from jmsql.client._async.session.session_state import SessionState
+    from jmsql.client._async.shared.client_context import ClientContext
+    from jmsql.client._async.shared.redelivery import Redelivery
+    from jmsql.store.statement import Steps
+
+
+logger = logging.getLogger("jmsql")
+
+
+class _Phase(Enum):
+    """Where a session is with its global transaction."""
+
+    NONE = auto()
+    ACTIVE = auto()
+    PREPARED = auto()
+    ROLLED_BACK = auto()
+    UNKNOWN = auto()
+    """The connection broke while it was being prepared."""
+
+
+class GlobalTransaction(LocalTransaction):
+    """One transaction of PostgreSQL after another, which the session or a transaction manager ends.
+
+    Args:
+        state: The session's.
+        client: The session's connection.
+    """
+
+    def __init__(self, state: SessionState, client: ClientContext) -> None:
+        super().__init__(state, client)
+        self._xid: Xid | None = None
+        self._phase = _Phase.NONE
+
+    def _create_locks(self, database: SessionConnection, redelivery: Redelivery) -> Locks:
+        return FrugalLocks(database, self._sending, redelivery)
+
+    async def begin(self, xid: Xid) -> None:
+        """Do what `XASession.tpc_begin` does."""
+        await self.complete("tpc_begin")
+        checked = Xid.checked(*xid)
+        async with self.state.lock:
+            self._check_none("Finish it before you begin another.")
+            if self.is_used:
+                raise TransactionInProgressException(
+                    "The session has a transaction of its own open; commit() or rollback() it first."
+                )
+            self._xid = checked
+            self._enter(_Phase.ACTIVE)
+
+    async def prepare(self) -> None:
+        """Do what `XASession.tpc_prepare` does."""
+        await self.complete("tpc_prepare")
+        async with self.state.lock:
+            xid = self._require(_Phase.ACTIVE)
+            async with self._connected(needed=True):
+                await finished(self._prepare(xid))
+
+    async def _prepare(self, xid: Xid) -> None:
+        try:
+            self.database.require_transaction()
+            await self._insert()
+            await self._locks.before_prepare()
+            await self.database.prepare(xid.identifier)
+        except JMSException as error:
+            if error.error_code == "08007":
+                self._enter(_Phase.UNKNOWN)
+            await self._roll_back_after(error)
+        self._enter(_Phase.PREPARED)
+
+    async def commit_branch(self, xid: Xid | None) -> None:
+        """Do what `XASession.tpc_commit` does."""
+        await self.complete("tpc_commit")
+        async with self.state.lock:
+            if xid is not None:
+                self._check_none("Leave out the identifier to commit that one.")
+                await self._client.run_beside(commit_prepared(Xid.checked(*xid)))
+                return
+            own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
+            async with self._connected(needed=bool(self._send_buffer)):
+                await finished(self._commit_own(own))
+
+    async def _commit_own(self, own: Xid) -> None:
+        if self._phase is _Phase.ACTIVE:
+            await self._commit()
+        else:
+            with settling(self.state.facts, "commit"):
+                await self._finish_prepared(commit_prepared(own))
+                await self._forget_deliveries()
+                await self._committed()
+        self._leave()
+
+    async def roll_back_branch(self, xid: Xid | None) -> None:
+        """Do what `XASession.tpc_rollback` does."""
+        await self.complete("tpc_rollback")
+        async with self.state.lock:
+            if xid is not None:
+                self._check_none("Leave out the identifier to roll that one back.")
+                await self._client.run_beside(roll_back_prepared(Xid.checked(*xid)))
+                return
+            await finished(self._roll_back_own(self._require(*(set(_Phase) - {_Phase.NONE}))))
+
+    async def _roll_back_own(self, own: Xid) -> None:
+        with settling(self.state.facts, "rollback"):
+            if self._phase is _Phase.PREPARED:
+                await self._finish_prepared(roll_back_prepared(own))
+            elif self._phase is _Phase.UNKNOWN and own in await self.prepared():
+                await self._client.run_beside(roll_back_prepared(own))
+            await self._undo()
+        self._leave()
+
+    async def prepared(self) -> list[Xid]:
+        """Do what `XASession.tpc_recover` does."""
+        return await self._client.run_beside(prepared_transactions())
+
+    async def commit(self) -> None:
+        self._check_none("End it with tpc_commit() or tpc_rollback().")
+        await super().commit()
+
+    async def rollback(self, error: BaseException | str | None) -> None:
+        self._check_none("End it with tpc_commit() or tpc_rollback().")
+        await super().rollback(error)
+
+    def _enter(self, phase: _Phase) -> None:
+        self._phase = phase
+        self.is_usable = phase in {_Phase.NONE, _Phase.ACTIVE}  # listeners wait until it is
+
+    def check_usable(self) -> None:
+        if not self.is_usable:
+            raise IllegalStateException(
+                f"The session waits for the end of its global transaction, {self!r}; call tpc_commit() or "
+                "tpc_rollback() first."
+            )
+
+    def __repr__(self) -> str:
+        phase = "" if self._xid is None else f" {tuple(self._xid)} {self._phase.name.lower().replace('_', ' ')}"
+        return f"<{self.state.kind}{phase}{' closed' if self.state.closed else ''}>"
+
+    async def _end_rollback(self) -> None:
+        await super()._end_rollback()
+        if self._phase is _Phase.ACTIVE:
+            self._enter(_Phase.ROLLED_BACK)
+
+    async def _finish_prepared(self, finish: Steps[None]) -> None:
+        try:
+            await self._client.run_beside(finish)
+        except IllegalStateException:
+            await self._end_rollback()
+            self._leave()  # somebody else has finished it
+            raise
+
+    async def _forget_deliveries(self) -> None:
+        """Forget the deliveries counted before the transaction was prepared; else maintenance does it later."""
+        delivered = self._locks.delivered
+        if delivered:
+            try:
+                side = self._client.side
+                await side.run(side.recipient.forget_deliveries, delivered)
+            except JMSException as error:
+                logger.info("The deliveries of a committed transaction are forgotten a little later: %s", error)
+
+    def _leave(self) -> None:
+        self._xid = None
+        self._enter(_Phase.NONE)
+        self.state.notifications.notify()
+
+    def _require(self, *phases: _Phase) -> Xid:
+        if self._phase is _Phase.ROLLED_BACK and self._phase not in phases:
+            raise TransactionRolledBackException("The global transaction was rolled back; call tpc_rollback().")
+        if self._xid is None:
+            raise IllegalStateException("The session is in no global transaction; call tpc_begin() first.")
+        if self._phase not in phases:
+            raise IllegalStateException(f"This is too late for {self!r}; call tpc_commit() or tpc_rollback().")
+        return self._xid
+
+    def _check_none(self, advice: str) -> None:
+        self.state.check_open()
+        if self._xid is not None:
+            raise TransactionInProgressException(
+                f"The session is part of the global transaction {tuple(self._xid)}. {advice}"
+            )

@@ -1,0 +1,177 @@
+"""How sessions wait for messages."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jmsql.client.pacing import PollInterval
+from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.store.control.wake_ups import Competition, Look, Wait
+from jmsql.timings import jitter
+
+if TYPE_CHECKING:
+    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.client._async.session.delivery import Delivery
+    from jmsql.client._async.session.session_state import SessionState
+    from jmsql.client._async.shared.client_context import ClientContext
+
+
+def _channels(buffers: Sequence[PrefetchBuffer]) -> tuple[int, ...]:
+    """Return where there is news of what comes to some prefetch buffers."""
+    if len(buffers) == 1:
+        return buffers[0].source.channels
+    return tuple({channel for buffer in buffers for channel in buffer.source.channels})
+
+
+class Waiting(ABC):
+    """How a consumer waits between its looks for messages."""
+
+    @abstractmethod
+    def begin(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
+        """Note how much news there is before a look, or was before one that has found nothing.
+
+        Args:
+            news: How much there was of the session itself, before anything else about it was asked.
+            buffers: Whose queues are looked at; none: there is no look, since nothing is delivered now.
+            look: The one that has found nothing.
+        """
+
+    @abstractmethod
+    def looked(self, *, found: bool) -> None:
+        """Note the end of a look.
+
+        Args:
+            found: Whether there was a message. Then there may be more, for others, if it has not seen the end.
+        """
+
+    @abstractmethod
+    async def wait(self, most: float | None = None) -> None:
+        """Wait until it is time to look.
+
+        Args:
+            most: At most how many seconds; None: for ever.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Wait no more."""
+
+
+class Watch(Waiting):
+    """The waits of a session between its looks for messages.
+
+    A wait ends when there is news, a little later if others were faster the last times, and now and then for a look of
+    its own, ever more seldom. Then the control connection looks for all consumers together, as long as it can.
+
+    Args:
+        state: The session's.
+        client: The session's connection.
+        poll: How long the pauses are.
+        database: Its connection to the server, if it looks by that.
+        delivery: How messages come to it, if it looks at once when it is woken, so that no other one that waits for the
+            same messages needs to.
+    """
+
+    def __init__(
+        self,
+        state: SessionState,
+        client: ClientContext,
+        poll: PollInterval,
+        database: SessionConnection | None = None,
+        delivery: Delivery | None = None,
+    ) -> None:
+        self._state = state
+        self._client = client
+        self._database = database
+        self._delivery = delivery
+        self._poll = poll
+        self._control = client.control
+        self._wake_ups = self._control.wake_ups
+        self._buffers: Sequence[PrefetchBuffer] = ()
+        self._channels: tuple[int, ...] = ()
+        self._news = self._count = 0
+        self._look: Look | None = None
+        self._chosen: Wait | None = None
+        if not self._control.is_attentive:  # nobody looks for it: the pauses begin short
+            poll.reset()
+
+    def begin(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
+        self._news = news
+        self._buffers = buffers
+        if look is None:
+            self._channels = _channels(buffers)
+            self._count = self._wake_ups.count(self._channels)
+            for buffer in buffers:
+                buffer.expectation.has_seen_end = False
+            competition = self._competition()
+            self._look = None if competition is None else self._wake_ups.look(competition, self._channels)
+        else:
+            self._channels, self._count = look.channels, look.heard
+            self._look = self._chosen = None
+
+    def looked(self, *, found: bool) -> None:
+        chosen, self._chosen = self._chosen, None
+        is_end = not found or (len(self._buffers) == 1 and self._buffers[0].expectation.has_seen_end)
+        if found:
+            self._poll.reset()
+            if not is_end and chosen is not None and chosen.competition is not None:
+                self._wake_ups.wake_more(chosen.competition)
+        if is_end and self._look is not None:
+            self._wake_ups.found_end(self._look)
+
+    async def wait(self, most: float | None = None) -> None:
+        self._pass_on()
+        if _channels(self._buffers) != self._channels:
+            return  # the look has found another queue of the name, whose news so far nobody has heard
+        notifications = self._state.notifications
+        deadline = None if most is None else time.monotonic() + most
+        rest = min((buffer.expectation.rest for buffer in self._buffers), default=0.0)
+        if rest > 0:
+            await notifications.wait(self._news, rest if most is None else min(rest, most))
+        competition = self._competition()
+        if self._control.is_attentive:
+            self._poll.stretch(self._wake_ups.waited_for)
+        while True:
+            is_replaced = self._poll.is_longest and self._control.is_attentive and self._is_seen_by_others
+            # Those that share connections go on, rarely: the pool closes what it has too many when one comes back.
+            looks = not is_replaced or (self._database is not None and self._database.shares_connections)
+            pause: float | None = None
+            if is_replaced:
+                pause = self._client.timings.shared_poll_interval * jitter.uniform(0.8, 1.2)
+            elif self._client.started:
+                pause = self._poll.next()
+            if deadline is not None:
+                remaining = max(deadline - time.monotonic(), 0.0)
+                pause = remaining if pause is None else min(pause, remaining)
+            with Wait(self._wake_ups, competition, self._channels, self._count, notifications.notify) as wait:
+                await notifications.wait(self._news, pause)
+            if wait.is_chosen:
+                self._chosen = wait
+            if looks or notifications.count != self._news or (deadline is not None and time.monotonic() >= deadline):
+                return
+
+    def close(self) -> None:
+        self._pass_on()
+
+    @property
+    def _is_seen_by_others(self) -> bool:
+        """Whether the control connection finds what this session would find: it knows queues by their numbers."""
+        return bool(self._buffers) and not any(buffer.source.is_removed for buffer in self._buffers)
+
+    def _competition(self) -> Competition | None:
+        """Return what it competes for, if any other one that does can look in its place.
+
+        Not a session that holds messages, who may be the only one that gets more of the same groups.
+        """
+        if self._delivery is not None and not self._delivery.has_delivered and len(self._buffers) == 1:
+            return self._buffers[0].source.competition
+        return None
+
+    def _pass_on(self) -> None:
+        """Have another session look, if this one was woken and does not."""
+        chosen, self._chosen = self._chosen, None
+        if chosen is not None:
+            chosen.pass_on()

@@ -1,0 +1,82 @@
+"""What the open transaction has sent itself: no consumer can have it yet, and tests of handlers receive it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from jmsql.selectors import Selector
+from jmsql.store.destinations.lookup import find_queue
+from jmsql.store.destinations.subscriptions import find_named
+from jmsql.store.receiving.candidates import HAS_NOT_EXPIRED
+from jmsql.store.rows.arrays import integers_literal
+from jmsql.store.rows.columns import SHARED_BODY, and_chosen, message_columns
+from jmsql.store.rows.message_rows import MessageRow
+from jmsql.store.statement import SqlFile, Statement, Steps, fill, first_value, nothing, records
+from jmsql.values.postgresql_text import to_postgresql
+
+_sql = SqlFile("own_messages")
+_OWN = {"own": _sql["sent_by_transaction"]}
+_rows = records(MessageRow._make)
+
+_reads = [
+    _sql.statement(
+        name, "reading", _rows, {"columns": message_columns(joined=True), "shared_body": SHARED_BODY, **_OWN}
+    )
+    for name in ("read", "read_delayed")
+]
+
+set_savepoint = _sql.statement("set_savepoint", "setting a savepoint", nothing).bind()
+release_savepoint = _sql.statement("release_savepoint", "releasing a savepoint", nothing).bind()
+undo_savepoint = _sql.statement("undo_savepoint", "rolling back to a savepoint", nothing).bind()
+
+
+def queue_of(name: str) -> Steps[int | None]:
+    """Return the id of a queue, None if it is not there."""
+    return (yield from find_queue(name))
+
+
+def queue_of_subscription(name: str, *, durable: bool) -> Steps[int | None]:
+    """Return the id of the queue behind a shared subscription, None if it is not there."""
+    found = yield from find_named.bind(durable=durable, client_id=None, name=to_postgresql(name))
+    return found[0].queue_id if found else None
+
+
+def take(queue_id: int, selector: Selector | None, excluded: Collection[int]) -> Steps[MessageRow | None]:
+    """Take the next message that the transaction has sent to a queue.
+
+    Args:
+        queue_id: The queue.
+        selector: Which messages; None: all.
+        excluded: The sequences of those that are not taken.
+    """
+    return (yield from _take("take", queue_id, selector, excluded))
+
+
+def take_delayed(queue_id: int, selector: Selector | None, excluded: Collection[int]) -> Steps[MessageRow | None]:
+    """Take the delayed message that would be due first, whatever the time is; arguments as for `take`."""
+    return (yield from _take("take_delayed", queue_id, selector, excluded))
+
+
+def due(queue_id: int, selector: Selector | None, excluded: Collection[int]) -> Steps[int | None]:
+    """Return when the first delayed message would be due, in milliseconds since the epoch; arguments as for `take`."""
+    chosen, parameters = and_chosen(selector)
+    text = fill(_sql["due"], chosen=chosen, **_OWN)
+    statement = Statement("due", text, "looking for messages", first_value, parameters)
+    found: int | None = yield from statement.bind(queue_id=queue_id, excluded=integers_literal(excluded))
+    return found
+
+
+def read(queue_id: int) -> Steps[list[MessageRow]]:
+    """Return what the transaction has sent to a queue, in the order of delivery, the delayed messages last."""
+    found: list[MessageRow] = []
+    for statement in _reads:
+        found += yield from statement.bind(queue_id=queue_id)
+    return found
+
+
+def _take(name: str, queue_id: int, selector: Selector | None, excluded: Collection[int]) -> Steps[MessageRow | None]:
+    chosen, parameters = and_chosen(selector)
+    text = fill(_sql[name], columns=message_columns(), has_not_expired=HAS_NOT_EXPIRED, chosen=chosen, **_OWN)
+    statement = Statement(name, text, "receiving", _rows, parameters)
+    found = yield from statement.bind(queue_id=queue_id, excluded=integers_literal(excluded))
+    return found[0] if found else None

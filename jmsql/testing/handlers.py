@@ -1,0 +1,128 @@
+"""Tests of handlers inside the test's own transaction: what was sent, and one call."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, overload
+
+from jmsql.client._sync.connection.simplified import message_of
+from jmsql.messages import Message, decode_message
+from jmsql.public_names import set_module
+from jmsql.values.destinations import Queue
+from jmsql.worker import draining
+
+if TYPE_CHECKING:
+    from jmsql.worker.application import Application, AwaitedTransaction, BlockingTransaction
+    from jmsql.worker.handlers.listener import Listener
+
+_NORMAL_PRIORITY = 4
+_PERSISTENT = 2
+
+
+@overload
+def sent(transaction: BlockingTransaction, queue: Queue | str, *, schema: str = "jmsql") -> list[Message]: ...
+
+
+@overload
+def sent(
+    transaction: AwaitedTransaction, queue: Queue | str, *, schema: str = "jmsql"
+) -> Coroutine[Any, Any, list[Message]]: ...
+
+
+@set_module("jmsql.testing")
+def sent(
+    transaction: BlockingTransaction | AwaitedTransaction, queue: Queue | str, *, schema: str = "jmsql"
+) -> list[Message] | Coroutine[Any, Any, list[Message]]:
+    """Return the messages that a transaction has sent to a queue, and that no handler has received.
+
+    Args:
+        transaction: What `jmsql.enlist` takes; or what `jmsql.asyncio.enlist` takes: then it is awaited.
+        queue: The queue, or its name.
+        schema: The PostgreSQL schema of jmsql's tables.
+
+    Returns:
+        The messages in the order of their delivery, those with a delivery delay last.
+    """
+    return draining.sent(transaction, schema, Queue(queue) if isinstance(queue, str) else queue)
+
+
+@overload
+def subscribe(app: Application, transaction: BlockingTransaction | None = None) -> None: ...
+
+
+@overload
+def subscribe(app: Application, transaction: AwaitedTransaction) -> Coroutine[Any, Any, None]: ...
+
+
+@set_module("jmsql.testing")
+def subscribe(
+    app: Application, transaction: BlockingTransaction | AwaitedTransaction | None = None
+) -> Coroutine[Any, Any, None] | None:
+    """Make the subscriptions to topics that an application's listeners have, inside a transaction.
+
+    A topic keeps messages for the subscriptions that there are. A worker makes them as it starts; a test does so before
+    something is published that `drain` is to handle. They end with the transaction, if that is rolled back.
+
+    Args:
+        app: The application.
+        transaction: What `jmsql.enlist` takes; or what `jmsql.asyncio.enlist` takes: then it is awaited. None, for the
+            application of a Django project alone: Django's connection.
+
+    Raises:
+        IllegalStateException: There is a subscription of that name which wants something else.
+    """
+    return draining.subscribe(app.own_transaction if transaction is None else transaction, app.schema, app.listeners)
+
+
+@set_module("jmsql.testing")
+def call(
+    app: Application,
+    handler: Callable[..., Any],
+    message: object,
+    *,
+    transaction: BlockingTransaction | AwaitedTransaction | None = None,
+) -> Any:
+    """Call a handler of an application with one message, as a worker does, inside a transaction of the caller's.
+
+    The message is written and read as if it had been sent. What the handler does is in a savepoint.
+
+    Args:
+        app: The application.
+        handler: The function that it has registered.
+        message: A message, or a body that a message is made for.
+        transaction: What `jmsql.enlist` takes; or what `jmsql.asyncio.enlist` takes: then the call is awaited, as
+            coroutine functions have to be. None, for the application of a Django project alone: Django's connection.
+
+    Returns:
+        What the handler returns; under asyncio what is awaited for that.
+
+    Raises:
+        ValueError: The application has no such handler.
+        BaseException: What the handler raises; what it did is undone.
+    """
+    for listener in app.listeners:
+        if listener.handler is handler:
+            joined = app.own_transaction if transaction is None else transaction
+            return draining.call(joined, app.schema, listener, _received(listener, message))
+    raise ValueError(f"{app} has no handler {handler!r}.")
+
+
+def _received(listener: Listener, body: object) -> Message:
+    """Return a message as its handler receives it."""
+    message = body if isinstance(body, Message) else message_of(body)
+    now = int(time.time() * 1000)
+    return decode_message(
+        message.encode(),
+        message.jms_message_id or f"ID:{uuid.uuid4()}",
+        message.jms_timestamp or now,
+        message.jms_expiration,
+        _NORMAL_PRIORITY if message.jms_priority is None else message.jms_priority,
+        message.jms_delivery_mode or _PERSISTENT,
+        listener.destination,
+        bool(message.jms_redelivered),
+        message.delivery_count or 1,
+        None,
+        message.jms_delivery_time or now,
+    )

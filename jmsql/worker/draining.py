@@ -1,0 +1,331 @@
+"""Handling what a transaction has sent inside of that transaction, for tests: blocking, and awaited."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import sqlalchemy
+
+from jmsql.client import enlistment
+from jmsql.exceptions import IllegalStateException
+from jmsql.selectors import Selector
+from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable
+from jmsql.store.statement import Steps
+from jmsql.values.destinations import Queue, Topic
+from jmsql.worker.handlers._sync.draining import HandlerRuns, SavepointSession
+from jmsql.worker.handlers.drained import DrainedMessage
+from jmsql.worker.handlers.listener import Listener
+
+if TYPE_CHECKING:
+    from jmsql.messages import Message
+    from jmsql.worker.handlers._async import draining as asynchronous
+
+
+def is_awaited(transaction: object) -> bool:
+    """Tell whether what is done in a transaction is awaited.
+
+    Args:
+        transaction: A session or a connection, as `jmsql.enlist` and `jmsql.asyncio.enlist` take them.
+    """
+    kinds: list[type] = [psycopg.AsyncConnection]
+    if "sqlalchemy.ext.asyncio" in sys.modules:  # what the application has not imported, it has no object of
+        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+
+        kinds += [AsyncConnection, AsyncSession, async_scoped_session]
+    if "asyncpg" in sys.modules:
+        import asyncpg
+
+        kinds.append(asyncpg.Connection)
+    return isinstance(transaction, tuple(kinds))
+
+
+class _Round:
+    """Which message comes next: those that are ready, by turns of the listeners, and then what is due first.
+
+    Args:
+        listeners: The listeners.
+        with_delayed: Whether messages with a delay are handled, after all others.
+        most: How many messages are handled.
+        raise_failures: Whether a handler that fails ends it.
+    """
+
+    def __init__(self, listeners: Sequence[Listener], *, with_delayed: bool, most: int, raise_failures: bool) -> None:
+        self.listeners = listeners
+        self.with_delayed = with_delayed
+        self._most = most
+        self._raise_failures = raise_failures
+        self.handled: list[DrainedMessage] = []
+        self.excluded: list[int] = []
+
+    def add(self, handled: DrainedMessage) -> None:
+        """Take note of a message that was handled.
+
+        Raises:
+            BaseException: The handler has failed, and that is to be raised.
+            IllegalStateException: There were too many.
+        """
+        self.handled.append(handled)
+        if handled.error is not None:
+            if self._raise_failures:
+                raise handled.error
+            self.excluded.append(handled.sequence)
+        if len(self.handled) >= self._most:
+            raise IllegalStateException(
+                f"drain() has handled {self._most} messages, the last by {handled.listener}, and does not go on: a "
+                "handler may send messages to itself without end. If there are so many, give `most`."
+            )
+
+    @staticmethod
+    def first_due(times: Sequence[tuple[int | None, Listener]]) -> Listener | None:
+        """Return the listener whose delayed message is due first; None: there is none."""
+        due = [(time, number) for number, (time, _) in enumerate(times) if time is not None]
+        return times[min(due)[1]][1] if due else None
+
+
+def drain(
+    transaction: object, schema: str, listeners: Sequence[Listener], **options: Any
+) -> list[DrainedMessage] | Coroutine[Any, Any, list[DrainedMessage]]:
+    """Handle what a transaction has sent, as `Application.drain` says; awaited where the transaction is.
+
+    Args:
+        transaction: The transaction.
+        schema: The schema of jmsql's tables.
+        listeners: The listeners.
+        options: Those of `_Round`.
+    """
+    state = _Round(listeners, **options)
+    if is_awaited(transaction):
+        return _drain_awaited(transaction, schema, state)
+    return _drain(transaction, schema, state)
+
+
+def _drain(transaction: Any, schema: str, state: _Round) -> list[DrainedMessage]:
+    runs = HandlerRuns(_session(transaction, schema))
+    _flush(transaction)
+
+    def handle(listener: Listener, *, delayed: bool) -> bool:
+        if listener.is_async:
+            _refuse_coroutine(listener, transaction)
+        handled = runs.handle_next(listener, state.excluded, delayed=delayed)
+        if handled is not None:
+            state.add(handled)
+        return handled is not None
+
+    try:
+        while True:
+            found = [handle(listener, delayed=False) for listener in state.listeners]
+            if any(found):
+                continue
+            due = state.first_due([(runs.due(each, state.excluded), each) for each in state.listeners])
+            if due is None or not state.with_delayed:
+                return state.handled
+            handle(due, delayed=True)
+    finally:
+        _expire(transaction)
+
+
+async def _drain_awaited(transaction: Any, schema: str, state: _Round) -> list[DrainedMessage]:
+    runs = await _awaited_runs(transaction, schema)
+    synchronized = getattr(transaction, "sync_session", transaction)
+    if hasattr(transaction, "flush"):
+        await transaction.flush()
+
+    async def handle(listener: Listener, *, delayed: bool) -> bool:
+        if listener.is_async:
+            handled = await runs.handle_next(listener, state.excluded, delayed=delayed)
+        else:
+
+            def in_greenlet(synchronous: object) -> DrainedMessage | None:
+                blocking = HandlerRuns(_session(synchronous, schema))
+                return blocking.handle_next(listener, state.excluded, delayed=delayed)
+
+            handled = await _run_sync(transaction, listener)(in_greenlet)
+        if handled is not None:
+            state.add(handled)
+        return handled is not None
+
+    try:
+        while True:
+            found = [await handle(listener, delayed=False) for listener in state.listeners]
+            if any(found):
+                continue
+            due = state.first_due([(await runs.due(each, state.excluded), each) for each in state.listeners])
+            if due is None or not state.with_delayed:
+                return state.handled
+            await handle(due, delayed=True)
+    finally:
+        _expire(synchronized)
+
+
+def sent(transaction: object, schema: str, queue: Queue) -> list[Message] | Coroutine[Any, Any, list[Message]]:
+    """Return what a transaction has sent to a queue and no handler has received; awaited where the transaction is."""
+    if is_awaited(transaction):
+        return _sent_awaited(transaction, schema, queue)
+    _flush(transaction)
+    return HandlerRuns(_session(transaction, schema)).sent(queue)
+
+
+async def _sent_awaited(transaction: Any, schema: str, queue: Queue) -> list[Message]:
+    return await (await _awaited_runs(transaction, schema)).sent(queue)
+
+
+def subscribe(transaction: object, schema: str, listeners: Sequence[Listener]) -> Coroutine[Any, Any, None] | None:
+    """Make the subscriptions of listeners in a transaction; awaited where the transaction is."""
+    if is_awaited(transaction):
+        return _subscribe_awaited(transaction, schema, listeners)
+    _session(transaction, schema).run_steps(_subscriptions(listeners))
+    return None
+
+
+async def _subscribe_awaited(transaction: Any, schema: str, listeners: Sequence[Listener]) -> None:
+    await (await _awaited_runs(transaction, schema)).session.run_steps(_subscriptions(listeners))
+
+
+def _subscriptions(listeners: Sequence[Listener]) -> Steps[None]:
+    for each in listeners:
+        if isinstance(each.destination, Topic):
+            yield from create_durable(
+                SubscriptionDefinition(
+                    each.destination.name,
+                    Selector.parse(each.selector),
+                    each.subscription,
+                    durable=each.durable,
+                    shared=True,
+                )
+            )
+
+
+def call(transaction: object, schema: str, listener: Listener, message: Message) -> object:
+    """Call a handler with a message in a savepoint of a transaction; awaited where the transaction is."""
+    if is_awaited(transaction):
+        return _call_awaited(transaction, schema, listener, message)
+    if listener.is_async:
+        _refuse_coroutine(listener, transaction)
+    _flush(transaction)
+    try:
+        return HandlerRuns(_session(transaction, schema)).handle(listener, message)
+    finally:
+        _expire(transaction)
+
+
+async def _call_awaited(transaction: Any, schema: str, listener: Listener, message: Message) -> object:
+    if hasattr(transaction, "flush"):
+        await transaction.flush()
+    try:
+        if listener.is_async:
+            return await (await _awaited_runs(transaction, schema)).handle(listener, message)
+        return await _run_sync(transaction, listener)(
+            lambda synchronous: HandlerRuns(_session(synchronous, schema)).handle(listener, message)
+        )
+    finally:
+        _expire(getattr(transaction, "sync_session", transaction))
+
+
+def _session(transaction: Any, schema: str) -> SavepointSession:
+    joined = enlistment.caller_transaction(transaction)
+    return SavepointSession(joined, schema, lambda: _database(transaction))
+
+
+async def _awaited_runs(transaction: Any, schema: str) -> asynchronous.HandlerRuns:
+    from jmsql.client import asynchronous_enlistment
+    from jmsql.worker.handlers._async import draining as asynchronous
+
+    async def database() -> object:
+        from sqlalchemy.ext.asyncio import AsyncConnection
+
+        if isinstance(transaction, AsyncConnection):
+            return transaction
+        if hasattr(transaction, "sync_session") or hasattr(transaction, "connection"):
+            return await transaction.connection()
+        raise TypeError(
+            "A handler asks for SQLAlchemy's connection, and the test has none in its transaction: give an "
+            "AsyncSession or AsyncConnection of SQLAlchemy."
+        )
+
+    joined = asynchronous_enlistment.caller_transaction(transaction)
+    return asynchronous.HandlerRuns(asynchronous.SavepointSession(joined, schema, database))
+
+
+def _database(transaction: Any) -> sqlalchemy.Connection:
+    """Return SQLAlchemy's connection of a transaction."""
+    from sqlalchemy import orm
+
+    if isinstance(transaction, orm.Session | orm.scoped_session):
+        return transaction.connection()
+    if isinstance(transaction, sqlalchemy.Connection):
+        return transaction
+    driver = transaction
+    if not isinstance(transaction, psycopg.Connection):  # Django's
+        transaction.ensure_connection()
+        driver = transaction.connection
+    return _over(driver)
+
+
+class _LentConnection:
+    """A driver's connection whose transaction is not SQLAlchemy's to end."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.lent = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lent, name)
+
+    def commit(self) -> None:
+        """Leave that to the owner."""
+
+    rollback = close = commit
+
+
+def _over(driver: psycopg.Connection[Any]) -> sqlalchemy.Connection:
+    """Return SQLAlchemy's connection over one of psycopg's. What it asks of a new connection, it is told."""
+    engine = sqlalchemy.create_engine(  # noqa: TID251 - it opens nothing
+        "postgresql+psycopg://",
+        creator=lambda: _LentConnection(driver),
+        poolclass=sqlalchemy.StaticPool,
+        pool_reset_on_return=None,
+        use_native_hstore=False,
+        _initialize=False,
+    )
+    return engine.connect()
+
+
+def _run_sync(transaction: Any, listener: Listener) -> Callable[..., Coroutine[Any, Any, Any]]:
+    run_sync: Callable[..., Coroutine[Any, Any, Any]] | None = getattr(transaction, "run_sync", None)
+    if run_sync is None:
+        raise TypeError(
+            f"{listener} is a plain function, and is called in the transaction of an AsyncSession or AsyncConnection "
+            f"of SQLAlchemy, not of {type(transaction).__qualname__}."
+        )
+    return run_sync
+
+
+def _refuse_coroutine(listener: Listener, transaction: object) -> None:
+    raise TypeError(
+        f"{listener} is a coroutine function, which has to be awaited: drain a transaction of asyncio's, such as an "
+        f"AsyncSession, not of {type(transaction).__qualname__}."
+    )
+
+
+def _flush(transaction: object) -> None:
+    """Have the transaction contain what a session of SQLAlchemy's would write with its commit."""
+    for session in _sessions(transaction):
+        session.flush()
+
+
+def _expire(transaction: object) -> None:
+    """Have a session of SQLAlchemy's load again what handlers may have changed, as after a commit of its own."""
+    for session in _sessions(transaction):
+        if session.expire_on_commit:
+            session.expire_all()
+
+
+def _sessions(transaction: object) -> Iterator[Any]:
+    from sqlalchemy import orm
+
+    if isinstance(transaction, orm.scoped_session):
+        yield transaction()
+    elif isinstance(transaction, orm.Session):
+        yield transaction

@@ -1,0 +1,327 @@
+"""What visitors can have done: to exactly the messages they chose, with the true number, and a line in the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import urlencode
+
+import psycopg
+import pytest
+import sqlalchemy
+
+import jmsql
+from jmsql.admin import Administration
+from jmsql.console import ActionRecord, actions
+from jmsql.store.administration import looks
+from jmsql.testing import drain
+from tests.console.http import Browsing, message_paths
+from tests.console.serving import Served
+from tests.console.test_pages import fail_all
+from tests.integration.access.role_kinds import PASSWORD, roles_of_each_kind
+
+ORDERS = jmsql.Queue("orders")
+Serve = Callable[..., Served]
+
+
+def send(factory: jmsql.ConnectionFactory, queue: str, *texts: str, **settings: float) -> None:
+    with factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
+        for text in texts:
+            message = context.create_text_message(text)
+            message.set_string_property("color", text.partition(" ")[0])
+            context.create_producer(**settings).send(jmsql.Queue(queue), message)  # type: ignore[arg-type]
+        context.commit()
+
+
+def texts(factory: jmsql.ConnectionFactory, queue: str) -> list[str]:
+    with Administration(factory) as administration:
+        return [each.message.get_body(str) or "" for each in administration.browse(queue, limit=10_000)]
+
+
+def keys(console: Browsing, path: str, *numbers: int) -> str:
+    found = re.findall(r"name=\"key\" value=\"([^\"]*)\"", console.get(path).text)
+    return urlencode([("key", found[number]) for number in numbers])
+
+
+def test_exactly_the_chosen_messages_are_deleted(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    send(jmsql_factory, "orders", *map(str, range(6)))
+    orders = console.find("orders")
+    chosen = keys(console, orders, 1, 4)
+    assert "Exactly those that you have chosen" in console.get(f"{orders}/purge?{chosen}").text
+    assert console.act(f"{orders}/purge", chosen) == "2 messages deleted."
+    assert texts(jmsql_factory, "orders") == ["0", "2", "3", "5"]
+
+
+def test_delayed_messages_are_chosen_too(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    send(jmsql_factory, "orders", "now")
+    send(jmsql_factory, "orders", "a", "b", "c", delivery_delay=3600.0)
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("other")
+    orders = console.find("orders")
+    assert console.act(f"{orders}/purge", keys(console, orders, 0, 2)) == "2 messages deleted."
+    assert console.act(f"{orders}/move", keys(console, orders, 1), to="other") == "1 message moved to other."
+    assert texts(jmsql_factory, "orders") == ["a"]
+    assert texts(jmsql_factory, "other") == ["c"]
+
+
+def test_what_came_after_the_question_is_left_alone(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    send(jmsql_factory, "orders", "red 1", "blue 2", "red 3")
+    path = f"{console.find('orders')}/purge"
+    fields = console.form(f"{path}?selector=color+%3D+%27red%27")
+    send(jmsql_factory, "orders", "red 4")
+    assert console.post(path, fields).status == 303
+    assert texts(jmsql_factory, "orders") == ["blue 2", "red 4"]
+
+
+def test_what_a_client_holds_stays_and_the_number_is_true(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    send(jmsql_factory, "orders", *map(str, range(5)))
+    orders = console.find("orders")
+    with jmsql_factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
+        received = context.create_consumer(ORDERS).receive(timeout=5)
+        assert received is not None
+        said = console.act(f"{orders}/purge", keys(console, orders, 0, 1, 2))
+        assert said == "2 messages deleted. 1 stayed: a client holds them, or they are gone."
+        context.rollback()
+    assert texts(jmsql_factory, "orders") == ["0", "3", "4"]
+
+
+def test_all_are_done_in_windows(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "WINDOW", 7)
+    send(jmsql_factory, "orders", *(f"{'red' if number % 3 else 'blue'} {number}" for number in range(50)))
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("other")
+    orders = console.find("orders")
+    red = urlencode({"selector": "color = 'red'"})
+    assert "<strong>33</strong> messages" in console.get(f"{orders}/move?{red}").text
+    assert console.act(f"{orders}/move", red, to="other") == "33 messages moved to other."
+    assert console.act(f"{orders}/purge") == "17 messages deleted."
+    assert texts(jmsql_factory, "other") == [f"red {number}" for number in range(50) if number % 3]
+
+
+def test_action_that_takes_long_says_how_far_it_came(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "WINDOW", 10)
+    monkeypatch.setattr(actions, "_LONGEST_ACTION", -1.0)
+    send(jmsql_factory, "orders", "x")
+    said = console.act(f"{console.find('orders')}/purge")
+    assert said == "0 messages deleted. It took long, and stopped before the end: repeat it to go on."
+
+
+def test_many_are_counted_to_a_thousand(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    send(jmsql_factory, "orders", *["x"] * 1001)
+    orders = console.find("orders")
+    assert "<strong>1,000+</strong> messages" in console.get(f"{orders}/purge").text
+    assert console.act(f"{orders}/purge") == "1,001 messages deleted."
+
+
+def test_dead_letters_go_back_one_some_or_all(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("orders", maximum_deliveries=1)
+    send(jmsql_factory, "orders", *map(str, range(6)))
+    fail_all(jmsql_factory, "orders", ValueError("no"))
+    letters = console.find("DLQ")
+    [first, *_] = message_paths(console.get(letters).text)
+    [one] = re.findall(r"href=\"([^\"]*/retry\?key=[^\"]*)\"", console.get(first).text)
+    path, _, query = one.partition("?")
+    assert console.act(path, query) == "1 message went back to where they come from."
+    assert console.act(f"{letters}/retry", keys(console, letters, 0, 2)).startswith("2 messages went back")
+    assert console.act(f"{letters}/retry").startswith("3 messages went back")
+    assert sorted(texts(jmsql_factory, "orders")) == list("012345")
+    assert texts(jmsql_factory, "DLQ") == []
+
+
+def test_messages_that_are_no_dead_letters_do_not_go_back(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    send(jmsql_factory, "DLQ", "by hand")
+    letters = console.find("DLQ")
+    assert console.act(f"{letters}/retry", keys(console, letters, 0)).startswith("0 messages went back")
+    assert texts(jmsql_factory, "DLQ") == ["by hand"]
+
+
+def test_moving_keeps_a_message_as_it_is(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    with jmsql_factory.create_context() as context:
+        message = context.create_map_message()
+        message.set_long("n", 2**40)
+        message.set_float_property("f", 1.5)
+        message.jms_type = "t"
+        message.jms_correlation_id = "c"
+        context.create_producer(priority=7, time_to_live=3600).send(ORDERS, message)
+        context.create_queue("other")
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("other")
+    orders = console.find("orders")
+    assert console.act(f"{orders}/move", to="queue://other") == "1 message moved to queue://other."
+    with jmsql_factory.create_context() as context:
+        [moved] = drain(context.create_consumer(jmsql.Queue("other")), timeout=5)
+    assert isinstance(moved, jmsql.MapMessage)
+    assert (moved.get_long("n"), moved.get_float_property("f"), moved.jms_type) == (2**40, 1.5, "t")
+    assert (moved.jms_priority, moved.jms_correlation_id) == (7, "c")
+    assert (moved.jms_message_id, moved.jms_expiration) == (message.jms_message_id, message.jms_expiration)
+
+
+@pytest.mark.parametrize(("target", "reason"), [("nowhere", "no queue"), ("orders", "already"), ("", "Name the queue")])
+def test_moving_to_a_wrong_queue_is_refused(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory, target: str, reason: str
+) -> None:
+    send(jmsql_factory, "orders", "x")
+    path = f"{console.find('orders')}/move"
+    answer = console.post(path, [*console.form(path), ("to", target)])
+    assert answer.status == 409
+    assert reason in answer.text
+    assert texts(jmsql_factory, "orders") == ["x"]
+
+
+def test_purged_messages_are_in_the_history(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("orders", history=True)
+    send(jmsql_factory, "orders", "x", "y")
+    orders = console.find("orders")
+    assert "the history keeps them" in console.get(f"{orders}/purge").text
+    console.act(f"{orders}/purge", keys(console, orders, 0))
+    with Administration(jmsql_factory) as administration:
+        [past] = administration.history.messages("orders")
+    assert past.entry.outcome == "purged"
+
+
+def test_destinations_are_paused_and_resumed(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    send(jmsql_factory, "orders", "x")
+    with Administration(jmsql_factory) as administration:
+        administration.create_topic("news")
+    for name, uri in (("orders", "queue://orders"), ("news", "topic://news")):
+        path = console.find(name)
+        assert console.act(f"{path}/pause") == f"{uri} is paused."
+        assert "paused</span>" in console.get(path).text
+        assert console.act(f"{path}/resume") == "Delivery goes on."
+        assert "paused</span>" not in console.get(path).text
+
+
+def test_text_is_sent_to_a_queue_and_to_the_subscriptions_of_a_topic(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("orders")
+        administration.subscribe("news", "readers", "JMSPriority > 5", shared=True)
+    said = console.act(f"{console.find('orders')}/send", text="one\r\ntwo <&>", priority="7", jms_type="t")
+    assert re.fullmatch(r"1 message was sent: ID:[0-9a-f-]{36}\.", said)
+    for priority in "49":
+        console.act(f"{console.find('news')}/send", text=priority, priority=priority, jms_type="")
+    with jmsql_factory.create_context() as context:
+        [message] = drain(context.create_consumer(ORDERS), timeout=5)
+        assert (message.get_body(str), message.jms_priority, message.jms_type) == ("one\ntwo <&>", 7, "t")
+        consumer = context.create_shared_durable_consumer(jmsql.Topic("news"), "readers", "JMSPriority > 5")
+        assert [each.get_body(str) for each in drain(consumer, timeout=5)] == ["9"]
+    path = f"{console.find('orders')}/send"
+    assert console.post(path, [*console.form(path), ("text", "x"), ("priority", "10")]).status == 409
+
+
+def test_subscription_is_deleted_if_its_name_is_repeated(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    with Administration(jmsql_factory) as administration:
+        administration.subscribe("news", "readers", client_id="c")
+    path = f"{console.find('readers')}/delete"
+    answer = console.post(path, [*console.form(path), ("name", "others")])
+    assert answer.status == 409
+    assert "Nothing was deleted" in answer.text
+    assert console.act(path, name="readers") == "The subscription readers was deleted."
+    with Administration(jmsql_factory) as administration:
+        assert administration.subscriptions() == []
+
+
+def test_each_action_is_one_line_in_the_log_and_one_call(
+    serve: Serve, jmsql_factory: jmsql.ConnectionFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "jmsql.console")
+    records: list[ActionRecord] = []
+    console = Browsing(serve(on_action=records.append))
+    send(jmsql_factory, "orders\n{}", "red 1", "blue 2", "red 3")
+    path = console.find("orders\n{}")
+    console.act(f"{path}/purge", urlencode({"selector": "color = 'red'"}))
+    console.act(f"{path}/pause")
+    wrong = f"{path}/move"
+    console.post(wrong, [*console.form(wrong), ("to", "nowhere")])
+    lines = [
+        each.getMessage() for each in caplog.records if each.name == "jmsql.console" and each.message.startswith("{")
+    ]
+    assert all("\n" not in line for line in lines)
+    assert [json.loads(line) for line in lines] == [each._asdict() for each in records]
+    purged, paused, refused = records
+    assert purged == ActionRecord("purge", "alice", "127.0.0.1", "queue://orders\n{}", "color = 'red'", None, 2, "done")
+    assert (paused.action, paused.outcome) == ("pause", "done")
+    assert refused.outcome.startswith("refused: There is no queue 'nowhere'")
+
+
+def test_failing_on_action_undoes_nothing(
+    serve: Serve, jmsql_factory: jmsql.ConnectionFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: ActionRecord) -> None:
+        raise RuntimeError("no")
+
+    send(jmsql_factory, "orders", "x")
+    console = Browsing(serve(on_action=fail))
+    assert console.act(f"{console.find('orders')}/purge") == "1 message deleted."
+    assert "on_action has failed" in caplog.text
+
+
+@contextmanager
+def role(url: str, kind: str) -> Iterator[str]:
+    """Yield the URL with which a role of a kind connects."""
+    with psycopg.connect(url, autocommit=True) as database, roles_of_each_kind(database) as names:
+        try:
+            yield (
+                sqlalchemy.make_url(url)
+                .set(username=names[kind], password=PASSWORD)
+                .render_as_string(hide_password=False)
+            )
+        finally:
+            protected = database.execute(
+                "select oid::regclass::text from pg_class where relrowsecurity "
+                "and relnamespace = 'jmsql_internal'::regnamespace and relname <> 'group_lock'"
+            ).fetchall()
+            database.execute("delete from jmsql_internal.permission")
+            for (table,) in protected:
+                database.execute(f"alter table {table} disable row level security".encode())
+
+
+def test_what_the_role_may_not_do_is_not_offered_and_postgresql_refuses_it(
+    serve: Serve, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str
+) -> None:
+    send(jmsql_factory, "orders", "x")
+    with role(jmsql_clean_url, "browser of all") as url:
+        console = Browsing(serve(factory=jmsql.ConnectionFactory(url)))
+        orders = console.find("orders")
+        for path in ("/", "/dead-letters", "/clients", orders, *message_paths(console.get(orders).text)):
+            answer = console.get(path)
+            assert answer.status == 200, path
+            assert not re.search(r"/(purge|move|pause|send)\b", answer.text), path
+        for action, more in (("purge", []), ("pause", []), ("send", [("text", "y"), ("priority", "4")])):
+            key = console.cookies["jmsql-console-form"]
+            answer = console.post(f"{orders}/{action}", [("form_key", key), ("key", "p5.1"), *more])
+            assert answer.status == 403, (action, answer.text)
+    assert texts(jmsql_factory, "orders") == ["x"]
+
+
+def test_messages_that_the_role_may_not_browse_are_said_to_be_hidden(
+    serve: Serve, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str
+) -> None:
+    send(jmsql_factory, "orders", "mine")
+    send(jmsql_factory, "secrets", "others")
+    with role(jmsql_clean_url, "browser") as url:
+        console = Browsing(serve(factory=jmsql.ConnectionFactory(url)))
+        assert "mine" in console.get(console.find("orders")).text
+        hidden = console.get(console.find("secrets"))
+        assert hidden.status == 200
+        assert "may not browse this destination" in hidden.text
+        assert "others" not in hidden.text
+        text = console.get("/").text
+        assert "orders" in text
+        assert "secrets" not in text

@@ -1,0 +1,354 @@
+"""The pages in Chromium: hostile content, keyboard, screen readers, phones, the dark, and how they stay current."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+import jmsql
+from jmsql.admin import Administration
+from jmsql.testing import wait_for
+from tests.console.conftest import ALICE, BOB
+from tests.console.http import Browsing, message_paths
+from tests.console.serving import Served
+from tests.console.test_pages import fail_all, send_all_kinds
+
+pytestmark = pytest.mark.timeout(300)
+
+Serve = Callable[..., Served]
+
+EVIL = "<script>document.title='hacked'</script><img src=x onerror=\"document.title='hacked'\">\"'>&{{7*7}}"
+HOSTILE = f"{EVIL}\u202e\u2066\x01\x1b[31m\x85\u2028end"
+SCREENSHOTS = "JMSQL_SCREENSHOTS"
+"""The environment variable that names the folder for the pictures in the documentation: docs/screenshots."""
+
+
+def fill(factory: jmsql.ConnectionFactory) -> None:
+    """Make what a shop would have: orders, payments that failed, mails that nobody sends, subscriptions."""
+    with Administration(factory) as administration:
+        administration.create_queue("payments", maximum_deliveries=1)
+        administration.create_queue("invoices", history=True)
+        administration.create_queue("mails", paused=True)
+        administration.subscribe("prices", "web", "symbol = 'ACME'", shared=True)
+        administration.subscribe("prices", "risk", shared=True)
+    with factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
+        producer = context.create_producer()
+        for number in range(1200):
+            message = context.create_text_message(f'{{"order": {number}, "customer": "C-{number % 7}"}}')
+            message.set_int_property("weight", number % 9)
+            producer.send(jmsql.Queue("orders"), message)
+        for name, count in (("payments", 12), ("mails", 40), ("invoices", 3), ("shipments", 25)):
+            for number in range(count):
+                producer.send(jmsql.Queue(name), f"{name} {number}")
+        producer.send(jmsql.Topic("prices"), "12.50")
+        context.commit()
+    fail_all(factory, "payments", ConnectionError("the bank did not answer within 30 s"))
+    with factory.create_context() as context:
+        assert context.create_consumer(jmsql.Queue("invoices")).receive(timeout=5) is not None
+
+
+def spoil(factory: jmsql.ConnectionFactory, url: str) -> None:
+    """Fill the store with names, bodies, properties and errors that mean something in HTML, or nothing at all."""
+    with Administration(factory) as administration:
+        administration.create_queue(HOSTILE, maximum_deliveries=1)
+        administration.subscribe(f"topic {EVIL}", HOSTILE, "color = '<b>'", shared=True)
+    with factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
+        for number in range(2):
+            message = context.create_text_message(f"{HOSTILE} {number}")
+            message.set_string_property("color", HOSTILE)
+            message.set_string_property("JMSXGroupID", EVIL)
+            message.set_string_property("zero", "a\0b")
+            message.jms_type = EVIL
+            message.jms_correlation_id = HOSTILE
+            context.create_producer().send(jmsql.Queue(HOSTILE), message)
+        mapped = context.create_map_message()
+        mapped.set_string(HOSTILE, HOSTILE)
+        context.create_producer().send(jmsql.Queue("maps"), mapped)
+        context.create_producer().send(jmsql.Queue("lines"), "long" * 262_144)
+        context.create_producer().send(jmsql.Queue("lines"), "\0nul\0")
+        context.commit()
+    fail_all(factory, HOSTILE, ValueError(HOSTILE))
+    with factory.create_context() as context:
+        context.create_producer().send(jmsql.Queue(HOSTILE), HOSTILE)
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute("insert into jmsql_internal.connection (client_id, host, process_id) values (%s, %s, 1)",
+                         [EVIL, EVIL])  # fmt: skip
+
+
+def paths_of(console: Browsing) -> list[str]:
+    """Return an address of each page, and of all messages on first pages."""
+    found = ["/", "/search", "/dead-letters", "/clients"]
+    places = [path for path in console.get("/search").ids.values() if "/destinations/" in path]
+    found += [path for path in console.get("/search").ids.values() if "/topics/" in path]
+    for path in places:
+        messages = message_paths(console.get(path).text)
+        found += [path, f"{path}/purge", f"{path}/history", *messages[:2]]
+        if messages:
+            found.append(f"{path}/retry?key=p5.1")
+    return found
+
+
+def emulate(browser: webdriver.Chrome, *, width: int = 1280, scheme: str = "light") -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
+    )
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+
+
+def complaints(browser: webdriver.Chrome) -> list[dict[str, Any]]:
+    return list(browser.get_log("browser"))  # type: ignore[no-untyped-call]
+
+
+def test_hostile_content_is_text_on_every_page(
+    browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str
+) -> None:
+    spoil(jmsql_factory, jmsql_clean_url)
+    console = Browsing(serve())
+    emulate(browser)
+    paths = paths_of(console)
+    assert len(paths) > 20
+    for path in paths:
+        browser.get(console.served.url(path))
+        assert browser.execute_script("return document.title !== 'hacked'"), path
+        foreign = browser.execute_script(
+            "return [...document.querySelectorAll('main img, main script, main b, main iframe, [style]')].length"
+        )
+        assert foreign == 0, path
+        assert complaints(browser) == [], path
+        text = browser.find_element(By.TAG_NAME, "body").text
+        assert not any(character in text for character in "\u202e\u2066\x01\x1b\x85\u2028\0"), path
+        assert "&49" not in text, path
+        assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth"), path
+    [letters] = [path for name, path in console.get("/search").ids.items() if name == "DLQ"]
+    browser.get(console.served.url(message_paths(console.get(letters).text)[0]))
+    seen = browser.find_element(By.TAG_NAME, "main").text
+    assert EVIL in seen
+    assert "[U+202E][U+2066]␁␛[31m[U+0085][U+2028]end" in seen
+    assert "a␀b" in seen
+
+
+def test_selector_and_search_that_are_hostile_are_text(
+    browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("orders")
+    console = Browsing(serve())
+    for path in ("/search", console.find("orders")):
+        browser.get(console.served.url(path))
+        field = browser.find_element(By.CSS_SELECTOR, "input[name=selector]" if "dest" in path else "#q")
+        field.send_keys("'\"><script>document.title='hacked'</script>", Keys.ENTER)
+        wait_for(lambda: "?" in browser.current_url, timeout=20)
+        assert browser.title != "hacked"
+        assert "<script>" in browser.find_element(By.TAG_NAME, "main").text
+        assert complaints(browser) == []
+
+
+AXE = """
+const done = arguments[0];
+axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}).then(
+  (result) => done(result.violations.map((each) => [each.id, each.nodes.map((node) => node.html).slice(0, 3)])));
+"""
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
+    browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory, width: int, scheme: str
+) -> None:
+    fill(jmsql_factory)
+    with jmsql_factory.create_context() as context:
+        for kind, message in send_all_kinds(context).items():
+            context.create_producer().send(jmsql.Queue(kind), message)
+    console = Browsing(serve())
+    orders = console.find("orders")
+    axe = files("axe_core_python").joinpath("axe.min.js").read_text()
+    kinds = [message_paths(console.get(console.find(kind)).text)[0] for kind in ("map", "hex", "json", "stream")]
+    letters = console.find("DLQ")
+    paths = [
+        "/", "/search", "/dead-letters", "/clients", orders, f"{orders}?selector=a+=+=+1", f"{orders}/purge",
+        f"{orders}/send", f"{orders}/move", console.find("prices"), console.find("web"),
+        f"{console.find('web')}/delete", f"{console.find('invoices')}/history", letters,
+        message_paths(console.get(letters).text)[0], "/nowhere", *kinds,
+    ]  # fmt: skip
+    emulate(browser, width=width, scheme=scheme)
+    for path in paths:
+        browser.get(console.served.url(path))
+        # Not by a script of the page, which its policy would refuse.
+        browser.execute_script(axe)
+        assert browser.execute_async_script(AXE) == [], path
+        assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth"), path
+
+
+def test_all_can_be_read_without_javascript(
+    browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    fill(jmsql_factory)
+    console = Browsing(serve())
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    browser.get(console.served.url("/"))
+    browser.find_element(By.LINK_TEXT, "orders").click()
+    body = browser.find_element(By.TAG_NAME, "main")
+    assert "1,000+" in body.text
+    assert "UTC" in body.text
+    browser.find_element(By.LINK_TEXT, "Next messages").click()
+    browser.find_elements(By.CSS_SELECTOR, "tbody input")[0].click()
+    browser.find_elements(By.CSS_SELECTOR, "form.chosen button.danger")[0].click()
+    assert "1 message of queue://orders" in browser.find_element(By.TAG_NAME, "main").text
+    browser.find_element(By.CSS_SELECTOR, "form.confirm button").click()
+    assert browser.find_element(By.CSS_SELECTOR, ".notice").text == "1 message deleted."
+    with Administration(jmsql_factory) as administration:
+        assert administration.count("orders") == 1199
+
+
+def test_pages_are_worked_by_keyboard(
+    browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    fill(jmsql_factory)
+    console = Browsing(serve())
+    browser.get(console.served.url("/clients"))
+    page = browser.find_element(By.TAG_NAME, "body")
+    page.send_keys(Keys.TAB)
+    assert browser.switch_to.active_element.text == "Skip to the content"
+    page.send_keys("/")
+    assert browser.switch_to.active_element.get_attribute("id") == "q"
+    browser.switch_to.active_element.send_keys("shipments", Keys.ENTER)
+    wait_for(lambda: "/destinations/" in browser.current_url, timeout=20)
+    assert browser.find_element(By.TAG_NAME, "h1").text == "shipments"
+    order = []
+    for _ in range(40):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        order.append(browser.switch_to.active_element.accessible_name)
+    assert "Choose all messages of this page" in order
+    assert any(name.startswith("Choose message ") for name in order)
+    box = browser.find_element(By.CSS_SELECTOR, "th.pick input")
+    box.send_keys(Keys.SPACE)
+    boxes = browser.find_elements(By.CSS_SELECTOR, "tbody input[type=checkbox]")
+    assert len(boxes) == 25
+    assert all(each.is_selected() for each in boxes)
+    browser.find_element(By.CSS_SELECTOR, "form.chosen button.danger").send_keys(Keys.ENTER)
+    wait_for(lambda: "/purge?" in browser.current_url, timeout=20)
+    assert "25 messages of queue://shipments" in browser.find_element(By.TAG_NAME, "main").text
+
+
+def test_times_are_local_with_utc_at_hand(
+    browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(jmsql.Queue("orders"), "x")
+    console = Browsing(serve())
+    [path] = message_paths(console.get(console.find("orders")).text)
+    browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kolkata"})
+    try:
+        browser.get(console.served.url(path))
+        time = browser.find_element(By.TAG_NAME, "time")
+        hour, minute = (int(part) for part in (time.get_attribute("datetime") or "")[11:16].split(":"))
+        local = (hour * 60 + minute + 330) % 1440
+        assert time.text[11:16] == f"{local // 60:02}:{local % 60:02}"
+        assert f"{hour:02}:{minute:02}:" in (time.get_attribute("title") or "")
+        assert (time.get_attribute("title") or "").endswith("UTC")
+    finally:
+        browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
+
+
+def test_page_stays_current_and_hidden_tabs_stop(
+    browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    console = Browsing(serve())
+    browser.get(console.served.url("/"))
+    assert "Nothing waits" in browser.find_element(By.ID, "live").text
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(jmsql.Queue("orders"), "x")
+    wait_for(lambda: "orders" in browser.find_element(By.ID, "live").text, timeout=30)
+    wait_for(lambda: browser.find_element(By.ID, "live-state").text.startswith("Live, "), timeout=30)
+    requests = "return performance.getEntriesByType('resource').filter(each => each.name.includes('live=1')).length"
+    window = browser.current_window_handle
+    browser.execute_script(
+        "Object.defineProperty(document, 'visibilityState', {get: () => window.shown || 'hidden', configurable: true})"
+    )
+    wait_for(lambda: browser.execute_script("return !document.querySelector('.htmx-request')"), timeout=20)
+    before = browser.execute_script(requests)
+    # Longer than two intervals: nothing else shows that nothing happens.
+    browser.execute_async_script("setTimeout(arguments[0], 5000)")
+    assert browser.execute_script(requests) == before
+    browser.execute_script("window.shown = 'visible'; document.dispatchEvent(new Event('visibilitychange'))")
+    wait_for(lambda: browser.execute_script(requests) > before, timeout=20)
+    assert browser.current_window_handle == window
+    assert complaints(browser) == []
+
+
+def test_page_lives_on_when_the_server_was_started_again(
+    browser: webdriver.Chrome, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    from jmsql.console import Console
+    from tests.console.serving import served
+
+    with served(Console(jmsql_factory, access=lambda _: ALICE)) as first:
+        port = first.port
+        browser.get(first.url("/"))
+    wait_for(lambda: "does not answer" in browser.find_element(By.ID, "live-state").text, timeout=30)
+    assert "Nothing waits" in browser.find_element(By.ID, "live").text
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(jmsql.Queue("orders"), "x")
+    with served(Console(jmsql_factory, access=lambda _: ALICE), port=port) as second:
+        wait_for(lambda: browser.find_elements(By.LINK_TEXT, "orders"), timeout=30)[0].click()
+        browser.find_element(By.PARTIAL_LINK_TEXT, "Pause").click()
+        browser.find_element(By.CSS_SELECTOR, "form.confirm button").click()
+        assert browser.find_element(By.CSS_SELECTOR, ".notice").text == "queue://orders is paused."
+        assert second.port == port
+        browser.get("about:blank")
+    complaints(browser)
+
+
+def test_who_may_only_look_sees_no_buttons(
+    browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    fill(jmsql_factory)
+    console = Browsing(serve(access=lambda _: BOB))
+    letters = console.find("DLQ")
+    for path in ("/", "/dead-letters", letters, console.find("web"), message_paths(console.get(letters).text)[0]):
+        browser.get(console.served.url(path))
+        names = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "main .button, main button")]
+        assert set(names) <= {"Show"}, path
+        assert browser.find_elements(By.CSS_SELECTOR, "main input[type=checkbox]") == []
+
+
+def test_screenshots_of_the_main_pages(
+    browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory, tmp_path: Path
+) -> None:
+    """The documentation's are made so: JMSQL_SCREENSHOTS=docs/screenshots pytest tests/console -k screenshots."""
+    fill(jmsql_factory)
+    folder = Path(os.environ.get(SCREENSHOTS) or tmp_path)
+    folder.mkdir(exist_ok=True)
+    console = Browsing(serve())
+    letters = console.find("DLQ")
+    pages = {
+        "overview": ("/", 1280, "light"),
+        "overview-dark": ("/", 1280, "dark"),
+        "overview-phone": ("/", 390, "light"),
+        "queue": (f"{console.find('orders')}?selector=weight+%3E+7", 1280, "light"),
+        "dead-letters": ("/dead-letters", 1280, "light"),
+        "dead-letter": (message_paths(console.get(letters).text)[0], 1280, "dark"),
+    }
+    for name, (path, width, scheme) in pages.items():
+        emulate(browser, width=width, scheme=scheme)
+        browser.get(console.served.url(path))
+        taken = browser.execute_cdp_cmd(
+            "Page.captureScreenshot",
+            {"clip": {"x": 0, "y": 0, "width": width, "height": 900, "scale": 1}, "captureBeyondViewport": True},
+        )
+        image = base64.b64decode(taken["data"])
+        assert image.startswith(b"\x89PNG")
+        assert len(image) > 20_000
+        (folder / f"console-{name}.png").write_bytes(image)

@@ -1,0 +1,178 @@
+"""Pages stay current at the cost of one look for all, and of none when nobody looks."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+
+import jmsql
+from jmsql.console import application, poller
+from jmsql.store.wire._sync.runner import PsycopgRunner
+from jmsql.testing import wait_for
+from tests.console.http import Browsing
+from tests.console.serving import Served
+
+ORDERS = jmsql.Queue("orders")
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The statements that the console's connections have run."""
+    statements: list[bytes] = []
+    execute = PsycopgRunner.execute
+
+    def listen(self: PsycopgRunner, statement: bytes, parameters: Any) -> Any:
+        if threading.current_thread().name.startswith(("jmsql console", "AnyIO")):
+            statements.append(statement)
+        return execute(self, statement, parameters)
+
+    monkeypatch.setattr(PsycopgRunner, "execute", listen)
+    return statements
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The console looks every 0.2 s, and for a second after the last page."""
+    monkeypatch.setattr(application, "INTERVAL", 0.2)
+    monkeypatch.setattr(application, "PATIENCE", 1.0)
+
+
+def live(visitor: Browsing, path: str, tag: str | None = None) -> tuple[int, str]:
+    answer = visitor.get(f"{path}?live=1", **({} if tag is None else {"If-None-Match": tag}))
+    return answer.status, answer.headers["ETag"]
+
+
+def is_looking() -> bool:
+    return any(thread.name == "jmsql console" for thread in threading.enumerate())
+
+
+def test_defaults_are_those_that_the_documentation_promises() -> None:
+    assert (poller.INTERVAL, poller.PATIENCE) == (2.0, 10.0)
+
+
+def test_what_has_not_changed_is_not_sent_again(
+    quick: None, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    visitor = Browsing(serve())
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(ORDERS, "x")
+        status, tag = live(visitor, "/")
+        assert status == 200
+        wait_for(lambda: live(visitor, "/", live(visitor, "/")[1])[0] == 304, timeout=30)
+        _, tag = live(visitor, "/")
+        context.create_producer().send(ORDERS, "x")
+
+        def shows_the_second() -> bool:
+            answer = visitor.get("/?live=1")
+            return re.search(r'data-label="Messages" class="n">2<', answer.text) is not None
+
+        wait_for(shows_the_second, timeout=30)
+        assert live(visitor, "/", tag)[0] == 200
+
+
+def test_nothing_is_asked_when_nobody_looks(
+    quick: None, serve: Serve, asked: list[bytes], jmsql_clean_url: str
+) -> None:
+    def connections() -> int:
+        with psycopg.connect(jmsql_clean_url) as database:
+            statement = "select count(*) from pg_stat_activity where datname = current_database()"
+            [number] = database.execute(statement).fetchone() or ()
+            return int(number)
+
+    before = connections()
+    served = serve()
+    assert (asked, is_looking(), connections()) == ([], False, before)
+    visitor = Browsing(served)
+    visitor.get("/")
+    assert asked
+    assert is_looking()
+    assert connections() > before
+    wait_for(lambda: not is_looking(), timeout=30)
+    number = len(asked)
+    wait_for(lambda: connections() == before, timeout=30)
+    assert len(asked) == number
+    visitor.get("/")
+    assert is_looking()
+
+
+@pytest.mark.parametrize("name", ["/", "orders"])
+def test_a_hundred_tabs_cost_what_one_costs(
+    serve: Serve, asked: list[bytes], jmsql_factory: jmsql.ConnectionFactory, name: str
+) -> None:
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(ORDERS, "x")
+    served = serve()
+    path = name if name == "/" else Browsing(served).find(name)
+    Browsing(served).get(f"{path}?live=1")
+    asked.clear()
+    with ThreadPoolExecutor(16) as tabs:
+        answers = list(tabs.map(lambda _: Browsing(served).get(f"{path}?live=1").status, range(100)))
+    assert answers == [200] * 100
+    counts = [statement for statement in asked if b"delayed_message" in statement]
+    # Two intervals have begun at the most while they asked, and the poller has looked for its own part.
+    assert len(counts) <= 12
+
+
+def test_console_does_not_listen(serve: Serve, asked: list[bytes], jmsql_factory: jmsql.ConnectionFactory) -> None:
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(ORDERS, "x")
+    visitor = Browsing(serve())
+    for path in ("/", "/clients", "/dead-letters", visitor.find("orders")):
+        assert visitor.get(path).status == 200
+    assert not [statement for statement in asked if re.search(rb"\b(un)?listen\b|\bnotify\b", statement, re.IGNORECASE)]
+
+
+def test_looks_change_nothing_and_wait_for_no_lock(
+    serve: Serve, jmsql_clean_url: str, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(ORDERS, "x")
+    visitor = Browsing(serve())
+    orders = visitor.find("orders")
+    with psycopg.connect(jmsql_clean_url) as holder:
+        holder.execute("lock table jmsql_internal.message")
+        answer = visitor.get(orders)
+        assert answer.status == 503
+        assert "lock" in answer.text
+        holder.rollback()
+    assert visitor.get(orders).status == 200
+
+
+def test_first_page_after_a_pause_shows_what_is_there_now(
+    quick: None, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    visitor = Browsing(serve())
+    assert "Nothing waits" in visitor.get("/").text
+    wait_for(lambda: not is_looking(), timeout=30)
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(ORDERS, "x")
+
+    def is_shown() -> bool:
+        return "orders" in visitor.get("/").text
+
+    wait_for(is_shown, timeout=30)
+
+
+def test_rates_are_those_of_the_clients(quick: None, serve: Serve, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    visitor = Browsing(serve())
+    with jmsql_factory.create_context() as context:
+        producer, consumer = context.create_producer(), context.create_consumer(ORDERS)
+        producer.send(ORDERS, "first")
+
+        def moves() -> bool:
+            producer.send(ORDERS, "x")
+            producer.send(ORDERS, "x")
+            assert consumer.receive(timeout=5) is not None
+            text = visitor.get("/?live=1").text
+            rates = re.findall(r'data-label="(?:In|Out) /s" class="n">([\d.,]+)<', text)
+            return len(rates) == 2 and all(float(rate.replace(",", "")) > 0 for rate in rates)
+
+        wait_for(moves, timeout=60)
+        assert re.search(r"orders: the last 15 minutes, at most [\d.,]+ a second", visitor.get("/").text)

@@ -1,0 +1,154 @@
+"""Tests as a team writes them, with Django's own classes; `manage.py test` runs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import IntegrityError, connection, transaction
+from django.test import TestCase, TransactionTestCase
+
+import jmsql
+from jmsql.django import Application, app
+from jmsql.testing import call, sent
+from tests.integration.django.shop import tasks
+from tests.integration.django.shop.messages import BILLS, DELIVERIES, deliver
+from tests.integration.django.shop.models import Article
+
+
+def send(queue: jmsql.Queue, *bodies: object) -> None:
+    producer = jmsql.enlist(connection).create_producer()
+    for body in bodies:
+        producer.send(queue, body)
+
+
+class Deliveries(TestCase):
+    @classmethod
+    def setUpTestData(cls) -> None:
+        Article.objects.create(name="lantern")
+        send(DELIVERIES, {"name": "kite of the class"})
+
+    def test_they_are_stored_and_billed(self) -> None:
+        send(DELIVERIES, {"name": "kite"})
+        handled = app.drain()
+        self.assertEqual(len(handled), 2)
+        self.assertEqual(Article.objects.filter(amount=1).count(), 2)
+        bills = [message.get_body(dict) for message in sent(connection, BILLS)]
+        self.assertEqual(bills, [{"name": "kite of the class"}, {"name": "kite"}])
+
+    def test_each_test_begins_again(self) -> None:
+        self.assertEqual(len(app.drain()), 1)
+        self.assertEqual(Article.objects.count(), 2)
+
+    def test_what_fails_is_raised_and_undone(self) -> None:
+        send(DELIVERIES, {"name": "lantern"})
+        with self.assertRaises(IntegrityError):
+            app.drain()
+        self.assertEqual(Article.objects.get(name="lantern").amount, 0)
+
+    def test_one_message(self) -> None:
+        call(app, deliver, {"name": "a kite alone"})
+        self.assertTrue(Article.objects.filter(name="a kite alone", amount=1).exists())
+
+    def test_the_queries_of_a_handler_can_be_counted(self) -> None:
+        with self.assertNumQueries(6):  # an insertion, one in a savepoint that is taken back, and an update
+            call(app, deliver, {"name": "a kite alone"})
+
+
+class Handlers(TestCase):
+    """What a handler may do is what it may do in a worker."""
+
+    def handle(self, handler: Any, **options: Any) -> None:
+        own = Application()
+        own.listener("orders", **options)(handler)
+        send(jmsql.Queue("orders"), "kite")
+        self.assertEqual(len(own.drain()), 1)
+
+    def test_hooks_run_after_the_handler(self) -> None:
+        called: list[Any] = []
+
+        def order(body: str) -> None:
+            Article.objects.create(name=body)
+            transaction.on_commit(lambda: called.append(Article.objects.count()))
+            self.assertEqual(called, [])
+
+        self.handle(order)
+        self.handle(lambda message: transaction.on_commit(lambda: called.append("message")))
+        self.assertEqual(called, [1, "message"])
+        self.assertEqual(connection.run_on_commit, [])
+
+    def test_hooks_of_handlers_that_are_not_transacted(self) -> None:
+        called: list[str] = []
+
+        def order(body: str) -> None:
+            with transaction.atomic():
+                transaction.on_commit(lambda: called.append(body))
+
+        self.handle(order, transacted=False)
+        self.assertEqual(called, ["kite"])
+
+    def test_durable_blocks_are_refused(self) -> None:
+        def order(body: str) -> None:
+            with self.assertRaises(RuntimeError), transaction.atomic(durable=True):
+                pass
+
+        self.handle(order)
+
+    def test_an_error_that_is_caught_too_late_fails_the_message(self) -> None:
+        def order(body: str) -> None:
+            Article.objects.create(name=body)
+            with self.assertRaises(IntegrityError):
+                Article.objects.create(name=body)
+
+        with self.assertRaisesRegex(transaction.TransactionManagementError, "marked for a rollback"):
+            self.handle(order)
+        self.assertEqual(Article.objects.count(), 0)
+
+    def test_sqlalchemy_is_in_the_same_transaction(self) -> None:
+        counts: list[Any] = []
+
+        def order(body: str, database: Any, context: jmsql.JMSContext) -> None:
+            Article.objects.create(name=body)
+            counts.append(database.exec_driver_sql("select count(*) from shop_article").scalar())
+            context.create_producer().send(BILLS, body)
+
+        self.handle(order)
+        self.assertEqual(counts, [1])
+        self.assertEqual(len(sent(connection, BILLS)), 1)
+
+    def test_selects_for_update_and_iterators(self) -> None:
+        def order(body: str) -> None:
+            Article.objects.create(name=body)
+            Article.objects.select_for_update().get(name=body)
+            self.assertEqual(len(list(Article.objects.iterator(chunk_size=1))), 1)
+
+        self.handle(order)
+
+
+class Tasks(TestCase):
+    def setUp(self) -> None:
+        tasks.calls.clear()
+
+    def test_they_run_in_the_transaction_of_the_test(self) -> None:
+        tasks.store.enqueue("kite")
+        tasks.store_later.enqueue("lantern")
+        tasks.outside.enqueue("a kite outside")
+        self.assertEqual(len(sent(connection, "tasks.mail")), 1)
+        app.drain()
+        self.assertEqual(Article.objects.count(), 3)
+
+    def test_what_they_raise_is_raised(self) -> None:
+        tasks.fail_twice.enqueue("kite")
+        with self.assertRaises(LookupError):
+            app.drain()
+        self.assertEqual(Article.objects.count(), 0)
+
+
+class Committed(TransactionTestCase):
+    """Without a transaction of the test, what is sent is committed at once, and is not drained."""
+
+    def test_nothing_is_drained(self) -> None:
+        with transaction.atomic():
+            send(DELIVERIES, {"name": "kite"})
+            self.assertEqual(len(app.drain()), 1)
+            transaction.set_rollback(True)
+        self.assertEqual(Article.objects.count(), 0)

@@ -1,0 +1,294 @@
+"""Django's tasks as messages: what Django asks of a backend, and what jmsql adds."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connection, transaction
+from django.utils import timezone
+
+import jmsql
+from jmsql.testing import wait_for
+
+Handled = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def tasks(project: None) -> Iterator[Any]:
+    from tests.integration.django.shop import tasks
+
+    tasks.calls.clear()
+    yield tasks
+    tasks.calls.clear()
+
+
+@pytest.fixture
+def framework(project: None) -> Any:
+    from jmsql.django.tasks import framework
+
+    return framework
+
+
+@pytest.fixture
+def signals(framework: Any) -> Iterator[list[tuple[str, Any]]]:
+    """The signals of tasks, with their results."""
+    from importlib import import_module
+
+    module = import_module(f"{framework.__name__}.signals")
+    told: list[tuple[str, Any]] = []
+    receivers = {}
+    for name in ("task_enqueued", "task_started", "task_finished"):
+
+        def tell(sender: Any, task_result: Any, name: str = name, **_: Any) -> None:
+            told.append((name, task_result))
+
+        receivers[name] = tell
+        getattr(module, name).connect(tell)
+    yield told
+    for name, receiver in receivers.items():
+        getattr(module, name).disconnect(receiver)
+
+
+def messages() -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select queue, priority, jms_type, properties, body, state from jmsql.messages order by sequence"
+        )
+        return [(*row[:3], json.loads(row[3]), json.loads(row[4]), row[5]) for row in cursor.fetchall()]
+
+
+def is_empty() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("select count(*) from jmsql.messages where queue <> 'DLQ'")
+        return bool(cursor.fetchone() == (0,))
+
+
+@pytest.fixture
+def run(handled: Handled) -> Callable[[], None]:
+    """Runs the tasks in the queues until none is left."""
+    from jmsql.django import app
+
+    return lambda: handled(app, is_empty)
+
+
+class TestEnqueue:
+    def test_what_is_enqueued_is_ready(self, tasks: Any, framework: Any) -> None:
+        for task in (tasks.note, tasks.store_later):
+            result = task.enqueue(1, two=3)
+            assert result.status == framework.TaskResultStatus.READY
+            assert (result.task, result.args, result.kwargs, result.backend) == (task, [1], {"two": 3}, "default")
+            assert result.enqueued_at is not None
+            assert (result.started_at, result.finished_at, result.attempts) == (None, None, 0)
+            assert not result.is_finished
+            with pytest.raises(ValueError, match="not finished"):
+                result.return_value  # noqa: B018
+
+    def test_its_id_is_that_of_the_message(self, tasks: Any, jmsql_factory: jmsql.ConnectionFactory) -> None:
+        result = tasks.note.enqueue()
+        with jmsql_factory.create_context() as context:
+            [message] = context.create_browser(jmsql.Queue("tasks.default"))
+        assert message.jms_message_id == result.id
+        assert len(result.id) <= 64
+
+    def test_coroutines_enqueue_too(self, tasks: Any) -> None:
+        from asgiref.sync import async_to_sync
+
+        result = async_to_sync(tasks.note.aenqueue)(1)
+        assert result.args == [1]
+        assert len(messages()) == 1
+
+    def test_what_json_cannot_express_is_refused(self, tasks: Any) -> None:
+        with pytest.raises(TypeError, match="Unsupported type"):
+            tasks.note.enqueue(dt.datetime.now(dt.UTC))
+        assert messages() == []
+
+    def test_it_is_a_message_of_the_queue_with_its_arguments_as_json(self, tasks: Any) -> None:
+        tasks.store.enqueue("kite")
+        assert messages() == [
+            (
+                "tasks.mail",
+                9,
+                "django.tasks",
+                {"task": "tests.integration.django.shop.tasks.store", "backend": "default"},
+                {"args": ["kite"], "kwargs": {}},
+                "ready",
+            )
+        ]
+
+    def test_it_is_part_of_the_current_transaction(self, tasks: Any) -> None:
+        with transaction.atomic():
+            tasks.note.enqueue()
+            transaction.set_rollback(True)
+        assert messages() == []
+        with transaction.atomic():
+            tasks.note.enqueue()
+        assert len(messages()) == 1
+
+    def test_it_waits_until_the_time_that_it_is_to_run_after(self, tasks: Any) -> None:
+        later, past = timezone.now() + dt.timedelta(hours=1), timezone.now() - dt.timedelta(hours=1)
+        tasks.note.using(run_after=later).enqueue()
+        tasks.note.using(run_after=past).enqueue()
+        assert sorted(message[-1] for message in messages()) == ["delayed", "ready"]
+        with connection.cursor() as cursor:
+            cursor.execute("select delivery_time from jmsql.messages where state = 'delayed'")
+            [(due,)] = cursor.fetchall()
+        assert abs((due - later).total_seconds()) < 5
+
+    @pytest.mark.parametrize(
+        ("priority", "expected"), [(-100, 0), (-78, 0), (-77, 1), (0, 4), (11, 4), (12, 5), (99, 8), (100, 9)]
+    )
+    def test_priorities_are_mapped(self, tasks: Any, priority: int, expected: int) -> None:
+        tasks.note.using(priority=priority).enqueue()
+        [message] = messages()
+        assert message[1] == expected
+
+    def test_what_is_no_task_is_refused(self, tasks: Any, framework: Any) -> None:
+        with pytest.raises(Exception, match="module level"):
+            framework.task(lambda: None)
+        with pytest.raises(Exception, match="whole number"):
+            tasks.note.using(priority=101)
+        with pytest.raises(Exception, match="'unknown' is not valid"):
+            tasks.note.using(queue_name="unknown")
+        with pytest.raises(Exception, match="aware datetime"):
+            tasks.note.using(run_after=dt.datetime(2026, 5, 1))  # noqa: DTZ001 - that is what is refused
+        with pytest.raises(Exception, match="'context'"):
+            framework.task(takes_context=True)(tasks.store.func)
+
+    def test_results_of_it_can_be_pickled(self, tasks: Any, framework: Any) -> None:
+        result = tasks.note.enqueue(1)
+        if framework.__name__ == "django_tasks":
+            pytest.xfail("django-tasks does not pickle tasks.")
+        assert pickle.loads(pickle.dumps(result)) == result
+
+    def test_there_are_no_results(self, tasks: Any) -> None:
+        result = tasks.note.enqueue()
+        with pytest.raises(NotImplementedError, match="no results"):
+            result.refresh()
+        with pytest.raises(NotImplementedError, match="no results"):
+            tasks.note.get_result(result.id)
+        assert not tasks.note.get_backend().supports_get_result
+
+    def test_what_it_is_told_of_enqueuing(
+        self, tasks: Any, signals: list[Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        result = tasks.note.enqueue()
+        assert signals == [("task_enqueued", result)]
+
+    def test_a_coroutine_function_that_handles_a_message_cannot_enqueue_outside_of_its_transaction(
+        self, tasks: Any, handled: Handled, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        from jmsql.django import Application
+
+        app = Application()
+
+        @app.listener("orders", redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=1))
+        async def order(body: str) -> None:
+            await tasks.note.aenqueue()
+
+        with transaction.atomic():
+            jmsql.enlist(connection).create_producer().send(jmsql.Queue("orders"), "kite")
+        handled(app, is_empty)
+        assert "has no asynchronous connection" in caplog.text
+
+
+class TestRunning:
+    def test_it_is_called_with_its_arguments(self, tasks: Any, run: Callable[[], None]) -> None:
+        tasks.note.enqueue(1, "two", three=[4, {"five": None}])
+        run()
+        assert tasks.calls == [((1, "two"), {"three": [4, {"five": None}]})]
+
+    def test_what_it_does_is_in_the_transaction_of_its_message(self, tasks: Any, run: Callable[[], None]) -> None:
+        from tests.integration.django.shop.models import Article
+
+        result = tasks.fail_twice.enqueue("kite")
+        run()
+        assert tasks.calls == [(1, result.id), (2, result.id), (3, result.id)]
+        assert Article.objects.count() == 1
+
+    def test_so_is_what_a_coroutine_does(self, tasks: Any, run: Callable[[], None]) -> None:
+        from tests.integration.django.shop.models import Article
+
+        tasks.store_later.enqueue("kite")
+        run()
+        assert Article.objects.count() == 1
+
+    def test_a_backend_can_run_its_tasks_outside_of_it(self, tasks: Any, run: Callable[[], None]) -> None:
+        tasks.outside.enqueue("kite")
+        assert messages()[0][0] == "apart.default"
+        run()
+        assert tasks.calls == [False]
+
+    def test_higher_priorities_come_first(self, tasks: Any, run: Callable[[], None]) -> None:
+        for priority in (-50, 100, 0):
+            tasks.note.using(priority=priority).enqueue(priority)
+        run()
+        assert [args for args, _ in tasks.calls] == [(100,), (0,), (-50,)]
+
+    def test_signals_tell_of_each_attempt(
+        self, tasks: Any, framework: Any, signals: list[Any], run: Callable[[], None]
+    ) -> None:
+        tasks.fail_twice.enqueue("kite")
+        run()
+        wait_for(lambda: len(signals) == 7)
+        statuses = [(name, str(result.status), len(result.errors)) for name, result in signals]
+        failed = [("task_started", "RUNNING", 0), ("task_finished", "FAILED", 1)]
+        assert statuses == [
+            ("task_enqueued", "READY", 0),
+            *failed,
+            *failed,
+            ("task_started", "RUNNING", 0),
+            ("task_finished", "SUCCESSFUL", 0),
+        ]
+        assert signals[2][1].errors[0].exception_class is LookupError
+
+    @pytest.mark.parametrize(
+        ("path", "reason"),
+        [
+            ("os.remove", "none"),
+            ("antigravity.fly", "installed app"),
+            ("tests.integration.django.shop.tasks.not_a_task", "which is none"),
+            ("tests.integration.django.shop.tasks.missing", "no task"),
+        ],
+    )
+    def test_what_a_message_names_is_not_called_unless_it_is_a_task(
+        self, path: str, reason: str, handled: Handled, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        import sys
+
+        from jmsql.django import Application
+        from jmsql.django.tasks import run_task
+
+        app = Application()
+        app.listener("tasks.default", redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=1))(run_task)
+        message = jmsql.TextMessage('{"args": ["/"], "kwargs": {}}')
+        message.set_string_property("task", path)
+        with transaction.atomic():
+            jmsql.enlist(connection).create_producer().send(jmsql.Queue("tasks.default"), message)
+        handled(app, is_empty)
+        assert reason in caplog.text
+        assert "antigravity" not in sys.modules
+
+
+class TestSettings:
+    def test_queues_have_to_be_named(self) -> None:
+        from jmsql.django import TaskBackend
+
+        backend = TaskBackend("default", {"QUEUES": []})
+        assert [found.id for found in backend.check()] == ["jmsql.E004"]
+        assert TaskBackend("default", {}).check() == []
+
+    def test_unknown_options_are_refused(self) -> None:
+        from jmsql.django import TaskBackend
+
+        with pytest.raises(ImproperlyConfigured, match=r"retries, and may have prefix"):
+            TaskBackend("default", {"OPTIONS": {"retries": 3}})
+
+    def test_the_checks_of_the_framework_pass(self) -> None:
+        assert checks.run_checks() == []

@@ -1,0 +1,183 @@
+"""Looks of the console read few rows, whatever the tables hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from jmsql import Queue
+from jmsql.client._sync.database.opening import open_runner
+from jmsql.messages.types.typed_json import parse_json
+from jmsql.store.administration import diagnosis, looks
+from jmsql.store.administration.looks import BEGINNING, Choice, MessageState, Place
+from jmsql.store.statement import Query, Statement, Steps
+from jmsql.store.wire._sync.runner import AutocommitRunner
+from jmsql.testing.database import session_database
+from tests.integration.store.plans import Plan
+
+MOST_ROWS = 20_000
+_QUEUES, _DEEP = 3000, 60_000
+
+_FILL = f"""
+    insert into jmsql_internal.queue (name) select 'queue ' || n from generate_series(1, {_QUEUES}) n;
+    insert into jmsql_internal.topic (name) select 'topic ' || n from generate_series(1, {_QUEUES}) n;
+    insert into jmsql_internal.subscription (topic_id, name, durable, shared, no_local)
+        select topic_id, 'subscription of ' || topic_id, true, true, false
+        from jmsql_internal.topic order by topic_id limit 2000;
+    create temporary view message as
+        select queue_id, inverse_priority, jms_delivery_mode, message_type, jms_timestamp, jms_expiration, text_body,
+               properties
+        from jmsql_internal.message;
+    insert into message
+        select q.queue_id, p, 2, 'TextMessage', 1700000000000 + p, null, 'x', '{{"color": "red"}}'
+        from jmsql_internal.queue q, generate_series(3, 5) p;
+    insert into jmsql_internal.queue (name) values ('deep'), ('letters');
+    insert into message
+        select q.queue_id, n % 3, 2, 'TextMessage', n, case when n % 2 = 0 then 1 end, 'x', jsonb_build_object('n', n)
+        from generate_series(1, {_DEEP}) n, jmsql_internal.queue q where q.name = 'deep';
+    insert into message
+        select q.queue_id, 5, 2, 'TextMessage', n, null, 'x',
+               jsonb_build_object('JMS_jmsql_DeadLetterReason', 'maximum deliveries', 'JMS_jmsql_LastError',
+                                  'E' || n % 5, 'JMS_jmsql_OriginalDestination', 'queue://queue ' || n % 3,
+                                  'JMS_jmsql_DeadLetterTime', n)
+        from generate_series(1, {_DEEP // 2}) n, jmsql_internal.queue q where q.name = 'letters';
+    insert into jmsql_internal.delayed_message
+        (queue_id, inverse_priority, jms_delivery_mode, message_type, jms_delivery_time, text_body)
+        select q.queue_id, 5, 2, 'TextMessage', 1900000000000 + n, 'x'
+        from generate_series(1, {_DEEP // 2}) n, jmsql_internal.queue q where q.name = 'deep';
+    insert into jmsql_internal.connection (host, process_id) select 'h', n from generate_series(1, 30000) n;
+    insert into jmsql_internal.delivery
+        (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at, delivery_count, error_count)
+        select m.queue_id, m.inverse_priority, m.sequence, m.sequence,
+               (select min(connection_id) from jmsql_internal.connection) + m.sequence % 100, now(), 1, 1
+        from jmsql_internal.message m join jmsql_internal.queue q using (queue_id)
+        where q.name = 'deep' and m.sequence % 2 = 0;
+    insert into jmsql_internal.consumer (connection_id, queue_id, selector, consumers)
+        select c.connection_id, q.queue_id, '', 1
+        from jmsql_internal.connection c, jmsql_internal.queue q where q.name = 'deep';
+    """
+
+
+@pytest.fixture(scope="module")
+def database_url(jmsql_server_url: str, jmsql_schema: str) -> Iterator[str]:
+    """A database of this module's own, in which so much would be in the way of other tests."""
+    with session_database(jmsql_server_url, jmsql_schema) as database:
+        yield database.url
+
+
+@pytest.fixture(scope="module")
+def store(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A store with many queues, one of which is deep, and many clients that hold messages."""
+    with psycopg.connect(database_url, autocommit=True) as database:
+        database.execute(_FILL)
+        yield database
+
+
+@pytest.fixture(scope="module")
+def runner(store: psycopg.Connection[Any], database_url: str, jmsql_schema: str) -> Iterator[AutocommitRunner]:
+    with open_runner(database_url, jmsql_schema) as runner:
+        yield runner
+
+
+def number_of(store: psycopg.Connection[Any], name: str) -> int:
+    row = store.execute("select queue_id from jmsql_internal.queue where name = %s", [name]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def rows_read(plan: Plan) -> int:
+    """How many rows of tables the plan has read, those that it dropped too."""
+    total = 0.0
+    for node in plan.nodes:
+        if "Relation Name" in node:
+            dropped = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+            total += node["Actual Loops"] * (node["Actual Rows"] + dropped)
+    return round(total)
+
+
+def plans_of(
+    runner: AutocommitRunner, work: Query[Any] | Steps[Any], generic: bool
+) -> Generator[tuple[str, int], None, Any]:
+    """Run the statements of a look, and yield the name of each with how many rows it has read."""
+    steps = iter(work)
+    mode = "force_generic_plan" if generic else "force_custom_plan"
+    runner.connection.execute(f"set plan_cache_mode = {mode}")
+    try:
+        query = next(steps)
+        while True:
+            statement = query.statement
+            if statement.name in {"begin", "begin_look", "commit", "rollback"}:
+                query = steps.send(runner.run(query))
+                continue
+            text = "explain (analyze, buffers, format json) " + statement.encoded(runner.schema).decode()
+            explain = Statement(statement.name, text, "explaining", lambda result: result.rows[0][0])
+            document = runner.run(explain.bind(query.parameters))
+            document = parse_json(document) if isinstance(document, str) else document
+            yield statement.name, rows_read(Plan(document[0]["Plan"]))
+            query = steps.send(runner.run(query))
+    except StopIteration as end:
+        return end.value
+
+
+LOOKS: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any]]] = {
+    "rights": lambda _: looks.rights,
+    "destinations": lambda _: looks.destinations(0),
+    "destination": lambda numbers: looks.destination(numbers["deep"]),
+    "depths": lambda numbers: looks.depths([numbers["deep"], numbers["letters"], *range(10, 40)]),
+    "states": lambda numbers: looks.states(numbers["deep"]),
+    "settings": lambda numbers: looks.settings(numbers["deep"]),
+    "topic": lambda _: looks.topic(1),
+    "subscriptions": lambda _: looks.topic_subscriptions(1, 0, 50),
+    "search": lambda _: looks.find("nothing like it", 0, 50),
+    "search further": lambda _: looks.find("9", 2500, 50),
+    "consumers": lambda numbers: looks.consumers(numbers["deep"], 50),
+    "clients": lambda _: looks.clients(0, 25),
+    "holders": lambda _: looks.holders(50),
+    "first page": lambda numbers: looks.messages(numbers["deep"], Choice(), BEGINNING, 50),
+    "page in the middle": lambda numbers: looks.messages(numbers["deep"], Choice(), Place(1, 30_000), 50),
+    "page of a selector that chooses none": lambda numbers: looks.messages(
+        numbers["deep"], Choice(looks.parse_selector("color = 'blue'")), BEGINNING, 50
+    ),
+    "page of a state": lambda numbers: looks.messages(
+        numbers["deep"], Choice(state=MessageState.WAITING), BEGINNING, 50
+    ),
+    "page of delayed messages": lambda numbers: looks.messages(
+        numbers["deep"], Choice(state=MessageState.DELAYED), BEGINNING, 50
+    ),
+    "message": lambda numbers: looks.message(numbers["deep"], Place(1, 30_001), Queue("deep")),
+    "whether there are dead letters": lambda numbers: looks.has_dead_letters(numbers["deep"]),
+    "dead letters": lambda numbers: looks.dead_letters(numbers["letters"], 50),
+    "history": lambda _: looks.history(Queue("deep"), None, 50),
+    "choice": lambda numbers: looks.choose(numbers["deep"], Choice(looks.parse_selector("n > 5")), BEGINNING),
+    "choice of delayed": lambda numbers: looks.choose(numbers["deep"], Choice(), Place(-1, 0, delayed=True)),
+    "maintenance": lambda _: diagnosis.maintenance(10_000),
+    "claims": lambda _: diagnosis.claims(10_000),
+    "failing": lambda _: diagnosis.failing(10_000),
+}
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
+@pytest.mark.parametrize("name", LOOKS)
+def test_no_statement_of_a_look_reads_more_than_20000_rows(
+    store: psycopg.Connection[Any], runner: AutocommitRunner, name: str, generic: bool
+) -> None:
+    numbers = {each: number_of(store, each) for each in ("deep", "letters")}
+    found = list(plans_of(runner, looks.look(LOOKS[name](numbers)), generic))
+    assert found
+    assert all(rows <= MOST_ROWS for _, rows in found), found
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
+def test_actions_read_what_they_change(store: psycopg.Connection[Any], runner: AutocommitRunner, generic: bool) -> None:
+    deep, letters = number_of(store, "deep"), number_of(store, "letters")
+    window = runner.run(looks.choose(letters, Choice(), BEGINNING))
+    for work in (
+        looks.retry(letters, window.keys[:100]),
+        looks.purge(letters, window.keys[:100], delayed=False),
+        looks.move(letters, deep, window.keys[100:200], delayed=False),
+    ):
+        found = list(plans_of(runner, work, generic))
+        assert all(rows <= MOST_ROWS for _, rows in found), found

@@ -1,0 +1,384 @@
+"""Handlers in the test's own transaction: what they do there is what they do in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy import orm
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
+
+import jmsql
+import jmsql.asyncio as jms
+from jmsql import Queue, Topic
+from jmsql.testing import call, sent, subscribe, wait_for
+from jmsql.worker import Application, WorkerTimings
+
+ORDERS, BILLS, NOTES = Queue("orders"), Queue("bills"), Queue("notes")
+PRICES = Topic("prices")
+
+
+class Base(orm.DeclarativeBase):
+    pass
+
+
+class Article(Base):
+    __tablename__ = "drained_article"
+    name: orm.Mapped[str] = orm.mapped_column(primary_key=True)
+    amount: orm.Mapped[int] = orm.mapped_column(default=0)
+
+
+@pytest.fixture
+def url(jmsql_clean_url: str) -> Any:
+    """The database, with the table of the tests."""
+    engine = sqlalchemy.create_engine(sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql+psycopg"))
+    Base.metadata.create_all(engine)
+    yield engine.url
+    Base.metadata.drop_all(engine)
+    engine.dispose()
+
+
+def text(url: sqlalchemy.URL) -> str:
+    return url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+@asynccontextmanager
+async def session(url: sqlalchemy.URL) -> AsyncIterator[Any]:
+    """A session of a test, as SQLAlchemy's documentation makes it."""
+    engine = sqlalchemy.create_engine(url)
+    with engine.connect() as connection:
+        transaction = connection.begin()
+        with orm.Session(connection, join_transaction_mode="create_savepoint") as database:
+            yield database
+        transaction.rollback()
+    engine.dispose()
+
+
+@asynccontextmanager
+async def connection(url: sqlalchemy.URL) -> AsyncIterator[Any]:
+    engine = sqlalchemy.create_engine(url)
+    with engine.connect() as connection:
+        yield connection
+        connection.rollback()
+    engine.dispose()
+
+
+@asynccontextmanager
+async def driver(url: sqlalchemy.URL) -> AsyncIterator[Any]:
+    with psycopg.connect(text(url)) as connection:
+        yield connection
+        connection.rollback()
+
+
+@asynccontextmanager
+async def async_session(url: sqlalchemy.URL) -> AsyncIterator[Any]:
+    engine = create_async_engine(url)
+    async with engine.connect() as connection:
+        transaction = await connection.begin()
+        async with AsyncSession(
+            connection, join_transaction_mode="create_savepoint", expire_on_commit=False
+        ) as database:
+            yield database
+        await transaction.rollback()
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def async_connection(url: sqlalchemy.URL) -> AsyncIterator[Any]:
+    engine = create_async_engine(url)
+    async with engine.connect() as connection:
+        yield connection
+        await connection.rollback()
+    await engine.dispose()
+
+
+BLOCKING = [session, connection, driver]
+AWAITED = [async_session, async_connection]
+
+
+@pytest.fixture(params=BLOCKING + AWAITED, ids=lambda kind: kind.__name__)
+def kind(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+async def transaction(kind: Any, url: sqlalchemy.URL) -> AsyncIterator[Any]:
+    """A transaction of a test, after which nothing is left."""
+    before = rows_in_all_tables(url)
+    async with kind(url) as transaction:
+        yield transaction
+    after = rows_in_all_tables(url)
+    for name in ("queue", "destination"):  # the tests with another client's messages make one
+        before.pop(name, None), after.pop(name, None)
+    assert after == before
+
+
+def rows_in_all_tables(url: sqlalchemy.URL) -> dict[str, int]:
+    with psycopg.connect(text(url)) as observer:
+        tables = observer.execute(
+            "select relname, oid::regclass::text from pg_class where relkind in ('r', 'p') "
+            "and (relnamespace = 'jmsql_internal'::regnamespace or relname = 'drained_article')"
+        ).fetchall()
+        counts = {name: observer.execute(f"select count(*) from {table}".encode()).fetchone() for name, table in tables}
+    return {name: 0 if count is None else count[0] for name, count in counts.items()}
+
+
+async def done(result: Any) -> Any:
+    return await result if inspect.isawaitable(result) else result
+
+
+async def send(transaction: Any, destination: Any, *bodies: object, delay: float = 0) -> None:
+    enlist: Any = jms.enlist if isinstance(transaction, AsyncSession | AsyncConnection) else jmsql.enlist
+    producer = enlist(transaction).create_producer()
+    producer.delivery_delay = delay
+    for body in bodies:
+        await done(producer.send(destination, body))
+
+
+async def names(transaction: Any) -> list[tuple[str, int]]:
+    statement = "select name, amount from drained_article order by name"
+    if isinstance(transaction, psycopg.Connection):
+        return transaction.execute(statement).fetchall()
+    return [tuple(row) for row in await done(transaction.execute(sqlalchemy.text(statement)))]
+
+
+def inserting(name: str) -> Any:
+    return sqlalchemy.text("insert into drained_article values (:name, 0)").bindparams(name=name)
+
+
+@pytest.fixture
+def app() -> Application:
+    """An application with a handler for each kind of parameter."""
+    app = Application()
+
+    @app.listener(ORDERS)
+    def store(body: dict[str, Any], database: sqlalchemy.Connection, context: jmsql.JMSContext) -> None:
+        database.execute(inserting(body["name"]))
+        context.create_producer(priority=7).send(BILLS, body["name"])
+
+    @app.listener(BILLS)
+    def bill(message: jmsql.TextMessage, database: orm.Session, session: jmsql.Session) -> None:
+        article = database.get_one(Article, message.text)
+        article.amount = message.jms_priority + 10 * message.get_int_property("JMSXDeliveryCount")
+        session.create_producer(NOTES).send(session.create_text_message(f"{message.text} is billed"))
+
+    return app
+
+
+def failing(app: Application, error: BaseException) -> None:
+    @app.listener(NOTES, redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=1))
+    def note(body: str, database: sqlalchemy.Connection, context: jmsql.JMSContext) -> None:
+        database.execute(inserting("never"))
+        context.create_producer().send(ORDERS, {"name": "never"})
+        if body != "fine":
+            raise error
+
+
+async def test_handlers_run_until_nothing_is_left(app: Application, transaction: Any) -> None:
+    await send(transaction, ORDERS, {"name": "kite"}, {"name": "lantern"})
+    handled = await done(app.drain(transaction=transaction))
+    assert [each.listener.rpartition(".")[2] for each in handled] == ["store", "bill", "store", "bill"]
+    assert await names(transaction) == [("kite", 17), ("lantern", 17)]
+    assert [message.get_body(str) for message in await done(sent(transaction, NOTES))] == [
+        "kite is billed",
+        "lantern is billed",
+    ]
+    assert await done(sent(transaction, "orders")) == []
+    assert await done(app.drain(transaction=transaction)) == []
+
+
+async def test_a_worker_does_the_same(app: Application, url: sqlalchemy.URL) -> None:
+    with psycopg.connect(text(url), autocommit=True) as observer:
+        await send(observer, ORDERS, {"name": "kite"}, {"name": "lantern"})
+        worker = Application(jmsql.ConnectionFactory(text(url)))
+        worker.listeners.extend(app.listeners)
+
+        def notes() -> bool:
+            return observer.execute("select count(*) from jmsql.messages where queue = 'notes'").fetchone() == (2,)
+
+        async with worker.running(timings=WorkerTimings(check_interval=0.05)):
+            await asyncio.to_thread(wait_for, notes, 30)
+        assert await names(observer) == [("kite", 17), ("lantern", 17)]
+
+
+async def test_a_failure_is_raised_and_undone(app: Application, transaction: Any) -> None:
+    failing(app, LookupError("no such article"))
+    await send(transaction, NOTES, "broken")
+    with pytest.raises(LookupError, match="no such article"):
+        await done(app.drain(transaction=transaction))
+    assert await names(transaction) == []
+    assert [message.get_body(str) for message in await done(sent(transaction, NOTES))] == ["broken"]
+    assert await done(sent(transaction, ORDERS)) == []
+
+
+async def test_failures_are_collected_and_others_handled(app: Application, transaction: Any) -> None:
+    failing(app, SystemExit(3))
+    await send(transaction, NOTES, "broken", "broken too")
+    await send(transaction, ORDERS, {"name": "kite"})
+    handled = await done(app.drain(transaction=transaction, raise_failures=False))
+    assert sorted(type(each.error).__name__ for each in handled) == ["NoneType"] * 2 + ["SystemExit"] * 3
+    assert await names(transaction) == [("kite", 17)]
+
+
+async def test_an_error_of_the_database_costs_a_savepoint(app: Application, transaction: Any) -> None:
+    await send(transaction, ORDERS, {"name": "kite"}, {"name": "kite"})
+    handled = await done(app.drain(transaction=transaction, raise_failures=False))
+    assert [isinstance(each.error, sqlalchemy.exc.IntegrityError) for each in handled] == [False, False, True]
+    assert await names(transaction) == [("kite", 17)]
+
+
+async def test_delayed_messages_come_after_all_others_in_their_order(transaction: Any) -> None:
+    app, bodies = Application(), []
+
+    @app.listener(ORDERS)
+    def note(body: str) -> None:
+        bodies.append(body)
+
+    @app.listener(BILLS)
+    def note_too(body: str) -> None:
+        bodies.append(body)
+
+    await send(transaction, ORDERS, "in an hour", delay=3600)
+    await send(transaction, BILLS, "in a minute", delay=60)
+    await send(transaction, ORDERS, "now")
+    await done(app.drain(transaction=transaction, with_delayed=False))
+    assert bodies == ["now"]
+    assert len(await done(sent(transaction, ORDERS))) == 1
+    await done(app.drain(transaction=transaction))
+    assert bodies == ["now", "in a minute", "in an hour"]
+
+
+async def test_what_others_have_sent_is_left_alone(app: Application, transaction: Any, url: sqlalchemy.URL) -> None:
+    with psycopg.connect(text(url), autocommit=True) as other:
+        await send(other, ORDERS, {"name": "of another"})
+        assert await done(app.drain(transaction=transaction)) == []
+        other.execute("select jmsql.purge('orders')")
+
+
+async def test_selectors_and_topics(transaction: Any) -> None:
+    app, bodies = Application(), []
+
+    @app.listener(PRICES, subscription="price desk", selector="JMSType = 'high'")
+    def note(body: str) -> None:
+        bodies.append(body)
+
+    @app.listener(ORDERS, selector="JMSType = 'urgent'")
+    def hurry(body: str) -> None:
+        bodies.append(body)
+
+    @app.listener(PRICES, subscription="passing", durable=False)
+    def pass_by(body: str) -> None:
+        bodies.append(f"{body} passes")
+
+    await done(subscribe(app, transaction))
+    await done(subscribe(app, transaction))
+    for destination, types in ((PRICES, ("high", "low")), (ORDERS, ("urgent", "slow"))):
+        for jms_type in types:
+            message = jmsql.TextMessage(jms_type)
+            message.jms_type = jms_type
+            await send(transaction, destination, message)
+    await done(app.drain(transaction=transaction))
+    assert sorted(bodies) == ["high", "high passes", "low passes", "urgent"]
+
+
+async def test_a_handler_that_sends_to_itself_is_stopped(transaction: Any) -> None:
+    app = Application()
+
+    @app.listener(ORDERS)
+    def again(body: str, context: jmsql.JMSContext) -> None:
+        context.create_producer().send(ORDERS, body)
+
+    await send(transaction, ORDERS, "for ever")
+    with pytest.raises(jmsql.IllegalStateException, match="handled 5 messages"):
+        await done(app.drain(transaction=transaction, most=5))
+
+
+async def test_one_handler_is_called_with_one_message(app: Application, transaction: Any) -> None:
+    store, bill = (listener.handler for listener in app.listeners)
+    await done(call(app, store, jmsql.TextMessage('{"name": "kite"}'), transaction=transaction))
+    assert await names(transaction) == [("kite", 0)]
+    with pytest.raises(jmsql.MessageFormatException, match="TextMessage"):
+        await done(call(app, bill, {"name": "kite"}, transaction=transaction))
+    with pytest.raises(ValueError, match="no handler"):
+        await done(call(app, print, "kite", transaction=transaction))
+
+
+async def test_a_call_returns_what_the_handler_returns(transaction: Any) -> None:
+    app = Application()
+
+    @app.listener(ORDERS)
+    def answer(body: list[int]) -> int:
+        return sum(body)
+
+    assert await done(call(app, answer, [1, 2, 3], transaction=transaction)) == 6
+
+
+class TestCoroutineFunctions:
+    @pytest.fixture
+    def app(self) -> Application:
+        app = Application()
+
+        @app.listener(ORDERS)
+        async def store(body: dict[str, Any], database: AsyncConnection, context: jms.JMSContext) -> None:
+            await database.execute(inserting(body["name"]))
+            await context.create_producer(priority=7).send(BILLS, body["name"])
+
+        @app.listener(BILLS)
+        async def bill(message: jms.TextMessage, database: AsyncSession, session: jms.Session) -> str | None:
+            article = await database.get_one(Article, message.text)
+            article.amount = message.jms_priority
+            producer = await session.create_producer(NOTES)
+            await producer.send(session.create_text_message(f"{message.text} is billed"))
+            return message.text
+
+        return app
+
+    @pytest.mark.parametrize("kind", AWAITED, indirect=True)
+    async def test_they_are_called_where_the_transaction_is_awaited(self, app: Application, transaction: Any) -> None:
+        await send(transaction, ORDERS, {"name": "kite"})
+        assert len(await done(app.drain(transaction=transaction))) == 2
+        assert await names(transaction) == [("kite", 7)]
+        assert len(await done(sent(transaction, NOTES))) == 1
+        bill = app.listeners[1].handler
+        assert await done(call(app, bill, "kite", transaction=transaction)) == "kite"
+
+    @pytest.mark.parametrize("kind", BLOCKING, indirect=True)
+    async def test_they_are_refused_where_it_is_not(self, app: Application, transaction: Any) -> None:
+        await send(transaction, ORDERS, {"name": "kite"})
+        with pytest.raises(TypeError, match="coroutine function"):
+            app.drain(transaction=transaction)
+
+
+@pytest.mark.parametrize("kind", [session, async_session], indirect=True)
+async def test_a_session_writes_before_and_reads_after(app: Application, transaction: Any, kind: Any) -> None:
+    transaction.add(Article(name="kite"))
+    await send(transaction, BILLS, "kite")
+    article: Any = await done(transaction.get(Article, "kite"))
+    await done(app.drain(transaction=transaction))
+    if kind is async_session:  # whose objects do not expire
+        await transaction.refresh(article)
+    assert article.amount == 14
+
+
+def test_the_transaction_of_the_test_is_needed(app: Application) -> None:
+    with pytest.raises(TypeError, match="transaction="):
+        app.drain()
+
+
+def test_the_types_of_what_is_returned(app: Application) -> None:
+    """Checked by mypy: a list where the transaction blocks, what is awaited where it is."""
+
+    def blocking(database: orm.Session) -> list[Any]:
+        return app.drain(transaction=database)
+
+    async def awaited(database: AsyncSession) -> list[Any]:
+        return await app.drain(transaction=database)
+
+    assert callable(blocking)
+    assert callable(awaited)
