@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from jmsql.client._sync.connection.connection_consumer import ConnectionConsumer
+from jmsql.client._sync.connection.requestor import Replies, Requestor
 from jmsql.client._sync.database.pool import ConnectionPool
 from jmsql.client._sync.session.session import Session
 from jmsql.client._sync.session.sessions import Sessions
@@ -33,7 +34,7 @@ from jmsql.store.control.control import Abandonment, ControlConnection, open_con
 from jmsql.store.control.counters import Consumption, DestinationCounters
 from jmsql.store.control.server import ServerClock
 from jmsql.timings import InternalTimings, Timings
-from jmsql.values.destinations import Destination, require_destination
+from jmsql.values.destinations import Destination, Queue, require_destination, require_queue
 
 if TYPE_CHECKING:
     from jmsql.client._sync.connection.connection_consumer import ServerSessionPool
@@ -95,6 +96,7 @@ class Connection:
             failed=self.tell_exception_listener,
         )
         self._sessions = Sessions(self._client, self._close_if_unused)
+        self._replies: Replies | None = None
 
     @classmethod
     def open(
@@ -257,6 +259,23 @@ class Connection:
             raise JMSException(f"{acknowledge_mode!r} is no AcknowledgeMode.") from error
         return kind(self._client, mode, self._sessions)
 
+    def requestor(self, queue: Queue | str) -> Requestor:
+        """Return what sends requests to a queue, and returns their replies: many at a time, from any thread.
+
+        All requestors of a connection have one temporary queue for the replies.
+
+        Args:
+            queue: The queue, or its name.
+
+        Raises:
+            IllegalStateException: The connection is closed.
+            InvalidDestinationException: It is not a queue.
+        """
+        self._use()
+        if self._replies is None:
+            self._replies = Replies(lambda: self.open_session(Session), lambda: self._client.started)
+        return Requestor(self._replies, require_queue(Queue(queue) if isinstance(queue, str) else queue))
+
     # For application servers
 
     def create_connection_consumer(
@@ -381,6 +400,8 @@ class Connection:
             if not self._sessions.begin_to_close():
                 return
             self._sessions.wake()
+            if self._replies is not None:
+                self._replies.close()
             self._sessions.stop()
             self._sessions.close()
         self._close_if_unused()
