@@ -10,12 +10,12 @@ select set_config('transaction_read_only', 'on', true), set_config('lock_timeout
 -- name: rights
 select current_user::text, current_database()::text, {administers}, {sees_all},
        has_table_privilege('jmsql_internal.message'::regclass::oid, 'insert'::text)
-           and (not row_security_active('jmsql_internal.message'::regclass)
+           and (not row_security_active('jmsql_internal.message'::regclass::oid)
                 or jmsql_internal.has_access_to_all('send', current_user));
 
 -- name: administers
 (has_table_privilege('jmsql_internal.message'::regclass::oid, 'delete'::text)
- and (not row_security_active('jmsql_internal.message'::regclass)
+ and (not row_security_active('jmsql_internal.message'::regclass::oid)
       or jmsql_internal.has_access_to_all('administer', current_user)));
 
 -- name: destinations
