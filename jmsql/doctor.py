@@ -407,7 +407,7 @@ def _clock(runner: Runner) -> Finding:
 
 
 def _contents(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Finding]:
-    """Examine what is stored, who holds messages, and what waits for somebody."""
+    """Examine what is stored, which clients hold messages, and what waits for a consumer."""
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "rights": lambda: _rights(runner),
         "clients": lambda: [_clients(runner)],
@@ -547,7 +547,7 @@ def _writes(runner: Runner) -> Iterator[Finding]:
         yield _note(
             "writes",
             f"the write {each.write_id!r} of Spark has {counted(each.messages, 'message')} of "
-            f"{counted(each.tasks, 'task')} that nobody sees, the first for {_duration(each.seconds)}; consumers pass "
+            f"{counted(each.tasks, 'task')} that are hidden, the first for {_duration(each.seconds)}; consumers pass "
             "over them",
             "Leave it if its driver runs. If its query dies again and again, see why in its log. If that is gone, they "
             "are deleted after a day, or with the next batch of its query; within a minute after: "

@@ -99,7 +99,7 @@ class Timings:
 
     @property
     def liveness_duration(self) -> float:
-        """For how long after it has heard from the server a client is sure that nobody takes it for dead."""
+        """For how long after it has heard from the server a client is sure that no other client takes it for dead."""
         return 0.8 * self.heartbeat_timeout
 
     def differences(self) -> dict[str, float]:

@@ -100,7 +100,7 @@ def jmsql(
     pooler; JAVA_HOME is the Java of `archive` and `statistics`; those of libpq (PGPASSWORD, PGSSLMODE, ...) apply.
 
     Exit codes: 0 done; 1 nothing found, not healthy, or not confirmed; 2 wrong usage, or an error in a selector;
-    3 PostgreSQL or jmsql refused; 130 interrupted; 141 nobody reads the output any more.
+    3 PostgreSQL or jmsql refused; 130 interrupted; 141 the reader of the output has ended.
     """
     if verbose:
         logging.getLogger().setLevel(logging.INFO)

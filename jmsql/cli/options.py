@@ -166,7 +166,7 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask whether to go on, unless --yes has answered already.
 
     Raises:
-        typer.BadParameter: There is nobody to ask.
+        typer.BadParameter: There is no terminal to ask on.
         typer.Abort: The answer is no.
     """
     if not yes:

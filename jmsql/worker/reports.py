@@ -126,7 +126,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def send_report(channel: socket.socket, report: Report) -> None:
-    """Tell the supervisor; if it is gone, nobody."""
+    """Send it to the supervisor, unless that is gone."""
     try:
         channel.sendall(json.dumps([_NAMES[type(report)], asdict(report)]).encode() + b"\n")
     except OSError:

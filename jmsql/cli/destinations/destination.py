@@ -185,7 +185,7 @@ def list_destinations(url: Url = None, schema: Schema = "jmsql", as_json: Json =
 def pause(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """Stop the delivery of messages from a queue, or from all subscriptions of a topic. They still collect.
 
-    Nobody gets a message any more, until `jmsql resume` goes on with it. What was delivered can be acknowledged or
+    No message is delivered until `jmsql resume`. What was delivered can be acknowledged or
     committed. `jmsql queues` and `jmsql top` show what is paused.
 
     Exits with 3 if there is no such destination.

@@ -51,7 +51,7 @@ def _read_parts(message: Message, unreadable: dict[str, Unreadable]) -> tuple[st
 def message_document(message: Message) -> dict[str, Any]:
     """Describe a message in JSON's terms; bytes stand in base64, and NaN and infinities as strings.
 
-    What somebody else has stored and cannot be read is null, and stands under ``unreadable`` as it is stored.
+    What another program has stored and cannot be read is null, and stands under ``unreadable`` as it is stored.
     """
     unreadable: dict[str, Unreadable] = {}
     reply_to, properties, body = _read_parts(message, unreadable)

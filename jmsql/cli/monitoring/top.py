@@ -118,7 +118,7 @@ def _show_once(view: _View, keys: Keyboard, *, as_json: bool) -> None:
         if number == 1:
             break
     else:
-        return  # somebody has pressed q
+        return  # the user has pressed q
     if as_json:
         print_json(view.document())
     else:

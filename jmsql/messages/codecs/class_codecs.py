@@ -36,7 +36,7 @@ def codec_functions(cls: type) -> Functions:
 
 
 def _descends_from(cls: type, module: str, base: str) -> bool:
-    """Tell whether `cls` is a subclass, without importing a module that nobody else needs."""
+    """Tell whether `cls` is a subclass, without importing a module for that alone."""
     return module in sys.modules and issubclass(cls, getattr(sys.modules[module], base))
 
 

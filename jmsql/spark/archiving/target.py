@@ -211,6 +211,6 @@ class ArchiveLock:
         """Make sure that the transaction still lives, and with it the lock.
 
         Raises:
-            JMSException: It does not: somebody else may have the lock by now.
+            JMSException: It does not: another run may have the lock.
         """
         self._runner.run(_check.bind())

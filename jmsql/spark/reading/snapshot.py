@@ -134,7 +134,7 @@ def see_snapshot(connection: ArrowConnection, read: int, timeout: float) -> None
     The connection's transaction, in which nothing was done, is replaced by another.
 
     Raises:
-        JMSException: The moment is gone, or nobody tells which it is.
+        JMSException: The moment is gone, or cannot be found out.
     """
     keys = {"read": read, "query": _query()}
     ask = _ask.text % keys

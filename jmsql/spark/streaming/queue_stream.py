@@ -179,7 +179,7 @@ _backlog = _sql.statement("backlog", "counting the backlog", lambda result: Back
 
 
 def create_source(queue_id: int, start: Start) -> Steps[str]:
-    """Note a new streaming read and return its number; forget those that nobody comes back for."""
+    """Note a new streaming read and return its number; forget those that are not used any more."""
     yield from _forget_unused.bind()
     return (
         yield from _create_source.bind(

@@ -71,7 +71,7 @@ class _Writer:
         """Return what the write is known by."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
-        """Commit the messages of a partition, on a worker. Nobody sees them yet."""
+        """Commit the messages of a partition, on a worker. They are hidden until the driver sends them."""
         # The driver plans and commits in processes of their own, which need none of this.
         from jmsql.spark.writing.outgoing import OutgoingMessages
         from jmsql.spark.writing.task import TaskMessages

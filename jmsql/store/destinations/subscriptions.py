@@ -187,7 +187,7 @@ def detach(queue_id: int, connection_id: int) -> Steps[None]:
 def end_if_abandoned(queue_id: int) -> Steps[None]:
     """End a subscription that is not durable if its last consumer is gone, without having left it."""
     yield from _lock.bind(queue_id=queue_id)
-    if (yield from _is_abandoned.bind(queue_id=queue_id)):  # nobody has joined it meanwhile
+    if (yield from _is_abandoned.bind(queue_id=queue_id)):  # it has no new consumer
         yield from _remove.bind(queue_id=queue_id)
 
 
@@ -248,7 +248,7 @@ def _permitted_change(
             is_active=True,
             same_topic=same_topic,
         )
-    if not definition.durable:  # it has ended with its last consumer, though nobody has removed it yet
+    if not definition.durable:  # it has ended with its last consumer, though it is not removed yet
         return SubscriptionChange.DROP
     if definition.if_changed is SubscriptionChange.DROP:
         return SubscriptionChange.DROP

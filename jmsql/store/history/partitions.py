@@ -1,4 +1,4 @@
-"""The partitions of the history, one a day: made ahead, emptied and dropped when nobody wants to keep them."""
+"""The partitions of the history, one a day: made ahead, emptied and dropped when no destination keeps them."""
 
 from collections.abc import Callable
 from datetime import date

@@ -66,7 +66,7 @@ class Lease:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it was renewed lately, so that nobody else has it."""
+        """Whether it was renewed lately, so that no other client has it."""
         return time.monotonic() - self._renewed_at <= self._timings.lease_certainty
 
     def renew(self, runner: Runner, queue_ids: Sequence[int] = ()) -> bool:

@@ -57,7 +57,7 @@ class Work(NamedTuple):
     """What the maintenance finds to do.
 
     Args:
-        requested: The tasks that somebody has requested.
+        requested: The tasks that were requested.
         found_dead: Whether clients have died, so that there may be everything to do.
         claims: Whether messages are claimed.
         dead_letters: Whether messages wait for their way to a dead-letter queue.
@@ -131,8 +131,8 @@ class Maintenance:
         return min(seconds, self._due_messages.seconds_to_next()) if self._lease is not None else seconds
 
     def message_delayed(self) -> None:
-        """Note that somebody has sent a message which is delivered later, perhaps before those that are known."""
-        self._due_messages.look_soon()
+        """Note that a message was sent which is delivered later, perhaps before those that are known."""
+        self._due_messages.check_soon()
 
     def postpone(self) -> None:
         """Do nothing for a while: something went wrong."""
@@ -223,7 +223,7 @@ class Maintenance:
         return any(has_more) or len(released) == _RELEASE_LIMIT
 
     def _load(self, names: Sequence[str], schema: str) -> list[MaintenanceTask]:
-        """Return the tasks that somebody has requested for the schema."""
+        """Return the tasks that were requested for the schema."""
         for name in names:
             if name not in self._requested:
                 self._requested[name] = load_task(name, schema)
@@ -246,7 +246,7 @@ class Maintenance:
         released += [claim.key for claim in lost]
 
     def _look_for_missed(self, runner: Runner) -> None:
-        """Look for messages of which nobody has told, in all queues that somebody receives from."""
+        """Look for messages that were not notified, in all queues that have consumers."""
         started = time.monotonic()
         if started >= self._next_look:
             self._moved += runner.run(_missed_messages.bind())
@@ -276,7 +276,7 @@ class Maintenance:
         return False
 
     def _restore_pages(self, runner: Runner) -> bool:
-        """Give tables back the pages with which every plan is to count, if somebody has taken them away."""
+        """Give tables back the pages with which every plan is to count, if they were taken away."""
         tables = runner.run(_restore_pages.bind())
         if tables:
             logger.info(

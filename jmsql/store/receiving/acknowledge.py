@@ -10,9 +10,9 @@ from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.selectors import Selector
 from jmsql.store.history.keeping import RECORDED, QueuesWithHistory, history
 from jmsql.store.receiving.candidates import LOOK_UPS
-from jmsql.store.receiving.dequeue import GroupScan
 from jmsql.store.receiving.receive import ask_to_dequeue, dequeue_statement, next_messages
 from jmsql.store.receiving.redelivery import Release, release
+from jmsql.store.receiving.scanning import GroupScan
 from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_parameters
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row_count, rows, value
@@ -128,7 +128,7 @@ class Recipient:
     """Who receives messages: it decides by which statements they leave their queues.
 
     Args:
-        client: The client; None: somebody without a connection of jmsql's.
+        client: The client; None: a caller without a connection of jmsql's.
         restricted: Whether policies hide something from the role. It may not delete then, since it could lock the
             tables; it asks for a removal.
     """

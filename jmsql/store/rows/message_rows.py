@@ -72,7 +72,7 @@ class MessageRow(NamedTuple):
     """A message as the server returns it.
 
     `handle` is what acknowledges it: the row's address in the transaction that locks it, or the claim's number. Of a
-    message that was dequeued it tells whether another one follows; None: nobody has asked.
+    message that was dequeued it tells whether another one follows; None: that was not asked.
     """
 
     inverse_priority: int

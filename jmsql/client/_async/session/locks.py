@@ -155,7 +155,7 @@ class Locks(Delivery):
         self._claims.update(dict.fromkeys(keys, claim_id))
 
     async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
-        if buffer.is_likely_empty and not (self._database.is_lent or await self._database.look(buffer.look())):
+        if buffer.is_likely_empty and not (self._database.is_lent or await self._database.look(buffer.may_find())):
             return False
         # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
         # prefetch buffers of the session hold is left out here.

@@ -200,7 +200,7 @@ class Receiving:
                                 return message
                 if state.closed or client.closed:
                     return None  # a listener gets what is there, and does not make close() wait for what may come
-                pause = None if started else client.start_reminder.look(consumer)
+                pause = None if started else client.start_reminder.remind(consumer)
                 remaining = _remaining(deadline)
                 if remaining == 0:
                     return None

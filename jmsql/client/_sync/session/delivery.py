@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Accept = Callable[[MessageRow], object]
 """Raises an exception if a message is not wanted as it is, which then stays where it was."""
 
-Announce = Callable[[Sequence[MessageKey]], None]
+NotifyReleased = Callable[[Sequence[MessageKey]], None]
 """Tells consumers of messages and groups that are free again."""
 
 

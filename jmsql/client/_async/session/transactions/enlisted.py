@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from jmsql.store.control.listening import ListeningConnection
     from jmsql.store.control.wake_ups import Look
     from jmsql.store.destinations.access import Action
-    from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.receiving.receive import Fetch
+    from jmsql.store.receiving.scanning import GroupScan
     from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.store.wire._async.runner import Runner

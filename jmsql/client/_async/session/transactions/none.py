@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.messages import Message
     from jmsql.selectors import Selector
-    from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.receiving.receive import Fetch
+    from jmsql.store.receiving.scanning import GroupScan
     from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Destination

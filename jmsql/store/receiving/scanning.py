@@ -94,7 +94,7 @@ _PLACES_AT_ONCE = 20
 
 
 class FreedGroups:
-    """The groups that nobody holds any more, whose messages may lie below the bounds of the scan.
+    """The groups that are free again, whose messages may lie below the bounds of the scan.
 
     It forgets groups when there are too many. They are then found by sweeps.
     """
