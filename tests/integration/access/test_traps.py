@@ -115,8 +115,8 @@ def test_what_a_migration_makes_uses_none(database: psycopg.Connection[Any]) -> 
     assert not caught(database)
 
 
-# Prints, as Python, what jmsql has to ask PostgreSQL: each statement that is there once all of its modules are loaded. Those
-# that a project of Django's configures have none.
+# Prints, as Python, what jmsql has to ask PostgreSQL: each statement that is there once all of its modules are loaded.
+# Those that a project of Django's configures have none.
 _STATEMENTS = """
 import gc, importlib, pkgutil
 import jmsql
