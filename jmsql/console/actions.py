@@ -97,9 +97,12 @@ class Actions:
 
     def count(self, queue_id: int, choice: Choice) -> Counted:
         """Count the messages that an action would be for, to a limit."""
+        return self._database.look(self._counted(queue_id, choice))
+
+    def _counted(self, queue_id: int, choice: Choice) -> Steps[Counted]:
         number, place, started = 0, BEGINNING, time.monotonic()
         while True:
-            window = self._database.look(looks.choose(queue_id, choice, place, hidden=self._hidden))
+            window = yield from looks.choose(queue_id, choice, place, hidden=self._hidden)
             number += len(window.keys)
             if number > COUNTED:
                 return Counted(COUNTED, or_more=True)

@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlencode
@@ -30,6 +31,7 @@ from jmsql.store.administration.looks import (
     Place,
     Rights,
 )
+from jmsql.store.statement import Steps
 from jmsql.values.destinations import Destination
 
 _PAGE = 50
@@ -195,45 +197,46 @@ class Pages:
         if view.is_fragment:
             return self._reply(view, "destination.html", values)
         selector, state = view.query.get("selector"), _state(view.query.get("state"))
-        problem = None
-        page = Page([], None)
-        if look.browsable:
-            try:
-                choice = Choice(looks.parse_selector(selector), state)
-                after = _place(view.query.get("after")) or BEGINNING
-                page = self._database.look(looks.messages(look.queue_id, choice, after, _PAGE, hidden=self.hidden))
-            except InvalidSelectorException as error:
-                problem = str(error)
+        problem, choice = None, None
+        try:
+            choice = Choice(looks.parse_selector(selector), state)
+        except InvalidSelectorException as error:
+            problem = str(error)
+        after = _place(view.query.get("after")) or BEGINNING
+        found = self._database.look(self._contents(look, choice, after))
         chosen = {name: value for name, value in (("selector", selector), ("state", state or "")) if value}
-        settings = self._database.look(looks.settings(look.queue_id))
-        is_dead_letter_queue = look.name == "DLQ" and not look.is_subscription
         values |= {
-            "page": page,
+            **found._asdict(),
             "selector": selector,
             "state": state,
             "problem": problem,
-            "more": None if page.next is None else urlencode(chosen | {"after": _written(page.next)}),
+            "more": None if found.page.next is None else urlencode(chosen | {"after": _written(found.page.next)}),
             "chosen": urlencode(chosen),
             "written": _written,
             "address": _message_address,
-            "settings": settings[0] if settings else {},
-            "created_at": settings[1] if settings else None,
-            "subscription": self._database.look(looks.subscription(look.queue_id)) if look.is_subscription else None,
-            "consumers": self._database.look(looks.consumers(look.queue_id, _PAGE)),
             "rights": self._rights(),
             "states_of_messages": list(MessageState),
-            "has_letters": is_dead_letter_queue or self._has_letters(look),
         }
         return self._reply(view, "destination.html", values)
 
-    def _has_letters(self, look: DestinationLook) -> bool:
-        """Whether the queue has dead letters, so that a retry means something."""
-        return look.browsable and bool(self._database.look(looks.dead_letters(look.queue_id, 1, hidden=True)))
+    def _contents(self, look: DestinationLook, choice: Choice | None, after: Place) -> Steps[_Contents]:
+        page, has_letters = Page([], None), False
+        if look.browsable:
+            if choice is not None:
+                page = yield from looks.messages(look.queue_id, choice, after, _PAGE, hidden=self.hidden)
+            has_letters = yield from looks.has_dead_letters(look.queue_id)
+        settings, created_at = (yield from looks.settings(look.queue_id)) or ({}, None)
+        subscription = (yield from looks.subscription(look.queue_id)) if look.is_subscription else None
+        consumers = yield from looks.consumers(look.queue_id, _PAGE)
+        return _Contents(page, has_letters, settings, created_at, subscription, consumers)
 
     def _live(self, look: DestinationLook) -> _Live:
-        depth = self._database.look(looks.depths([look.queue_id])).get(look.queue_id)
-        states = self._database.look(looks.states(look.queue_id)) if look.browsable else None
-        return _Live(depth, states)
+        def work() -> Steps[_Live]:
+            depths = yield from looks.depths([look.queue_id])
+            states = (yield from looks.states(look.queue_id)) if look.browsable else None
+            return _Live(depths.get(look.queue_id), states)
+
+        return self._database.look(work())
 
     def topic(self, view: View) -> Reply:
         """Show a topic and its subscriptions."""
@@ -306,11 +309,7 @@ class Pages:
         return self._reply(view, "clients.html", values | {"now": time.time(), "title": "Clients"})
 
     def _clients(self, after: int) -> dict[str, Any]:
-        clients = self._database.look(looks.clients(after, _CLIENTS + 1))
-        holders = self._database.look(looks.holders(_PAGE))
-        numbers = {each.queue_id for each in holders}
-        named = {number: self._database.look(looks.destination(number)) for number in numbers}
-        transactions = self._database.look(diagnosis.transactions)
+        clients, holders, named, transactions, prepared = self._database.look(self._connected(after))
         if self.hidden:
             transactions = [each._replace(query=None) for each in transactions]
         more = clients[_CLIENTS - 1].connection_id if len(clients) > _CLIENTS else None
@@ -320,8 +319,18 @@ class Pages:
             "holders": holders,
             "named": named,
             "transactions": transactions[:_PAGE],
-            "prepared": self._database.look(diagnosis.prepared_transactions)[:_PAGE],
+            "prepared": prepared[:_PAGE],
         }
+
+    def _connected(self, after: int) -> Steps[_Connected]:
+        clients = yield from looks.clients(after, _CLIENTS + 1)
+        holders = yield from looks.holders(_PAGE)
+        named = {}
+        for number in {each.queue_id for each in holders}:
+            named[number] = yield from looks.destination(number)
+        transactions = yield from diagnosis.transactions
+        prepared = yield from diagnosis.prepared_transactions
+        return _Connected(clients, holders, named, transactions, prepared)
 
     def history(self, view: View) -> Reply:
         """Show what has left a queue or subscription."""
@@ -501,6 +510,23 @@ class Pages:
 class _Live(NamedTuple):
     depth: looks.Depth | None
     states: looks.States | None
+
+
+class _Connected(NamedTuple):
+    clients: list[looks.ClientLook]
+    holders: list[looks.Holding]
+    named: dict[int, DestinationLook | None]
+    transactions: list[diagnosis.TransactionHolder]
+    prepared: list[diagnosis.PreparedTransaction]
+
+
+class _Contents(NamedTuple):
+    page: Page
+    has_letters: bool
+    settings: dict[str, Any]
+    created_at: datetime | None
+    subscription: looks.SubscriptionLook | None
+    consumers: list[looks.ConsumerLook]
 
 
 class _Notices:

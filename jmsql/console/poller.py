@@ -17,6 +17,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.administration import looks
 from jmsql.store.administration.diagnosis import PausedDestination, WaitingQueue
 from jmsql.store.administration.looks import DeadLetterGroup, Depth, DestinationLook
+from jmsql.store.statement import Steps
 
 T = TypeVar("T")
 
@@ -160,7 +161,7 @@ class Poller:
             return replace(self._snapshot, error="The look has failed; the console's log says why.")
 
     def _look(self) -> Snapshot:
-        everything = self._destinations()
+        everything = self._database.look(_destinations())
         existing = [each for each in everything if each.exists and not each.temporary]
         letters = _letter_queues(everything)
         waiting = [each for each in existing if each.has_messages and each.queue_id not in letters]
@@ -198,16 +199,6 @@ class Poller:
             paused=paused,
         )
 
-    def _destinations(self) -> list[DestinationLook]:
-        found: list[DestinationLook] = []
-        after = 0
-        while part := self._database.look(looks.destinations(after)):
-            found.extend(part)
-            after = part[-1].queue_id
-            if len(part) < looks.DESTINATIONS_AT_ONCE:
-                break
-        return found
-
     def _dead_letters(self, queues: list[DestinationLook]) -> list[DeadLetters]:
         found = [
             DeadLetters(queue, group)
@@ -221,6 +212,17 @@ class Poller:
     def _examine(self) -> list[Finding]:
         with self._database.runner() as runner:
             return list(examine_quickly(runner, Thresholds(), hides_statements=self._hidden))
+
+
+def _destinations() -> Steps[list[DestinationLook]]:
+    found: list[DestinationLook] = []
+    after = 0
+    while part := (yield from looks.destinations(after)):
+        found.extend(part)
+        after = part[-1].queue_id
+        if len(part) < looks.DESTINATIONS_AT_ONCE:
+            break
+    return found
 
 
 def _time(moment: datetime | None) -> float:

@@ -61,6 +61,10 @@ class Application:
         """Where the messages are; None: the database that the worker is given."""
         return self._factory
 
+    @factory.setter
+    def factory(self, factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None) -> None:
+        self._factory = factory
+
     def surrounding(self, call: HandlerCall) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that override it
         """Return what surrounds a call of a handler, for the integration of a framework; by default nothing does.
 

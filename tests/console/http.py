@@ -98,6 +98,11 @@ class Browsing:
         return _unescaped(said)
 
 
+def message_paths(text: str) -> list[str]:
+    """Return the paths of the messages that a page links."""
+    return re.findall(r"<a href=\"([^\"]*/messages/[^\"]*)\"", text)
+
+
 def _unescaped(text: str) -> str:
     for entity, character in (("&#34;", '"'), ("&#39;", "'"), ("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
         text = text.replace(entity, character)

@@ -18,9 +18,9 @@ from jmsql.admin import Administration
 from jmsql.console import ActionRecord, actions
 from jmsql.store.administration import looks
 from jmsql.testing import drain
-from tests.console.http import Browsing
+from tests.console.http import Browsing, message_paths
 from tests.console.serving import Served
-from tests.console.test_pages import fail_all, message_paths
+from tests.console.test_pages import fail_all
 from tests.integration.access.role_kinds import PASSWORD, roles_of_each_kind
 
 ORDERS = jmsql.Queue("orders")

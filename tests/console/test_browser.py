@@ -19,9 +19,9 @@ import jmsql
 from jmsql.admin import Administration
 from jmsql.testing import wait_for
 from tests.console.conftest import ALICE, BOB
-from tests.console.http import Browsing
+from tests.console.http import Browsing, message_paths
 from tests.console.serving import Served
-from tests.console.test_pages import fail_all, message_paths, send_all_kinds
+from tests.console.test_pages import fail_all, send_all_kinds
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -80,7 +80,7 @@ class FullDisks(Trial):
         return self._server.url, self._server.url
 
     def strike(self, seconds: float) -> str:
-        free = self.random.choice([0, 1_000_000, 8_000_000])
+        free = self.random.choice([0, 0, 1_000_000])
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
             self._disk.fill(free)

@@ -354,6 +354,7 @@ _last_of_window = _sql.statement("last_of_window", "looking for destinations", r
 _consumers = _sql.statement("consumers", "looking at consumers", records(ConsumerLook._make))
 _clients = _sql.statement("clients", "looking at the clients", records(ClientLook._make))
 _holders = _sql.statement("holders", "looking at what clients hold", records(Holding._make), ACCESS)
+_has_dead_letters = _sql.statement("has_dead_letters", "looking at dead letters", value(bool))
 _require_access = SqlFile("destinations").statement("require_access", "looking at the messages", value(bool))
 _ends = {
     False: _sql.statement("end_of_present", "looking at the messages", rows),
@@ -612,6 +613,16 @@ def dead_letters(queue_id: int, limit: int, *, hidden: bool = False) -> Steps[li
         "dead_letters", "looking at dead letters", records(DeadLetterGroup._make), _parts(hidden=hidden)
     )
     return (yield from statement.bind(queue_id=queue_id, window=_DEAD_LETTERS, limit=limit))
+
+
+def has_dead_letters(queue_id: int) -> Steps[bool]:
+    """Tell whether a queue has dead letters.
+
+    Raises:
+        JMSSecurityException: The role may not browse it.
+    """
+    yield from _require_access.bind(queue_id=queue_id, action="browse")
+    return (yield from _has_dead_letters.bind(queue_id=queue_id))
 
 
 def history(

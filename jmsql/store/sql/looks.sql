@@ -10,12 +10,12 @@ select set_config('transaction_read_only', 'on', true), set_config('lock_timeout
 -- name: rights
 select current_user::text, current_database()::text, {administers}, {sees_all},
        has_table_privilege('jmsql_internal.message'::regclass::oid, 'insert'::text)
-           and (not row_security_active('jmsql_internal.message'::regclass)
+           and (not pg_catalog.row_security_active('jmsql_internal.message'::regclass::oid)
                 or jmsql_internal.has_access_to_all('send', current_user));
 
 -- name: administers
 (has_table_privilege('jmsql_internal.message'::regclass::oid, 'delete'::text)
- and (not row_security_active('jmsql_internal.message'::regclass)
+ and (not pg_catalog.row_security_active('jmsql_internal.message'::regclass::oid)
       or jmsql_internal.has_access_to_all('administer', current_user)));
 
 -- name: destinations
@@ -280,6 +280,10 @@ from (
 group by f.reason, f.origin, f.subscription, f.error
 order by max(f.died_at) desc nulls last, 9 desc
 limit %(limit)s;
+
+-- name: has_dead_letters
+select exists (select from jmsql_internal.message m
+               where m.queue_id = %(queue_id)s::integer and m.properties ? 'JMS_jmsql_DeadLetterReason'::text);
 
 -- name: last_line
 left((regexp_match(left(m.properties ->> 'JMS_jmsql_LastError'::text, 20000), '([^\n]*)\s*$'::text))[1], 300)

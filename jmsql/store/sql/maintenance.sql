@@ -13,7 +13,8 @@ with forgotten as (
     delete from jmsql_internal.connection c
     where c.connection_id <> %(connection_id)s
       and (c.heartbeat_at is null
-           or c.heartbeat_at < statement_timestamp() - c.heartbeat_timeout)
+           or c.heartbeat_at < statement_timestamp() - c.heartbeat_timeout
+           or c.heartbeat_at > statement_timestamp() + c.heartbeat_timeout)  -- the clock was set back since
       and not exists (
         select from pg_catalog.pg_locks l
         where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.mode = 'ExclusiveLock'

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
@@ -20,9 +21,12 @@ import jmsql
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session, Topic
 from jmsql.admin import Administration
 from jmsql.cli.application import app
+from jmsql.console import Console, Level, Visitor
 from jmsql.metrics import StoreCollector
 from jmsql.testing import FAST_TIMINGS, drain, wait_for
 from jmsql.xa import XAConnectionFactory
+from tests.console.http import Browsing, message_paths
+from tests.console.serving import served
 from tests.integration.access.role_kinds import PASSWORD, roles_of_each_kind
 from tests.integration.access.traps import caught, set_traps, trapping_tables
 
@@ -175,6 +179,7 @@ def test_the_life_of_messages_meets_none(
     prepare(url_of(kind))
     for arguments in COMMANDS:
         run(url_of(kind), *arguments)
+    use_console(url_of(kind))
     collector = StoreCollector(url_of(kind))
     assert list(collector.collect())
     collector.close()
@@ -342,6 +347,31 @@ def look(administration: Administration) -> None:
     assert history.days()
     assert history.replay(ORDERS, Queue("again"), since=datetime.now(UTC) - timedelta(days=1), selector=SELECTORS[0])
     administration.unsubscribe("all of them")
+
+
+def use_console(url: str) -> None:
+    """Look at each page, with selectors too, and do what the console offers."""
+    factory = ConnectionFactory(url, timings=FAST_TIMINGS)
+    with factory.create_context() as context:
+        for _ in range(3):
+            context.create_producer(properties={"color": "blue", "weight": 3}).send(ORDERS, "text")
+        context.create_producer(delivery_delay=60.0).send(ORDERS, "late")
+        context.create_queue("failing")
+    with served(Console(factory, access=lambda _: Visitor("owner", Level.OPERATE))) as where:
+        visitor = Browsing(where)
+        orders, failing = visitor.find("orders"), visitor.find("failing")
+        pages = ["/", "/search", "/dead-letters", "/clients", orders, f"{orders}/history", visitor.find("prices")]
+        pages += [f"{orders}?{urlencode({'selector': selector})}" for selector in SELECTORS]
+        pages += message_paths(visitor.get(orders).text)
+        for page in pages:
+            answer = visitor.get(page)
+            if answer.status != 200:
+                pytest.fail(f"{page}: {answer.text}")
+        assert visitor.act(f"{orders}/move", "selector=weight+%3D+3", to="failing")
+        for action in ("retry", "purge", "pause", "resume"):
+            assert visitor.act(f"{failing}/{action}")
+        assert visitor.act(f"{orders}/purge")
+        assert visitor.act(f"{orders}/send", text="x", priority="4", jms_type="")
 
 
 def take_part(url: str, temporary: str) -> None:

@@ -148,6 +148,7 @@ LOOKS: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any]]] = {
         numbers["deep"], Choice(state=MessageState.DELAYED), BEGINNING, 50
     ),
     "message": lambda numbers: looks.message(numbers["deep"], Place(1, 30_001), Queue("deep")),
+    "whether there are dead letters": lambda numbers: looks.has_dead_letters(numbers["deep"]),
     "dead letters": lambda numbers: looks.dead_letters(numbers["letters"], 50),
     "history": lambda _: looks.history(Queue("deep"), None, 50),
     "choice": lambda numbers: looks.choose(numbers["deep"], Choice(looks.parse_selector("n > 5")), BEGINNING),

@@ -301,9 +301,9 @@ class Receiving:
         if listener is not None:
             dispatcher.start()
 
-    async def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
-        """Return what a consumer's policy means, making its dead-letter queue if need be."""
-        return await self._transaction.redelivery_rules(policy)
+    async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
+        """Return what the policy of a consumer of a queue means, making its dead-letter queue if need be."""
+        return await self._transaction.redelivery_rules(policy, queue_id)
 
     async def browse(
         self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int

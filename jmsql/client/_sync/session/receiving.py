@@ -283,9 +283,9 @@ class Receiving:
         if listener is not None:
             dispatcher.start()
 
-    def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
-        """Return what a consumer's policy means, making its dead-letter queue if need be."""
-        return self._transaction.redelivery_rules(policy)
+    def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
+        """Return what the policy of a consumer of a queue means, making its dead-letter queue if need be."""
+        return self._transaction.redelivery_rules(policy, queue_id)
 
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
         """Read messages of a queue after a key."""

@@ -240,7 +240,7 @@ class EnlistedTransaction(Transaction):
             database = await self.look(self._find_database())
         return listening_connection(database.identity, self._schema)
 
-    async def redelivery_rules(self, policy: RedeliveryPolicy) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
+    async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> NoReturn:  # noqa: ARG002 - refused
         raise IllegalStateException(
             "A session in your transaction counts no deliveries: how that ends, it need not learn. Make a connection "
             "with ConnectionFactory.create_connection."

@@ -132,7 +132,7 @@ class Transaction(ABC):
         """Return how a consumer waits for messages."""
 
     @abstractmethod
-    def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
+    def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
         """Return what a consumer's policy means, making its dead-letter queue if need be."""
 
     # Acknowledging
@@ -245,8 +245,8 @@ class OwnTransaction(Transaction):
     def watch(self, consumer: ConsumerState) -> Watch:
         return Watch(self.state, self._client, consumer.buffer.poll, self.database, self.delivery)
 
-    def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
-        return self._client.redelivery.rules_of(policy)
+    def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
+        return self._client.redelivery.rules_of(policy, queue_id)
 
     # For listeners
 
