@@ -39,8 +39,8 @@ _grants = _sql.statement("grants", "looking at who has access", records(AccessSu
 def grant(destination: Destination, role: str, actions: Sequence[Action]) -> Steps[None]:
     """Let a role do something with a destination, on a connection in autocommit mode.
 
-    The first grant of a schema locks its tables one after the other, as a client may that uses them in another order: of
-    both, PostgreSQL ends one. Nothing has been granted then, and it is done again.
+    The first grant of a schema locks its tables one after the other, as a client may that uses them in another order:
+    PostgreSQL ends one of the two. Nothing has been granted then, and it is done again.
     """
     granting = _grant.bind(destination=destination, uri=destination.uri, role=role, actions=list(actions))
     for _ in range(_ATTEMPTS - 1):
