@@ -86,12 +86,7 @@ def _problem(check: str, says: str, advice: str) -> Finding:
 
 
 def examine(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Finding]:
-    """Examine the store; if the schema cannot be worked with, nothing that needs it.
-
-    Args:
-        runner: Asks for the facts.
-        thresholds: How long things may take.
-    """
+    """Examine the store; if the schema cannot be worked with, nothing that needs it."""
     yield from _server(diagnosis.ask(runner, diagnosis.server))
     yield from _examined(runner, "clock", lambda: [_clock(runner)])
     schema = _examined(runner, "schema", lambda: [_schema(runner)])
@@ -256,7 +251,7 @@ def _maintenance(runner: AutocommitRunner, most_rows: int | None = None) -> Find
         return Finding(
             "maintenance",
             Health.problem if maintenance.led else Health.note,
-            f"{_at_least(maintenance.expired, most_rows)} expired more than a minute ago, and nobody has removed them",
+            f"{_at_least(maintenance.expired, most_rows)} expired more than a minute ago and were not removed",
             "A client that is connected removes them."
             if not maintenance.led
             else "A client is to remove them: look into its log, and into what it waits for (`pg_stat_activity`).",
@@ -378,7 +373,7 @@ def _table(table: MessageTable) -> Finding:
         return _problem(
             check,
             says,
-            "Autovacuum does not come by. See what holds it back above; else it has too few workers, "
+            "Autovacuum has not run. See what holds it back above; else it has too few workers, "
             "or autovacuum_naptime is too long.",
         )
     return _ok(check, says)
@@ -412,12 +407,7 @@ def _clock(runner: Runner) -> Finding:
 
 
 def _contents(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Finding]:
-    """Examine what is stored, who holds messages, and what waits for somebody.
-
-    Args:
-        runner: Asks for the facts.
-        thresholds: How long things may take.
-    """
+    """Examine what is stored, which clients hold messages, and what waits for a consumer."""
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "rights": lambda: _rights(runner),
         "clients": lambda: [_clients(runner)],
@@ -460,7 +450,7 @@ def judge_paused(paused: list[PausedDestination]) -> Iterator[Finding]:
     yield _note(
         "paused",
         f"{', '.join(waiting)}{more} {'is' if len(paused) == 1 else 'are'} paused: messages collect there, and "
-        "nobody gets any",
+        "are not delivered",
         f"To go on: {commands}.",
     )
 
@@ -557,7 +547,7 @@ def _writes(runner: Runner) -> Iterator[Finding]:
         yield _note(
             "writes",
             f"the write {each.write_id!r} of Spark has {counted(each.messages, 'message')} of "
-            f"{counted(each.tasks, 'task')} that nobody sees, the first for {_duration(each.seconds)}; consumers pass "
+            f"{counted(each.tasks, 'task')} that are hidden, the first for {_duration(each.seconds)}; consumers pass "
             "over them",
             "Leave it if its driver runs. If its query dies again and again, see why in its log. If that is gone, they "
             "are deleted after a day, or with the next batch of its query; within a minute after: "
@@ -597,7 +587,7 @@ def _selectors(runner: Runner) -> Iterator[Finding]:
             ),
         )
     if not slow and all(index.valid for index in indexes):
-        yield _ok("selectors", "no consumer reads many messages in vain")
+        yield _ok("selectors", "no consumer reads many messages that it does not receive")
 
 
 def judge_unattended(queues: list[WaitingQueue]) -> Iterator[Finding]:
@@ -609,7 +599,7 @@ def judge_unattended(queues: list[WaitingQueue]) -> Iterator[Finding]:
     more = f" and {len(queues) - _SHOWN} more" if len(queues) > _SHOWN else ""
     yield _note(
         "consumers",
-        f"nobody receives from {names}{more}",
+        f"no consumer receives from {names}{more}",
         "Start what is to receive, or see who sends there. Programs that receive inside their own transactions, and "
         "those that open a consumer for less than a second, are not known.",
     )

@@ -13,9 +13,6 @@ def set_module(module: str) -> Callable[[_Named], _Named]:
 
     So tracebacks, `repr`, pickles and documentation show `jmsql.ConnectionFactory`, and where a class is defined can
     change without breaking what was pickled. It stands above all other decorators: `dataclass` reads the `__module__`.
-
-    Args:
-        module: The module that programs import the name from.
     """
 
     def decorate(named: _Named) -> _Named:

@@ -99,7 +99,7 @@ class Timings:
 
     @property
     def liveness_duration(self) -> float:
-        """For how long after it has heard from the server a client is sure that nobody takes it for dead."""
+        """For how long after it has heard from the server a client is sure that no other client takes it for dead."""
         return 0.8 * self.heartbeat_timeout
 
     def differences(self) -> dict[str, float]:
@@ -267,10 +267,6 @@ def _require_at_most(timings: Timings, name: str, most: float) -> None:
 def check_seconds(name: str, value: object) -> None:
     """Check that an interval or a time-out is one that servers and threads can wait for.
 
-    Args:
-        name: What it is called, for the message.
-        value: Seconds.
-
     Raises:
         TypeError: It is not a number.
         ValueError: It is less than a millisecond, or more than a year.
@@ -294,12 +290,6 @@ def require_order(timings: object, least: str, most: str) -> None:
 
 def require_margin(timings: object, duration: str, interval: str, consequence: str) -> None:
     """Check that an interval fits several times into the time after which silence counts.
-
-    Args:
-        timings: What has both as fields.
-        duration: The name of the time.
-        interval: The name of the interval.
-        consequence: Why, for the message.
 
     Raises:
         ValueError: One delay may be taken for silence.

@@ -1,7 +1,8 @@
 """The code blocks of the documentation.
 
 Each block of Python is a program of its own, unless its title is "continued": such a block continues the program
-before it on the page. Blocks of SQL are for jmsql's database, unless the title names another.
+before it on the page. One whose title is a file is part of a project. Blocks of SQL are for jmsql's database, unless
+the title names another.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md")))
 EXAMPLES = tuple(sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("examples/*/README.md")))
 CONTINUED = "continued"
+FILE = re.compile(r"[a-z_/]+\.py")
+"""The title of a block that is a file of a project, or is added to one."""
 
 _BLOCK = re.compile(
     r'^```(?P<language>\w+)(?: title="(?P<title>[^"]*)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL
@@ -52,6 +55,8 @@ def programs(page: str) -> list[Block]:
     """The programs of a page: its blocks of Python, each with those that continue it."""
     found: list[Block] = []
     for block in blocks(page, "python"):
+        if FILE.fullmatch(block.title or ""):
+            continue
         if block.title == CONTINUED:
             begun = found[-1]
             # Empty lines keep the numbers of lines in tracebacks as they are on the page.

@@ -1,6 +1,7 @@
-"""Finds words that plain technical English has better ones for, in the documentation, docstrings and comments.
+"""Finds words that plain technical English has better ones for: in prose, messages and names.
 
-`make lint` runs it. Identifiers, string literals and code blocks are not prose, and are not read.
+`make lint` runs it. Prose is the documentation, docstrings and comments. Messages are the texts of exceptions, of the
+log and of `--help`; other string literals, and code blocks, are not read. In names, some words alone are refused.
 """
 
 from __future__ import annotations
@@ -18,14 +19,20 @@ from typing import NamedTuple
 
 ADVICE = {
     r"anew": "again",
+    r"as long as it likes": "without a limit",
     r"at first[.:]": "say what the default is",
     r"at the soonest": "earliest, or a delay",
+    r"bears? with": "tolerates",
     r"claim time limits?": "visibility timeout",
     r"condemn(?:s|ed)": "exhausted",
     r"(?:destination|name|topic|queue|selector|value) is (?-i:none)[.,;:]": "say what it is not: 'It is not a queue.'",
     r"(?:give|gives|given|giving|gave) back": "release",
     r"inbox(?:es)?": "prefetch buffer",
+    r"in vain": "without finding a message, or failed",
+    r"is wanted": "expected, needed",
     r"it is (?-i:none)[.,;:]": "say what it is not: 'It is not a queue.'",
+    r"look(?:s|ed|ing)? after(?! the other)": "maintain, supervise, handle",
+    r"nobody has to": "no ... has to, or leave it out",
     r"outbox(?! to relay)": "send buffer",
     r"sends on": "forwards",
     r"signs? of life": "heartbeat",
@@ -41,12 +48,28 @@ ADVICE = {
 }
 """Regular expressions for what is not to be written, and what to write instead."""
 
+NAMES = {
+    "anew": "again",
+    "condemned": "exhausted",
+    "inbox": "prefetch_buffer",
+    "outbox": "send_buffer",
+    "tally": "counters",
+    "upkeep": "maintenance",
+    "vain": "would_find_nothing, or failed",
+    "whoever": "name the actor",
+}
+"""Words that no name has, and what to write instead."""
+
 _FENCE = re.compile(r"^[ >]*(```|~~~).*?^[ >]*\1 *$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"``[^`]+``|`[^`\n]+`")
 _SQL_PROSE = re.compile(r"--[^\n]*|(?<=\bis\s)\s*'(?:[^']|'')*'", re.IGNORECASE)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_LOG = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # Made from the names of tests.
 _GENERATED = {Path("docs/compliance.md")}
+# Stays as it is.
+_RELEASED = Path("migrations/baseline")
 
 
 class Finding(NamedTuple):
@@ -71,7 +94,20 @@ def findings(path: Path) -> list[Finding]:
             for match in re.finditer(_wanted(pattern), prose, re.IGNORECASE):
                 line = text.count("\n", 0, start) + prose.count("\n", 0, match.start()) + 1
                 found.append(Finding(path, line, " ".join(match[0].split()), advice))
+    if path.suffix == ".py":
+        found += _names(path, text)
     return found
+
+
+def _names(path: Path, text: str) -> Iterator[Finding]:
+    """Find words in names, each name once."""
+    seen = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME and token.string not in seen:
+            seen.add(token.string)
+            for word in _WORD.findall(token.string):
+                if word.lower() in NAMES:
+                    yield Finding(path, token.start[0], token.string, NAMES[word.lower()])
 
 
 @functools.cache
@@ -95,7 +131,9 @@ def _passages(path: Path, text: str) -> Iterator[tuple[int, str]]:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
                 yield starts[token.start[0] - 1] + token.start[1], token.string
-        for node in _docstrings(ast.parse(text)):
+        tree = ast.parse(text)
+        nodes: list[ast.expr | ast.Expr] = [*_docstrings(tree), *_messages(tree)]
+        for node in nodes:
             yield starts[node.lineno - 1], "".join(text[starts[node.lineno - 1] : starts[node.end_lineno or 0]])
 
 
@@ -110,6 +148,20 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
                     and isinstance(statement.value.value, str)
                 ):
                     yield statement
+
+
+def _messages(tree: ast.Module) -> Iterator[ast.expr]:
+    """Yield the texts of exceptions that are raised, of the log, and of the help of commands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            texts = [*node.exc.args, *(keyword.value for keyword in node.exc.keywords)]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LOG:
+            texts = node.args[:2]
+        elif isinstance(node, ast.Call):
+            texts = [keyword.value for keyword in node.keywords if keyword.arg == "help"]
+        else:
+            continue
+        yield from (text for text in texts if isinstance(text, ast.JoinedStr | ast.Constant))
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -129,7 +181,9 @@ def main() -> int:
     """Print what was found, and return how many findings there are, at most 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("places", nargs="+", type=Path, help="files and directories")
-    found = [each for path in _files(parser.parse_args().places) if path not in _GENERATED for each in findings(path)]
+    paths = _files(parser.parse_args().places)
+    read = (path for path in paths if path not in _GENERATED and _RELEASED not in path.parents)
+    found = [each for path in read for each in findings(path)]
     for each in found:
         print(each)
     return min(len(found), 1)

@@ -13,7 +13,7 @@ from jmsql.values.destinations import Destination
 
 
 def migrate(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
-    """Make the schema in the database, or bring it to the version that this release works with.
+    """Create the schema in the database, or migrate it to the version of this release.
 
     Safe to run twice, and by several at once. It needs no superuser, only the right to create a schema: CREATE on
     the database. A schema that is there is brought up to date by its owner.

@@ -90,7 +90,7 @@ def jmsql(
     url: GlobalUrl = None,  # noqa: ARG001 - its callback has noted it
     schema: GlobalSchema = None,  # noqa: ARG001 - so has this one's
 ) -> None:
-    """Look at and look after the messages of jmsql, a JMS provider inside PostgreSQL.
+    """Inspect and manage the messages of jmsql, a JMS provider inside PostgreSQL.
 
     The database is the one that --url or the environment variable JMSQL_URL names, else the embedded server, unless
     JMSQL_EMBEDDED is off. --url and --schema may stand before the subcommand or after it. A password
@@ -100,7 +100,7 @@ def jmsql(
     pooler; JAVA_HOME is the Java of `archive` and `statistics`; those of libpq (PGPASSWORD, PGSSLMODE, ...) apply.
 
     Exit codes: 0 done; 1 nothing found, not healthy, or not confirmed; 2 wrong usage, or an error in a selector;
-    3 PostgreSQL or jmsql refused; 130 interrupted; 141 nobody reads the output any more.
+    3 PostgreSQL or jmsql refused; 130 interrupted; 141 the reader of the output has ended.
     """
     if verbose:
         logging.getLogger().setLevel(logging.INFO)

@@ -32,7 +32,7 @@ COMMANDS = {
     ),
     "migrate": Listed(
         "administration:migrate",
-        "Make the schema in the database, or bring it to the version that this release works with.",
+        "Create the schema in the database, or migrate it to the version of this release.",
     ),
     "send": Listed(
         "messages.send:send", "Send messages to a queue, which is made if need be, or to the subscriptions of a topic."
@@ -48,10 +48,10 @@ COMMANDS = {
         "messages.browse:show",
         "Show one message whole: its headers, properties and body, where it is, and where its delivery stands.",
     ),
-    "queues": Listed("destinations.queues:queues", "List the queues, and how many messages of each state they hold."),
+    "queues": Listed("destinations.queues:queues", "List the queues, and the number of messages in each state."),
     "subscriptions": Listed(
         "destinations.subscriptions:subscriptions",
-        "List the subscriptions to topics, and how many messages of each state wait in them.",
+        "List the subscriptions to topics, and the number of messages in each state.",
     ),
     "subscribe": Listed(
         "destinations.subscriptions:subscribe",
@@ -68,11 +68,11 @@ COMMANDS = {
         "destinations.destination:pause",
         "Stop the delivery of messages from a queue, or from all subscriptions of a topic. They still collect.",
     ),
-    "resume": Listed("destinations.destination:resume", "Go on with a delivery of messages that is paused."),
+    "resume": Listed("destinations.destination:resume", "Resume the delivery of messages after a pause."),
     "purge": Listed("messages.removal:purge", "Delete the messages of a queue for good."),
     "dead-letters": Listed(
         "messages.dead_letters:dead_letters",
-        "List dead letters: messages that were delivered in vain too often, or have expired. The last comes first.",
+        "List dead letters: messages whose delivery failed too often, or that have expired. The newest comes first.",
     ),
     "retry": Listed(
         "messages.dead_letters:retry", "Move dead letters back to where they come from, in one transaction."
@@ -80,11 +80,11 @@ COMMANDS = {
     "worker": Listed("worker:worker", "Handle messages with the listeners of an application."),
     "top": Listed(
         "monitoring.top:top",
-        "Watch the queues and subscriptions: what waits in each, what comes in and goes out, and who receives.",
+        "Watch the queues and subscriptions: the messages that wait in each, the rates in and out, and the consumers.",
     ),
     "metrics": Listed(
         "monitoring.metrics:metrics",
-        "Show the metrics of the store to Prometheus: what SQL can tell, whichever clients there are.",
+        "Show the metrics of the store to Prometheus: what SQL can tell, whether or not clients are connected.",
     ),
     "doctor": Listed(
         "monitoring.doctor:doctor",
@@ -124,11 +124,7 @@ COMMANDS = {
 
 @cache
 def load_command(name: str) -> Any:
-    """Load a subcommand, or a group of them.
-
-    Args:
-        name: A key of `COMMANDS`.
-    """
+    """Load a subcommand, or a group of them."""
     module, _, attribute = COMMANDS[name].place.partition(":")
     found = getattr(importlib.import_module(f"jmsql.cli.{module}"), attribute)
     parent = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)

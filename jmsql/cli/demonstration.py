@@ -133,11 +133,7 @@ _LINES = 4
 
 
 class Display(Progress):
-    """Shows how many messages were sent, handled, and received by each subscription. A context manager.
-
-    Args:
-        flights: How many there will be.
-    """
+    """Shows how many messages were sent, handled, and received by each subscription. A context manager."""
 
     def __init__(self, flights: int) -> None:
         self._flights = flights

@@ -77,11 +77,7 @@ class _HelpContext(typer.Context):
 
 
 def explain_plainly(command: Any) -> None:
-    """Have a command, and all in a group, show its help so; a group shows the whole summary of each.
-
-    Args:
-        command: A command or group of Typer's.
-    """
+    """Have a command, and all in a group, show its help so; a group shows the whole summary of each."""
     command.context_class = _HelpContext
     if command.help is not None:
         command.short_help = " ".join(inspect.cleandoc(command.help).partition("\n\n")[0].split())

@@ -29,12 +29,7 @@ _COMMAND = re.compile(r"`(jmsql [^`]*)`")
 
 
 def advice_for(context: typer.Context, text: str) -> str:
-    """Return a text in which each command of jmsql that it advises works with the schema that this command was given.
-
-    Args:
-        context: The command's, or one around it.
-        text: The text, with commands in backticks.
-    """
+    """Return a text, each command of jmsql in backticks with the schema that this command was given."""
     from jmsql.store.schema.version import DEFAULT_SCHEMA
 
     schema: str = context.meta.get(_SCHEMA, DEFAULT_SCHEMA)
@@ -126,7 +121,7 @@ OptionalSchema = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DestinationName = Annotated[
     str,
     typer.Argument(metavar="DESTINATION", help="A queue's name, or queue://NAME or topic://NAME.", show_default=False),
@@ -142,7 +137,7 @@ def _check_settings(given: list[str] | None) -> list[str]:
     for each in given or ():
         name, equals, _ = each.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"{each!r} is no setting: write KEY=VALUE.")
+            raise typer.BadParameter(f"{each!r} is not a setting: write KEY=VALUE.")
     return given or []
 
 
@@ -158,11 +153,7 @@ SparkSettings = Annotated[
 
 
 def command_group(description: str) -> typer.Typer:
-    """Return a group of subcommands, which its own subcommands are added to.
-
-    Args:
-        description: What its help says.
-    """
+    """Return a group of subcommands, which its own subcommands are added to."""
     return typer.Typer(
         help=description,
         no_args_is_help=True,
@@ -175,7 +166,7 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask whether to go on, unless --yes has answered already.
 
     Raises:
-        typer.BadParameter: There is nobody to ask.
+        typer.BadParameter: There is no terminal to ask on.
         typer.Abort: The answer is no.
     """
     if not yes:
@@ -294,5 +285,5 @@ def read_timestamp(text: str | None) -> datetime | None:
         return datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError) as error:
         raise typer.BadParameter(
-            f"{text!r} is no time; write 2026-03-01, 2026-03-01T12:30, or how long ago, such as 30min, 2h or 7d."
+            f"{text!r} is not a time; write 2026-03-01, 2026-03-01T12:30, or how long ago, such as 30min, 2h or 7d."
         ) from error

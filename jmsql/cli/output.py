@@ -90,17 +90,7 @@ def print_rows(
     nothing: str,
     as_json: bool,
 ) -> None:
-    """Print what a command lists: as JSON, or as a table.
-
-    Args:
-        rows: What is listed.
-        cells: Returns the cells for a row.
-        columns: Those of the table, as for `table`, like `numbers` and `spare`.
-        numbers: The columns that are set flush right.
-        spare: The columns that are left out first.
-        nothing: Says to people that there is nothing.
-        as_json: Whether to print JSON.
-    """
+    """Print what a command lists: as JSON, or as a table."""
     if as_json:
         print_json([row._asdict() for row in rows])
     elif not rows:
@@ -115,7 +105,7 @@ def print_rows(
 def _json_value(value: object) -> str:
     if isinstance(value, date):  # or a datetime
         return value.isoformat()
-    raise TypeError(f"{value!r} has no form in JSON.")
+    raise TypeError(f"{value!r} cannot be written as JSON.")
 
 
 def in_lines(text: str) -> Text:
@@ -160,7 +150,7 @@ def shown_number(value: int | None) -> str:
 def remark(rows: Sequence[QueueSummary | SubscriptionSummary]) -> None:
     """Say on standard error what a table does not: that delivery is paused, and that the role may not look."""
     if any(row.paused for row in rows):
-        typer.echo("What is paused delivers nothing: `jmsql resume` goes on with it.", err=True)
+        typer.echo("Paused destinations deliver nothing; `jmsql resume` ends the pause.", err=True)
     if not all(row.browsable for row in rows):
         typer.echo(
             "The role may not look where ? stands: `jmsql destination grant NAME ROLE --browse` gives it access.",

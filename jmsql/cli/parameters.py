@@ -13,11 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
 def convert_only_what_needs_it(command: Any) -> None:
-    """Have the parameters of a command, or of all in a group, take a value as it is where that has their type.
-
-    Args:
-        command: A command or group of Typer's.
-    """
+    """Have the parameters of a command, or of all in a group, take a value as it is where that has their type."""
     get_params = command.get_params
 
     @cache
@@ -37,12 +33,7 @@ def convert_only_what_needs_it(command: Any) -> None:
 
 
 class _Processing:
-    """Does what a parameter does with its value.
-
-    Args:
-        parameter: The parameter.
-        kind: The type of its value; None if all but a missing value may have to be converted.
-    """
+    """Does what a parameter does with its value."""
 
     def __init__(self, parameter: Any, kind: Any) -> None:
         self._parameter = parameter

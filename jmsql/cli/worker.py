@@ -33,9 +33,12 @@ def worker(
         str, typer.Argument(metavar="MODULE:NAME", help="Where the jmsql.worker.Application is.", show_default=False)
     ],
     concurrency: Annotated[
-        int, typer.Option("--concurrency", "-c", min=1, help="So many messages of each listener at a time, a process.")
+        int,
+        typer.Option(
+            "--concurrency", "-c", min=1, help="How many messages each listener of a process handles at a time."
+        ),
     ] = 1,
-    processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="So many processes.")] = 1,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="The number of processes.")] = 1,
     drain_timeout: Annotated[
         float,
         typer.Option(
@@ -57,7 +60,7 @@ def worker(
             min=0, max=65535, help="Answer /health, /ready and /metrics there, over HTTP.", show_default=False
         ),
     ] = None,
-    health_host: Annotated[str, typer.Option(help="The address of that; 0.0.0.0 for all.")] = "127.0.0.1",
+    health_host: Annotated[str, typer.Option(help="The address for HTTP; 0.0.0.0 for all.")] = "127.0.0.1",
     log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON for programs.")] = LogFormat.text,
     log_level: Annotated[
         LogLevel, typer.Option(help="What the log has; debug: each message that was handled, too.")
@@ -111,7 +114,7 @@ def worker(
             except RefusalError as error:
                 typer.echo(f"jmsql: {error}", err=True)
                 raise typer.Exit(_USAGE_ERROR) from error
-            logger.info("Health is told on http://%s:%d/health.", health_host, port)
+            logger.info("Health is shown on http://%s:%d/health.", health_host, port)
         exit_code = supervisor.run()
     raise typer.Exit(exit_code)
 
@@ -121,7 +124,9 @@ def _timings(given: Sequence[str]) -> WorkerTimings:
     known = {field.name for field in fields(WorkerTimings)}
     for text, (name, _, seconds) in zip(given, pairs, strict=True):
         if name not in known:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(sorted(known))}.", param_hint="--timing")
+            raise typer.BadParameter(
+                f"Expected one of {', '.join(sorted(known))}, got {name!r}.", param_hint="--timing"
+            )
         if not _NUMBER.fullmatch(seconds):
             raise typer.BadParameter(f"Expected seconds such as {name}=0.5, got {text!r}.", param_hint="--timing")
     try:

@@ -10,7 +10,7 @@ from jmsql.values.recently_used import RecentlyUsed
 
 _REST = 0.001
 _LONGEST_REST = 0.064
-"""Seconds for which a consumer that looked in vain heeds no news: twice as long each time others were faster."""
+"""Seconds for which a consumer that found nothing heeds no news: twice as long each time others were faster."""
 
 _QUESTIONS = 8
 """With how many messages a consumer asks whether another one follows, after none did."""

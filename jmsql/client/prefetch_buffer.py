@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from jmsql.client.pacing import Expectation, PollInterval
 from jmsql.store.control.wake_ups import Competition
 from jmsql.store.destinations.lookup import find_queue
-from jmsql.store.receiving.dequeue import Prefetch
 from jmsql.store.receiving.reader import QueueReader
+from jmsql.store.receiving.scanning import Prefetch
 from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, key_of
 from jmsql.values.destinations import Queue
 
@@ -183,10 +183,10 @@ class QueueSource:
         has_moved = self._moved_to is not None or self.is_removed or self.has_changed
         return not (has_moved or self.news.is_of_old or self._has_returned)
 
-    def look(self) -> Steps[bool]:
-        """Return whether `read` may find something, which takes less time than to read in vain."""
+    def may_find(self) -> Steps[bool]:
+        """Return whether `read` may find something, which takes less time than a read that finds nothing."""
         self.news.is_any = False
-        return (yield from self._reader.look())
+        return (yield from self._reader.may_find())
 
     def read(self, limit: int, own_claims: Collection[int], *, may_have_changed: bool) -> Steps[list[MessageRow]]:
         """Fetch up to `limit` messages from the store.
@@ -316,10 +316,10 @@ class PrefetchBuffer:
         """Whether it holds nothing, and knows of nothing that its own next fetch alone would heed."""
         return not self.rows and self.source.is_unchanged
 
-    def look(self) -> Steps[bool]:
-        """Return whether a fetch may find something, which takes less time than to fetch in vain."""
+    def may_find(self) -> Steps[bool]:
+        """Return whether a fetch may find something, which takes less time than a fetch that finds nothing."""
         has_news = self.source.news.is_any
-        if (yield from self.source.look()):
+        if (yield from self.source.may_find()):
             return True
         self.prefetch.fetched(0, 0)
         self.expectation.looked(found=False, has_news=has_news)

@@ -29,7 +29,7 @@ class StartReminder:
         """Warn no more: the connection was started."""
         self._is_settled = True
 
-    def look(self, waiting: object) -> float | None:
+    def remind(self, waiting: object) -> float | None:
         """Warn if it is time; return for how many seconds at most to wait before the next look, None: for ever.
 
         Args:

@@ -89,11 +89,7 @@ class Worker:
 
 
 class Crew:
-    """All workers. A context manager, which leaves no process behind.
-
-    Args:
-        database: Where they work.
-    """
+    """All workers. A context manager, which leaves no process behind."""
 
     def __init__(self, database: DemoDatabase) -> None:
         self._database = database
@@ -136,9 +132,6 @@ class Crew:
 
     def listen(self, timeout: float) -> bool:
         """Take in what the workers report; return whether they reported anything.
-
-        Args:
-            timeout: The most seconds to wait for a report.
 
         Raises:
             JMSException: A worker has ended, and was not to.
@@ -216,12 +209,6 @@ class Accident:
 
     It locks the table of the rows. That a worker waits for it, PostgreSQL says; which messages it holds, it has
     reported before.
-
-    Args:
-        connection: For the lock, and for nothing else.
-        crew: The workers.
-        table: What the workers write to.
-        endangered: The names of the workers that may be killed.
     """
 
     def __init__(self, connection: Connection, crew: Crew, table: Table, endangered: Collection[str]) -> None:

@@ -81,5 +81,5 @@ class DemoDatabase(NamedTuple):
         return jmsql.ConnectionFactory(self.url, schema=self.schema)
 
     def administration(self) -> jmsql.admin.Administration:
-        """Connect to look after its queues and subscriptions."""
+        """Connect to administer its queues and subscriptions."""
         return jmsql.admin.Administration(self.url, schema=self.schema)

@@ -26,12 +26,7 @@ class Delay(NamedTuple):
 
 
 def compute_delays(spark: SparkSession, target: Path) -> tuple[Delay, ...]:
-    """Compute the mean delay by airport and hour of the day, of the bodies of the archived messages.
-
-    Args:
-        spark: The session.
-        target: The archive.
-    """
+    """Compute the mean delay by airport and hour of the day, of the bodies of the archived messages."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     body = F.from_json("json_body", _BODY)

@@ -62,13 +62,6 @@ def pipe(
 ) -> Piped:
     """Archive the flights, compare the archive with what was stored, and compute and plot the delays.
 
-    Args:
-        engine: Where the flights are stored.
-        database: Where the history of the queue is.
-        output: Where the archive and the plots go, in place of those of the last demo.
-        open_spark: Gives a session whose data source finds the database by itself.
-        step: Called with what comes next; its block lasts as long as that does.
-
     Raises:
         ResourceAllocationException: In the place of the archive is something else, or Spark does not start.
         JMSException: The archive has failed.

@@ -56,11 +56,6 @@ def _wait_for_workers_of_the_last_demo(connection: Connection) -> None:
 def prepare(engine: Engine, database: DemoDatabase, *, upgrade: bool) -> None:
     """Drop and create the tables and subscriptions, and empty the queue. jmsql's schema is created if it is missing.
 
-    Args:
-        engine: Where the tables are.
-        database: Where the queue and the subscriptions are.
-        upgrade: Whether to bring jmsql's schema to the newest version, if it is older.
-
     Raises:
         ResourceAllocationException: There is a schema of the name that the demo did not make.
         JMSException: jmsql's schema is of another version.

@@ -41,12 +41,7 @@ def count_chosen(engine: Engine) -> dict[Subscription, int]:
 
 
 def reconcile_subscriptions(engine: Engine, database: DemoDatabase) -> list[Reception]:
-    """Compare what each subscription has received with the flights that are stored.
-
-    Args:
-        engine: Where the tables are.
-        database: Where the subscriptions are.
-    """
+    """Compare what each subscription has received with the flights that are stored."""
     with database.administration() as administration:
         left = {
             each.subscription: each.ready + each.claimed + each.waiting + each.expired
@@ -189,13 +184,7 @@ class Outcome(NamedTuple):
 
 
 def reconcile(engine: Engine, database: DemoDatabase, casualties: Sequence[Casualty]) -> Outcome:
-    """Compare what was handled with what was stored.
-
-    Args:
-        engine: Where the tables are.
-        database: Where the queue is.
-        casualties: The workers that were killed.
-    """
+    """Compare what was handled with what was stored."""
     with database.administration() as administration:
         left_in_queue = administration.count(FLIGHTS.name, None)
     with engine.connect() as connection:

@@ -47,13 +47,6 @@ def run(engine: Engine, database: DemoDatabase, flights: int, workers: int, prog
     When a third is sent, a worker of the queue is killed, and replaced. When half is sent, one of those that share a
     subscription is; the others go on.
 
-    Args:
-        engine: Where the tables are.
-        database: Where the queue and the subscriptions are.
-        flights: How many.
-        workers: How many receive from the queue, beside the delay desk.
-        progress: What is told of it.
-
     Returns:
         The workers that were killed.
 
@@ -92,16 +85,7 @@ def run(engine: Engine, database: DemoDatabase, flights: int, workers: int, prog
 
 
 class _Course:
-    """What comes to pass while the flights are sent and handled.
-
-    Args:
-        flights: How many there are.
-        replacement: The name of the worker that takes the place of the one killed at the queue.
-        crew: The workers.
-        progress: What is told of it.
-        at_the_queue: The accident that befalls a worker of the queue.
-        at_a_subscription: The one that befalls a worker of a subscription.
-    """
+    """What comes to pass while the flights are sent and handled."""
 
     def __init__(
         self,

@@ -35,11 +35,7 @@ class FirstAttemptFailed(Exception):
 
 
 class Duty(ABC):
-    """What a worker receives, and what it makes of it.
-
-    Args:
-        worker: The worker's name.
-    """
+    """What a worker receives, and what it makes of it."""
 
     client_id: str | None = None
     table: Table

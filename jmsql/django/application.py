@@ -27,7 +27,7 @@ class Application(WorkerApplication):
     While a handler runs, Django's connection to that database leads into the message's own transaction.
     """
 
-    @property
+    @property  # type: ignore[misc]  # which cannot be set
     def factory(self) -> ConnectionFactory:
         """Where the messages are: the database of Django's settings."""
         return connection_factory()

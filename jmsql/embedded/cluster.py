@@ -170,8 +170,8 @@ class Cluster:
             return int((self._data / "PG_VERSION").read_text())
         except (OSError, ValueError) as error:
             raise ResourceAllocationException(
-                f"{self._data} is no PostgreSQL data directory: its file PG_VERSION is missing or unreadable. Restore "
-                "it from a backup, or move it away to start with an empty one."
+                f"{self._data} is not a PostgreSQL data directory: its file PG_VERSION is missing or unreadable. "
+                "Restore it from a backup, or move it away to start with an empty one."
             ) from error
 
     def _initialize(self, account: ServerAccount, installation: Installation) -> None:

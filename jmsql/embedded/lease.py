@@ -34,9 +34,6 @@ def exclusively(path: Path) -> Iterator[None]:
 class Lease:
     """Held by each process as long as it uses the server. Take it and release it inside `exclusively` only.
 
-    Args:
-        path: The file that all processes lock.
-
     Raises:
         OSError: The file cannot be made or opened.
     """

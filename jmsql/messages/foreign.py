@@ -87,7 +87,7 @@ def as_jms_message(message: Message | ForeignMessage) -> Message:
         return message
     attributes = frozenset(dir(message))  # names alone: looking at an attribute such as `object` may fail
     if not {"property_names", "get_object_property"} <= attributes:
-        raise MessageFormatException(f"{type(message).__qualname__} is no message; create one from the session.")
+        raise MessageFormatException(f"{type(message).__qualname__} is not a message; create one from the session.")
     copy = _copy_body(message, attributes)
     copy.jms_correlation_id = message.jms_correlation_id
     copy.jms_type = message.jms_type

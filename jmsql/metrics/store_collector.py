@@ -113,16 +113,16 @@ def _of_destinations(measured: Sequence[DestinationMeasurement]) -> Iterator[Met
         labels=[*_DESTINATION, "state"],
     )
     redelivered = GaugeMetricFamily(
-        "jmsql_messages_redelivered", "Messages that were delivered before and are there still.", labels=_DESTINATION
+        "jmsql_messages_redelivered", "Messages that were delivered before and are still there.", labels=_DESTINATION
     )
     age = GaugeMetricFamily(
         "jmsql_oldest_message_age_seconds",
-        "For how long the oldest message could have been delivered; 0 if there is none.",
+        "How long the oldest message has been ready for delivery; 0 if there is none.",
         labels=_DESTINATION,
     )
     claim_age = GaugeMetricFamily(
         "jmsql_oldest_claim_age_seconds",
-        "For how long a client has held the message that is held longest; 0 if none is.",
+        "How long a client has held the message that is held longest; 0 if none is held.",
         labels=_DESTINATION,
     )
     consumers = GaugeMetricFamily("jmsql_consumers", "Consumers that are open.", labels=_DESTINATION)
@@ -160,7 +160,7 @@ def _of_destinations(measured: Sequence[DestinationMeasurement]) -> Iterator[Met
 def _of_dead_letters(measured: Sequence[tuple[str, int]]) -> Metric:
     letters = GaugeMetricFamily(
         "jmsql_dead_letters",
-        "Messages that were delivered in vain, by the queue that they are in.",
+        "Messages whose delivery failed, by the queue that they are in.",
         labels=["destination"],
     )
     for destination, number in measured:
@@ -170,7 +170,7 @@ def _of_dead_letters(measured: Sequence[tuple[str, int]]) -> Metric:
 
 def _of_store(measured: StoreMeasurement) -> Iterator[Metric]:
     clients = GaugeMetricFamily(
-        "jmsql_clients", "Connections of clients: connected, or gone without a word.", labels=["state"]
+        "jmsql_clients", "Connections of clients: connected, or lost without being closed.", labels=["state"]
     )
     clients.add_metric(["connected"], measured.connected_clients)
     clients.add_metric(["gone"], measured.gone_clients)
@@ -180,7 +180,7 @@ def _of_store(measured: StoreMeasurement) -> Iterator[Metric]:
         measured.holding_transactions,
     )
     yield _gauge(
-        *("jmsql_longest_holding_transaction_seconds", "For how long the oldest of them has been open."),
+        *("jmsql_longest_holding_transaction_seconds", "How long the oldest of them has been open."),
         measured.longest_transaction_seconds,
     )
     yield _gauge(
@@ -188,7 +188,7 @@ def _of_store(measured: StoreMeasurement) -> Iterator[Metric]:
         measured.prepared_transactions,
     )
     yield _gauge(
-        *("jmsql_longest_prepared_transaction_seconds", "For how long the oldest of them has waited."),
+        *("jmsql_longest_prepared_transaction_seconds", "How long the oldest of them has waited."),
         measured.longest_prepared_seconds,
     )
     yield _gauge(
@@ -216,7 +216,7 @@ def _of_tables(measured: Sequence[TableMeasurement]) -> Iterator[Metric]:
         labels=["table", "state"],
     )
     size = GaugeMetricFamily(
-        "jmsql_table_size_bytes", "What the tables take on the disk, with their indexes.", labels=["table"]
+        "jmsql_table_size_bytes", "The size of the tables on disk, with their indexes.", labels=["table"]
     )
     for each in measured:
         rows.add_metric([each.table, "live"], each.live_rows)

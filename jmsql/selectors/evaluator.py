@@ -81,7 +81,7 @@ def truth(condition: Expression, values: Values) -> bool | None:
             return _all(truth(operand, values) for operand in condition.operands)
         case Or():
             return _opposite(_all(_opposite(truth(operand, values)) for operand in condition.operands))
-    raise TypeError(f"{condition!r} is no condition.")
+    raise TypeError(f"{condition!r} is not a condition.")
 
 
 def _opposite(truth: bool | None) -> bool | None:
@@ -142,7 +142,7 @@ def _wrapped(integer: int) -> int:
 
 
 def calculate(sign: ArithmeticOperator, left: Value, right: Value) -> int | float | None:
-    """Add, subtract, multiply or divide two values: unknown if either is no number."""
+    """Add, subtract, multiply or divide two values: unknown if either is not a number."""
     if not is_number(left) or not is_number(right):
         return None
     if isinstance(left, float) or isinstance(right, float):

@@ -72,7 +72,7 @@ class Negative(_Unary):
 
 @dataclass(frozen=True, slots=True)
 class Positive(_Unary):
-    """A number as it is; unknown if it is no number."""
+    """A number as it is; unknown if it is not a number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,10 +88,6 @@ def parse_string(text: str) -> str:
 def parse_pattern(text: str, escape: str | None) -> Pattern:
     """Read the pattern of LIKE.
 
-    Args:
-        text: The pattern.
-        escape: The character that takes the special meaning from the wildcard, or the escape character, after it.
-
     Raises:
         ValueError: The escape character stands before anything else, as SQL92 forbids; the message says so.
     """

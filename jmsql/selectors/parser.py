@@ -61,7 +61,7 @@ def _name_or_keyword(token: Token) -> Token:
     if token.isascii() and word in RESERVED_WORDS:
         token.type = "BOOLEAN" if word in ("TRUE", "FALSE") else f"_{word}"
     elif not is_identifier(str(token)):
-        raise SelectorError("this is no identifier: letters, '_', '$' and digits make one", token.start_pos or 0)
+        raise SelectorError("this is not an identifier: letters, '_', '$' and digits make one", token.start_pos or 0)
     return token
 
 

@@ -80,12 +80,7 @@ _message_id = re.compile("ID:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})").ful
 
 
 def compile_condition(condition: Expression, first: int = 0) -> SelectorSQL:
-    """Write a condition in SQL.
-
-    Args:
-        condition: The selector.
-        first: The number of the first placeholder.
-    """
+    """Write a condition in SQL."""
     compiler = _Compiler(first)
     return SelectorSQL(compiler.condition(condition), compiler.parameters)
 
@@ -126,7 +121,7 @@ class _Compiler:
                 return "(" + " and ".join(map(self.condition, expression.operands)) + ")"
             case Or():
                 return "(" + " or ".join(map(self.condition, expression.operands)) + ")"
-        raise TypeError(f"{expression!r} is no condition.")
+        raise TypeError(f"{expression!r} is not a condition.")
 
     def _comparison(self, expression: Comparison) -> str:
         return self._compared(self._value(expression.left), expression.operator, self._value(expression.right))

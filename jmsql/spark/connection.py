@@ -179,9 +179,6 @@ class ArrowConnection:
     """A connection, in a transaction, that returns rows as Arrow batches.
 
     ADBC's module for the DB-API loads pandas: that takes a task longer than all else that it loads.
-
-    Args:
-        database: What connects.
     """
 
     def __init__(self, database: AdbcDatabase) -> None:
@@ -274,12 +271,6 @@ def read_ahead(
     connection: ArrowConnection, batches: Iterator[pa.RecordBatch], doing: str, count: int = 1
 ) -> Generator[pa.RecordBatch]:
     """Return batches, the next of which are read, in a thread, while one is used; ended early, cancel the statement.
-
-    Args:
-        connection: The connection over which they are read.
-        batches: The batches.
-        doing: What for, for error messages.
-        count: How many are read before they are asked for.
 
     Raises:
         JMSException: The server or the connection to it failed meanwhile.

@@ -13,7 +13,7 @@ _UNDEFINED_TABLE = "42P01"
 _sql = SqlFile("database", "jmsql.spark")
 _version = _sql.statement("version", "looking at the schema", first_value)
 allow_idleness = _sql.statement("unlimited_idleness", "keeping a transaction open", nothing).bind()
-"""Lets the transaction wait for as long as it likes, and last as long."""
+"""Lets the transaction idle and last without a limit."""
 
 _rights = _sql.statement("rights", "looking at the rights of the role", rows)
 

@@ -121,7 +121,7 @@ def is_connection_lost(error: BaseException) -> bool:
 
 
 def was_interrupted(error: BaseException) -> bool:
-    """Tell whether `error` says that a statement was interrupted, at somebody's request or by a time limit."""
+    """Tell whether `error` says that a statement was interrupted, on request or by a time limit."""
     return _sqlstate(_driver_error(error)) == "57014"
 
 

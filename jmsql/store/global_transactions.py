@@ -72,7 +72,7 @@ def require_prepared_transactions() -> Steps[None]:
 def prepared_transactions() -> Steps[list[Xid]]:
     """Return the identifiers of the database's prepared transactions, the oldest first.
 
-    Those that were prepared under names of another form are somebody else's, and left out.
+    Those that were prepared under names of another form are another program's, and left out.
     """
     names = yield from _prepared.bind()
     found = map(psycopg.Xid.from_string, names)

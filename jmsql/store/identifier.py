@@ -30,10 +30,6 @@ def in_schema(text: str, schema: str) -> str:
     SQL files write `jmsql.queues` and `jmsql_internal.message`, so that editors and people can read them, also in the
     texts that functions execute. A schema alone stands behind the word `schema`, or as `'jmsql'::regnamespace`. What
     else stands directly behind a quote, as the name of a setting does, stays as it is.
-
-    Args:
-        text: The SQL.
-        schema: The plain name of the schema.
     """
     names = {"jmsql": quote_identifier(schema), "jmsql_internal": quote_identifier(internal_schema(schema))}
     return _NAME.sub(lambda found: names[found[0]].replace("'", "''") if found["literal"] else names[found[0]], text)

@@ -120,7 +120,7 @@ class Item(Generic[T_co]):
 Items: TypeAlias = Generator[Query[Any] | Item[T], Any, None]
 """A decision with many results, which a runner iterates over: between its statements it yields each as an `Item`.
 
-No transaction of its own is open at an item: nobody needs to ask for the next one."""
+No transaction of its own is open at an item: the next one need not be asked for."""
 
 
 # What results mean

@@ -52,11 +52,7 @@ class OpenConnection(NamedTuple):
 
 
 class SessionDatabase:
-    """The database of the test session.
-
-    Args:
-        url: Where it is.
-    """
+    """The database of the test session."""
 
     def __init__(self, url: str) -> None:
         self.url = url

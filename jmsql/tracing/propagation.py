@@ -56,7 +56,7 @@ def _fields() -> set[str]:
 
 
 def has_context(message: OutgoingMessage) -> trace.SpanContext | None:
-    """Return the context that somebody has put into a message before it is sent, if there is one."""
+    """Return the context that the application has put into a message before sending it, if there is one."""
     text = message.properties
     if text is None or not any(f'"{field}"' in text for field in _fields()):
         return None

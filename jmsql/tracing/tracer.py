@@ -27,11 +27,7 @@ _MOST_LINKS = 128
 
 
 class MessageTracer:
-    """Makes spans.
-
-    Args:
-        provider: Where they go; None: the global one.
-    """
+    """Makes spans."""
 
     def __init__(self, provider: TracerProvider | None) -> None:
         self._tracer = trace.get_tracer("jmsql", importlib.metadata.version("jmsql"), provider, _SCHEMA_URL)
@@ -135,14 +131,7 @@ class MessageTracer:
                 raise
 
     def _links_with(self, session: SessionFacts, message: Message, *, received: bool) -> list[Link]:
-        """Keep the context of a message until it is settled, if that is still to come; return the link with it.
-
-        Args:
-            session: Where the message is; that of a caller's own transaction does not settle it.
-            message: The message.
-            received: Whether it was returned by `receive`, which settles messages itself in AUTO sessions. In those
-                with DUPS_OK they are settled now and then.
-        """
+        """Keep the context of a message until it is settled, if that is still to come; return the link with it."""
         context = creation_context(message)
         mode = session.acknowledge_mode
         if mode not in {None, AcknowledgeMode.DUPS_OK} and not (received and mode is AcknowledgeMode.AUTO):

@@ -132,7 +132,7 @@ def parse_destination(uri: str) -> Destination:
     """
     kind, separator, name = uri.partition("://")
     if not separator or kind not in _KINDS:
-        raise InvalidDestinationException(f"{uri!r} is no destination; write queue://NAME or topic://NAME.")
+        raise InvalidDestinationException(f"{uri!r} is not a destination; write queue://NAME or topic://NAME.")
     return _KINDS[kind](name)
 
 
@@ -155,7 +155,7 @@ def require_destination(destination: object) -> Destination:
     """
     if isinstance(destination, Queue | Topic):
         return destination
-    raise InvalidDestinationException(f"A destination is wanted, such as jmsql.Queue('orders'), not {destination!r}.")
+    raise InvalidDestinationException(f"Expected a destination such as jmsql.Queue('orders'), got {destination!r}.")
 
 
 def require_queue(destination: object) -> Queue:
@@ -166,7 +166,7 @@ def require_queue(destination: object) -> Queue:
     """
     if isinstance(destination, Queue):
         return destination
-    raise InvalidDestinationException(f"A queue is wanted, such as jmsql.Queue('orders'), not {destination!r}.")
+    raise InvalidDestinationException(f"Expected a queue such as jmsql.Queue('orders'), got {destination!r}.")
 
 
 def require_topic(destination: object) -> Topic:
@@ -177,4 +177,4 @@ def require_topic(destination: object) -> Topic:
     """
     if isinstance(destination, Topic):
         return destination
-    raise InvalidDestinationException(f"A topic is wanted, such as jmsql.Topic('prices'), not {destination!r}.")
+    raise InvalidDestinationException(f"Expected a topic such as jmsql.Topic('prices'), got {destination!r}.")

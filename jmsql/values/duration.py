@@ -11,10 +11,6 @@ LONGEST = 100 * 365 * 86_400
 def seconds(duration: float | timedelta, name: str) -> float:
     """Return a duration in seconds.
 
-    Args:
-        duration: Seconds, or a `timedelta`.
-        name: What it is called, for the message.
-
     Raises:
         TypeError: It is neither.
         ValueError: It is negative, not a number, or more than a hundred years.

@@ -13,7 +13,7 @@ DEFAULT_DEAD_LETTER_QUEUE = "DLQ"
 """Where dead letters go if a policy that limits deliveries names no queue."""
 
 _LONGEST = timedelta(days=36_500).total_seconds()
-"""Nobody waits for longer, and at some time PostgreSQL has no timestamps."""
+"""Longer delays make no sense, and PostgreSQL's timestamps end somewhere."""
 
 MOST_ERRORS = 20
 """With so many errors a message moves to the dead-letter queue, if no policy says anything else."""
@@ -105,7 +105,7 @@ def claim_duration(limit: float | timedelta) -> float:
 
     Raises:
         TypeError: It is no duration.
-        ValueError: It is less than a second: claims are extended, and looked after, about once a second.
+        ValueError: It is less than a second: claims are extended, and checked, about once a second.
     """
     duration = seconds(limit, "visibility_timeout")
     if duration < 1:

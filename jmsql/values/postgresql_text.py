@@ -42,7 +42,7 @@ def _unescape(match: re.Match[str]) -> str:
         return ESCAPE
     if "\U0010f800" <= stand_in <= "\U0010ffff":
         return chr(ord(stand_in) - _SURROGATE_OFFSET)
-    return match.group()  # somebody else has written it
+    return match.group()  # jmsql has not written it
 
 
 def to_postgresql(text: str) -> str:

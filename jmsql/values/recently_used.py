@@ -12,11 +12,7 @@ V = TypeVar("V")
 
 
 class RecentlyUsed(Generic[K, V]):
-    """Keeps the values of the keys that were used last. Its methods may be called from any thread.
-
-    Args:
-        most: How many it keeps.
-    """
+    """Keeps the values of the keys that were used last. Its methods may be called from any thread."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -61,6 +61,10 @@ class Application:
         """Where the messages are; None: the database that the worker is given."""
         return self._factory
 
+    @factory.setter
+    def factory(self, factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None) -> None:
+        self._factory = factory
+
     def surrounding(self, call: HandlerCall) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that override it
         """Return what surrounds a call of a handler, for the integration of a framework; by default nothing does.
 
@@ -159,7 +163,8 @@ class Application:
             changed_subscriptions: What happens to a durable subscription that a listener wants with another selector.
             timings: The intervals and time-outs.
             registry: Shows the handlers' [metrics](metrics.md#a-worker) while the block lasts, such as
-                `prometheus_client.REGISTRY`; None: nobody does. `jmsql.metrics.register` adds those of the connections.
+                `prometheus_client.REGISTRY`; None: they are not shown. `jmsql.metrics.register` adds those of the
+                connections.
 
         Raises:
             ValueError: The concurrency is less than 1, or a time is negative.
@@ -207,7 +212,7 @@ class Application:
                 in the log.
             changed_subscriptions: What happens to a durable subscription that a listener wants with another selector.
             timings: The intervals and time-outs.
-            registry: Shows the handlers' metrics; None: nobody does.
+            registry: Shows the handlers' metrics; None: they are not shown.
 
         Raises:
             ValueError: As for `running`.

@@ -45,13 +45,7 @@ _JMS_ERROR = 3
 
 
 class Child:
-    """Runs the listeners of an application until it is told to stop.
-
-    Args:
-        channel: Leads to the supervisor.
-        stop_signal: Becomes readable with the signal to stop.
-        settings: What to do.
-    """
+    """Runs the listeners of an application until it is told to stop."""
 
     def __init__(self, channel: socket.socket, stop_signal: socket.socket, settings: Settings) -> None:
         self._channel = channel
@@ -114,8 +108,8 @@ class Child:
         return not told and self._watch.is_whole
 
     def _look(self) -> None:
-        """Report, and look after the handlers."""
-        self._watch.look()
+        """Report, and supervise the handlers."""
+        self._watch.warn_of_long_transactions()
         now = time.monotonic()
         if now >= self._next_heartbeat:
             self._next_heartbeat = now + self._timings.report_interval

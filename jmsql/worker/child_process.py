@@ -19,13 +19,7 @@ from jmsql.worker.timings import WorkerTimings
 
 
 class ChildProcess:
-    """Starts a process, and takes in what it reports.
-
-    Args:
-        name: Its name, in the log and in ``pg_stat_activity``.
-        settings: What it is to do.
-        url: The database, if the supervisor was given one.
-    """
+    """Starts a process, and takes in what it reports."""
 
     def __init__(self, name: str, settings: Settings, url: str | None) -> None:
         self.name = name
@@ -131,12 +125,7 @@ logger = logging.getLogger("jmsql.worker")
 
 
 class ProcessSlot:
-    """Keeps a process running from `begin` on: starts it again when it dies, and has it succeeded by a new one.
-
-    Args:
-        start: Starts a process.
-        timings: How long it pauses before it starts one again.
-    """
+    """Keeps a process running from `begin` on: starts it again when it dies, and has it succeeded by a new one."""
 
     def __init__(self, start: Callable[[], ChildProcess], timings: WorkerTimings) -> None:
         self._start = start

@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 
 class RefusalError(Exception):
-    """Why a worker cannot run, in a line.
-
-    Args:
-        reason: Why.
-        traceback: Where the application has failed, if it has.
-    """
+    """Why a worker cannot run, in a line."""
 
     def __init__(self, reason: str, traceback: str | None = None) -> None:
         super().__init__(reason)
@@ -27,9 +22,6 @@ class RefusalError(Exception):
 
 def load_application(reference: str) -> Application:
     """Import the application.
-
-    Args:
-        reference: ``package.module:name``.
 
     Raises:
         RefusalError: There is none of that name, it has no listeners, or its module cannot be imported.

@@ -29,11 +29,7 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 
 class JSONFormatter(logging.Formatter):
-    """Writes a record as a line of JSON, with what was given as `extra`.
-
-    Args:
-        process: The name of the process.
-    """
+    """Writes a record as a line of JSON, with what was given as `extra`."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -54,11 +50,7 @@ class JSONFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Writes a record as a line, and below it the traceback that another process has reported, if one has.
-
-    Args:
-        process: The name of the process.
-    """
+    """Writes a record as a line, and below it the traceback that another process has reported, if one has."""
 
     def __init__(self, process: str) -> None:
         name = process.replace("%", "%%")
@@ -71,13 +63,7 @@ class TextFormatter(logging.Formatter):
 
 
 def start_log(form: LogFormat, process: str, level: LogLevel = LogLevel.info) -> None:
-    """Write the log to the standard error.
-
-    Args:
-        form: How.
-        process: The name of this process, which each line tells.
-        level: Which records: debug for jmsql's own alone, since libraries would write down what they send.
-    """
+    """Write the log to the standard error."""
     handler = logging.StreamHandler(sys.stderr)
     if form is LogFormat.json:
         handler.setFormatter(JSONFormatter(process))

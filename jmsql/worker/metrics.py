@@ -85,11 +85,7 @@ def _is_filled(file: Path) -> bool:
 
 
 def handler_collector(progress: Callable[[], Progress]) -> Collector:
-    """Return what shows the metrics of the handlers of one process in a registry of Prometheus's.
-
-    Args:
-        progress: Returns what they have done.
-    """
+    """Return what shows the metrics of the handlers of one process in a registry of Prometheus's."""
     from prometheus_client.registry import Collector
 
     class HandlerCollector(Collector):
@@ -126,7 +122,7 @@ def _of_handlers(
     calls = GaugeMetricFamily("jmsql_worker_running_handlers", "Calls of handlers that have not ended.")
     calls.add_metric([], running)
     longest = GaugeMetricFamily(
-        "jmsql_worker_longest_transaction_seconds", "For how long a handler holds a transaction by now, at the most."
+        "jmsql_worker_longest_transaction_seconds", "How long the oldest transaction of a handler has been open."
     )
     longest.add_metric([], longest_transaction)
     yield from (messages, seconds, long_transactions, calls, longest)

@@ -126,7 +126,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def send_report(channel: socket.socket, report: Report) -> None:
-    """Tell the supervisor; if it is gone, nobody."""
+    """Send it to the supervisor, unless that is gone."""
     try:
         channel.sendall(json.dumps([_NAMES[type(report)], asdict(report)]).encode() + b"\n")
     except OSError:
@@ -134,11 +134,7 @@ def send_report(channel: socket.socket, report: Report) -> None:
 
 
 class ReportReader:
-    """Reads the reports of one process.
-
-    Args:
-        channel: The supervisor's end of the socket.
-    """
+    """Reads the reports of one process."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel

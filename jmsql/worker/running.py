@@ -25,13 +25,7 @@ logger = logging.getLogger("jmsql.worker")
 
 
 class Running:
-    """Handles messages until `end`: coroutine functions in the event loop, other handlers in threads.
-
-    Args:
-        handlers: The coroutine functions, if there are any.
-        in_threads: The other handlers, if there are any.
-        settings: How they are called.
-    """
+    """Handles messages until `end`: coroutine functions in the event loop, other handlers in threads."""
 
     def __init__(
         self, handlers: Handlers | None, in_threads: HandlersInThreads | None, settings: HandlerSettings
@@ -51,11 +45,6 @@ class Running:
         settings: HandlerSettings,
     ) -> Self:
         """Connect, and begin.
-
-        Args:
-            factory: Where the messages are.
-            listeners: The listeners.
-            settings: How they are called.
 
         Raises:
             JMSException: The server cannot be reached, or refuses.
@@ -95,7 +84,7 @@ class Running:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Look after the handlers while a block runs, and cancel it if one of them takes no more messages.
+        """Supervise the handlers while a block runs, and cancel it if one of them takes no more messages.
 
         Raises:
             JMSException: That has happened.
@@ -123,7 +112,7 @@ class Running:
     async def _look_after_handlers(self) -> None:
         """Return when one of them takes no more messages."""
         while self._watch.failure is None:
-            self._watch.look()
+            self._watch.warn_of_long_transactions()
             await asyncio.sleep(self._timings.check_interval)
 
     async def end(self) -> None:

@@ -73,11 +73,7 @@ class Settings(HandlerSettings):
     def factory(
         self, of_application: ConnectionFactory | AsyncConnectionFactory | None
     ) -> ConnectionFactory | AsyncConnectionFactory:
-        """Return what makes the connections.
-
-        Args:
-            of_application: The application's own factory, if it has one.
-        """
+        """Return what makes the connections."""
         from jmsql.client._sync.connection.factory import ConnectionFactory
 
         factory: ConnectionFactory | AsyncConnectionFactory = of_application or ConnectionFactory()

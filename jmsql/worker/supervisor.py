@@ -1,4 +1,4 @@
-"""The worker's first process, which starts the others, looks after them, and ends them. It handles no messages."""
+"""The worker's first process, which starts, supervises and ends the others. It handles no messages."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ _LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 class SourceFiles:
-    """The Python files below a directory, hidden ones and installed packages aside.
-
-    Args:
-        directory: The directory.
-        interval: Seconds between two looks.
-    """
+    """The Python files below a directory, hidden ones and installed packages aside."""
 
     def __init__(self, directory: Path, interval: float) -> None:
         self._interval = interval
@@ -66,14 +61,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Supervisor:
-    """Keeps the processes of a worker running.
-
-    Args:
-        settings: What each process does.
-        processes: How many there are.
-        url: The database, if one was named.
-        source_files: The files that start new processes when they change; None: none do.
-    """
+    """Keeps the processes of a worker running."""
 
     def __init__(
         self, settings: Settings, processes: int, url: str | None = None, source_files: SourceFiles | None = None

@@ -21,11 +21,11 @@ class WorkerTimings:
         maximum_restart_delay: The longest such pause, at least `minimum_restart_delay`; each is twice as long as the
             one before.
         stable_duration: A process that has run for so long starts with the shortest pause again.
-        supervision_interval: How often the supervisor looks after its processes, when nothing happens.
+        supervision_interval: How often the supervisor checks its processes, when nothing happens.
         report_interval: How often a process reports to the supervisor.
         silence_timeout: How long a process may report nothing before the worker counts as unhealthy: at least twice
             `report_interval` and `check_interval`.
-        check_interval: How often a process looks after what calls its handlers, and whether to report.
+        check_interval: How often a process checks its handlers, and whether to report.
         failure_pause: The pause of a thread or task after its handler has failed.
         reconnect_pause: The pause of a thread or task that can receive nothing, since the server is lost, for example.
         cancel_timeout: How long interrupting a handler, or a statement of its own, may take, at the deadline.

@@ -35,6 +35,7 @@ THEMES = (
     "administration",
     "functions",
     "waiting",
+    "clocks",
     "search_path",
     "access",
 )

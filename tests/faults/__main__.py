@@ -10,9 +10,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.faults.endurance import Endurance
 from tests.faults.failover import Failovers
+from tests.faults.full_disk import FullDisks
 from tests.faults.spark_storm import SparkReport, SparkStorm
 from tests.faults.storm import Report, Storm
+from tests.faults.trial import Trial
+
+_TRIALS: dict[str, type[Trial]] = {"failover": Failovers, "full-disk": FullDisks}
 
 
 def main() -> int:
@@ -20,16 +25,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--hours", type=float, default=0.1, help="how long faults come (default: 0.1)")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="repeats the choices of a run")
-    parser.add_argument(
-        "--pause", type=float, help="mean seconds between two faults (default: 2, with Spark 20, of failovers 5)"
-    )
+    parser.add_argument("--pause", type=float, help="mean seconds between two faults (default: 2, with Spark 20)")
     parser.add_argument("--spark", action="store_true", help="run streams of Spark, and kill what runs them")
-    parser.add_argument("--failover", action="store_true", help="kill primaries, and promote their standbys")
+    parser.add_argument("--endurance", type=Path, metavar="FOLDER", help="no faults; draw memory and tables there")
+    parser.add_argument("--fault", choices=_TRIALS, help="faults of one kind alone, each of which has to be overcome")
     parser.add_argument(
         "--longest",
         type=float,
         default=60.0,
-        help="the most seconds of a frozen client, of swallowed packets, or without a primary (default: 60)",
+        help="the most seconds that a client is frozen, packets are swallowed, or another fault lasts (default: 60)",
     )
     parser.add_argument("--quiet", action="store_true", help="do not tell of each fault")
     arguments = parser.parse_args()
@@ -40,15 +44,17 @@ def main() -> int:
         if not arguments.quiet:
             print(f"{time.monotonic() - started:8.1f} s  {what}", flush=True)
 
-    report: Report | SparkReport
+    report: Report | SparkReport | Endurance
     with tempfile.TemporaryDirectory(prefix="jmsql-storm-") as directory:
         tell(f"seed {arguments.seed}")
         seconds = 3600 * arguments.hours
         if arguments.spark:
             report = SparkStorm(arguments.seed, Path(directory), tell).run(seconds, arguments.pause or 20.0)
-        elif arguments.failover:
-            failovers = Failovers(arguments.seed, Path(directory), tell)
-            report = failovers.run(seconds, arguments.pause or 5.0, arguments.longest)
+        elif arguments.endurance:
+            report = Endurance(Path(directory), arguments.endurance).run(seconds)
+        elif arguments.fault:
+            trial = _TRIALS[arguments.fault](arguments.seed, Path(directory), tell, longest=arguments.longest)
+            report = trial.run(seconds)
         else:
             storm = Storm(arguments.seed, Path(directory), tell)
             report = storm.run(seconds, arguments.pause or 2.0, arguments.longest)

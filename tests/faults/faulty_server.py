@@ -58,6 +58,14 @@ class FaultyServer:
         """PostgreSQL's data directory."""
         return self._directory / "cluster"
 
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a server, be it one that refuses connections."""
+        try:
+            return _is_alive(int((self.data / "postmaster.pid").read_text().splitlines()[0]))
+        except (OSError, IndexError, ValueError):
+            return False
+
     def start(self) -> None:
         """Start it, or start it again."""
         if self._server is not None:
@@ -95,15 +103,15 @@ class FaultyServer:
 
     def wait_until_ready(self) -> None:
         """Return when it takes connections, as it does again once it has recovered."""
+        wait_for(self.is_ready, _PATIENCE)
 
-        def is_ready() -> bool:
-            try:
-                psycopg.connect(self.url).close()
-            except psycopg.OperationalError:
-                return False
-            return True
-
-        wait_for(is_ready, _PATIENCE)
+    def is_ready(self) -> bool:
+        """Whether it takes connections."""
+        try:
+            psycopg.connect(self.url).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Stop it in order."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -14,7 +13,7 @@ _TABLES = """
     create table business.sent (
         channel text not null, number text not null, at timestamptz not null default clock_timestamp());
     create table business.done (
-        channel text not null, number text not null, client text not null,
+        place bigint generated always as identity, channel text not null, number text not null, client text not null,
         at timestamptz not null default clock_timestamp());
     """
 _LONGEST_WAIT = """
@@ -130,16 +129,15 @@ class Ledger:
         )
         return rows[0][0] if rows else None
 
-    def idle_channels(self, since: datetime) -> set[str]:
-        """The channels in which nothing was done since then."""
-        done = self._rows("select distinct channel from business.done where at > %s", since)
-        return CHANNELS.keys() - {channel for (channel,) in done}
+    def last_done(self) -> int:
+        """The place of what was done last."""
+        [(place,)] = self._rows("select coalesce(max(place), 0) from business.done")
+        return int(place)
 
-    def now(self) -> datetime:
-        """The server's time."""
-        [(now,)] = self._rows("select clock_timestamp()")
-        assert isinstance(now, datetime)
-        return now
+    def idle_channels(self, place: int) -> set[str]:
+        """The channels in which nothing was done after a place."""
+        done = self._rows("select distinct channel from business.done where place > %s", place)
+        return CHANNELS.keys() - {channel for (channel,) in done}
 
     def accounts(self) -> list[Account]:
         """Compare what was done with what was sent, channel by channel."""
@@ -166,7 +164,7 @@ class Ledger:
         """The messages, by numbers such as `sender-17-group`, that were done after a later one."""
         latest: dict[tuple[str, str], int] = {}
         overtaken = []
-        for (number,) in self._rows("select number from business.done where channel = %s order by at", channel):
+        for (number,) in self._rows("select number from business.done where channel = %s order by place", channel):
             sender, count, group = number.rsplit("-", 2)
             if int(count) < latest.get((sender, group), 0):
                 overtaken.append(number)

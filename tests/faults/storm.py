@@ -122,6 +122,10 @@ class Clients:
         time.sleep(seconds)
         self._running[name].send_signal(signal.SIGCONT)
 
+    def process_ids(self) -> dict[str, int]:
+        """The numbers of the processes, by their names."""
+        return {name: running.process_id for name, running in self._running.items()}
+
     def with_process(self, process: int | None) -> str | None:
         """Return the name of a process, if it is one of these."""
         return next((name for name, running in self._running.items() if running.process_id == process), None)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,9 @@ import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue
+from jmsql.admin import Administration
 from jmsql.testing import FAST_TIMINGS, drain, wait_for
+from tests.background import Background
 from tests.clocks import HOUR, require_servers_time
 from tests.faults.faulty_server import FaultyServer, faulty_server
 from tests.texts import receive, receive_texts, send_texts
@@ -22,6 +25,7 @@ from tests.texts import receive, receive_texts, send_texts
 ROOT = Path(__file__).parents[2]
 QUEUE = Queue("orders")
 DAY = 24 * HOUR
+PATIENCE = 30.0
 
 
 class Clock:
@@ -134,6 +138,43 @@ def test_messages_expire_by_the_servers_clock_when_it_jumps(
     assert connection._control.connection_id == number, "the jumps have not made the client look dead"
     held.close()
     assert drain(consumer) == []
+
+
+@pytest.mark.timeout(240)
+def test_delays_are_the_servers_and_waits_are_the_clients_when_the_clock_jumps(
+    server: FaultyServer, connection: Connection, clock: Clock
+) -> None:
+    session = connection.create_session(transacted=True)
+    producer, consumer = session.create_producer(QUEUE), session.create_consumer(QUEUE)
+    with Administration(server.url) as administration:
+        administration.create_queue("retried", redelivery_delay=HOUR)
+    retried = session.create_consumer(Queue("retried"))
+
+    producer.delivery_delay = HOUR
+    producer.send(session.create_text_message("in an hour"))
+    session.create_producer(Queue("retried")).send(session.create_text_message("again in an hour"))
+    session.commit()
+    assert receive(retried).get_body(str) == "again in an hour"
+    session.rollback()
+    assert (consumer.receive(timeout=0.2), retried.receive(timeout=0.2)) == (None, None)
+
+    began = time.monotonic()
+    waiting = Background(lambda: connection.create_session().create_consumer(Queue("empty")).receive(timeout=1.0))
+    clock.set(HOUR + 60)
+    assert receive(consumer).get_body(str) == "in an hour"
+    assert receive(retried).get_body(str) == "again in an hour"
+    session.commit()
+    assert waiting.result(PATIENCE) is None
+    assert 1.0 <= time.monotonic() - began < PATIENCE
+
+    clock.set(-HOUR)
+    then = time.time() * 1000 - HOUR * 1000 + 60_000
+    wait_for(lambda: connection._client.clock.milliseconds() < then, PATIENCE)
+    producer.delivery_delay = 0.5
+    producer.send(session.create_text_message("soon"))
+    session.commit()
+    assert receive(consumer).get_body(str) == "soon", "the maintenance goes on"
+    session.commit()
 
 
 CLIENT = """

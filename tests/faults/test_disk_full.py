@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -23,10 +21,10 @@ from jmsql import (
     ResourceAllocationException,
     TransactionRolledBackException,
 )
-from jmsql.embedded.account import ServerAccount
 from jmsql.store.schema.migration import migrate
 from jmsql.testing import drain, wait_for
 from tests.faults.faulty_server import faulty_server
+from tests.faults.full_disk import small_disk
 
 QUEUE = Queue("orders")
 DISK_FULL = "53100"
@@ -39,39 +37,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount the small file system that is filled"),
     pytest.mark.timeout(240),
 ]
-
-
-class Disk:
-    """A small file system.
-
-    Args:
-        directory: Where it is mounted.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._ballast = directory / "ballast"
-
-    def fill(self, free: int) -> None:
-        """Leave so many bytes free."""
-        state = os.statvfs(self.directory)
-        with self._ballast.open("wb") as ballast:
-            ballast.write(bytes(max(0, state.f_bavail * state.f_frsize - free)))
-
-    def make_room(self) -> None:
-        """Remove what fills it."""
-        self._ballast.unlink()
-
-
-@contextmanager
-def small_disk(directory: Path, megabytes: int) -> Iterator[Disk]:
-    directory.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0755", "jmsql", directory], check=True)
-    try:
-        ServerAccount.choose().take_over(directory)
-        yield Disk(directory)
-    finally:
-        subprocess.run(["umount", "--lazy", directory], check=True)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The primary is killed under load, and its synchronous standby promoted: the clients' URL names both.
 
-``python -m tests.faults --failover --hours H --seed N`` does the same for longer, with clients of all kinds.
+``python -m tests.faults --fault failover --hours H --seed N`` does the same for longer, with clients of all kinds.
 """
 
 from __future__ import annotations

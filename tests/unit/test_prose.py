@@ -34,6 +34,20 @@ def test_comments_and_docstrings_of_a_module_are_read_and_its_strings_are_not(tm
     ]
 
 
+def test_messages_for_users_are_read_and_other_strings_are_not(tmp_path: Path) -> None:
+    module = (
+        'logger.warning("Nothing is looked after: %s", error)\n'
+        'raise JMSException(f"A queue is wanted, not {name}.") from None\n'
+        'option(help="Try anew.")\nname = "anew"\nread("anew")\n'
+    )
+    assert sorted(words(tmp_path, "module.py", module)) == [(1, "looked after"), (2, "is wanted"), (3, "anew")]
+
+
+def test_names_are_read_word_by_word(tmp_path: Path) -> None:
+    module = "def begin_anew(vanity, renewed):\n    class InVain:\n        begin_anew = Tally\n"
+    assert words(tmp_path, "module.py", module) == [(1, "begin_anew"), (2, "InVain"), (3, "Tally")]
+
+
 def test_comments_of_sql_are_read_and_its_values_are_not(tmp_path: Path) -> None:
     sql = "-- Whoever reads.\nselect 'whoever';\ncomment on table message is\n    'Filled anew.';\n"
     assert sorted(words(tmp_path, "schema.sql", sql)) == [(1, "Whoever"), (4, "anew")]

@@ -61,7 +61,9 @@ def set_settings(
     maximum_deliveries: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Messages move to the dead-letter queue after so many failed deliveries.", show_default=False
+            min=1,
+            help="The number of failed deliveries after which a message moves to the dead-letter queue.",
+            show_default=False,
         ),
     ] = None,
     redelivery_delay: Annotated[
@@ -71,7 +73,7 @@ def set_settings(
         ),
     ] = None,
     redelivery_multiplier: Annotated[
-        float | None, typer.Option(min=1, help="Each further pause is so many times as long.", show_default=False)
+        float | None, typer.Option(min=1, help="The factor by which each further pause is longer.", show_default=False)
     ] = None,
     maximum_redelivery_delay: Annotated[
         float | None, typer.Option(min=0, metavar="SECONDS", help="The longest pause.", show_default=False)
@@ -89,7 +91,7 @@ def set_settings(
         typer.Option(
             min=1,
             metavar="SECONDS",
-            help="Messages that are not acknowledged, outside of transactions, go to others.",
+            help="After this time, messages that are not acknowledged outside of transactions go to other consumers.",
             show_default=False,
         ),
     ] = None,
@@ -183,7 +185,7 @@ def list_destinations(url: Url = None, schema: Schema = "jmsql", as_json: Json =
 def pause(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """Stop the delivery of messages from a queue, or from all subscriptions of a topic. They still collect.
 
-    Nobody gets a message any more, until `jmsql resume` goes on with it. What was delivered can be acknowledged or
+    No message is delivered until `jmsql resume`. What was delivered can be acknowledged or
     committed. `jmsql queues` and `jmsql top` show what is paused.
 
     Exits with 3 if there is no such destination.
@@ -198,7 +200,7 @@ def pause(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json =
 
 @application.command()
 def resume(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
-    """Go on with a delivery of messages that is paused.
+    """Resume the delivery of messages after a pause.
 
     Consumers that wait get what has collected. A destination that is not paused is left as it is.
 
@@ -265,7 +267,7 @@ def revoke(
 
 def _check_actions(*actions: bool) -> None:
     if not any(actions):
-        raise typer.BadParameter("Say what: --send, --receive or --browse.")
+        raise typer.BadParameter("Give --send, --receive or --browse.")
 
 
 @application.command()

@@ -7,7 +7,7 @@ from jmsql.cli.output import age, print_rows, remark, shown_number, without_gues
 
 
 def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
-    """List the queues, and how many messages of each state they hold.
+    """List the queues, and the number of messages in each state.
 
     Ready messages can be received; claimed ones are held by a client; waiting ones were released by a listener that
     failed and pause before their next delivery; delayed ones wait for their delivery time; expired ones are about to

@@ -12,7 +12,7 @@ from jmsql.cli.output import age, answer, console, print_rows, remark, shown_num
 
 
 def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
-    """List the subscriptions to topics, and how many messages of each state wait in them.
+    """List the subscriptions to topics, and the number of messages in each state.
 
     The states are those of `jmsql queues`. A durable subscription without consumers keeps collecting until
     `jmsql unsubscribe` ends it.
@@ -38,7 +38,7 @@ def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = Fal
         *("topic", "subscription", "client id", "kind", *numbers, "oldest", *paused, "selector"),
         numbers=(*numbers, "oldest"),
         spare=("redelivered", "expired", "waiting", "claimed", "kind", "consumers", "oldest"),
-        nothing="There is no subscription. What is published on a topic now reaches nobody.",
+        nothing="There is no subscription. Messages that are published on a topic now reach no consumer.",
         as_json=as_json,
     )
     if not as_json:

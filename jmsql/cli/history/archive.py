@@ -42,7 +42,7 @@ def archive(
         int, typer.Option("--keep-days", metavar="N", min=0, help="With --drop: the days before today that stay.")
     ] = 0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell, day by day, what would be archived and removed.")
+        bool, typer.Option("--dry-run", help="Only show, day by day, what would be archived and removed.")
     ] = False,
     partitions: Annotated[
         int, typer.Option("--partitions", metavar="N", min=1, help="Over how many connections a batch is read.")

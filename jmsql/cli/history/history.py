@@ -40,9 +40,12 @@ application = command_group(
 
 Since = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="What left then or later: 2026-03-01, 2026-03-01T12:30, or 30min, 2h, 7d ago."),
+    typer.Option(
+        metavar="TIME",
+        help="Messages that left at that time or later: 2026-03-01, 2026-03-01T12:30, or 30min, 2h, 7d ago.",
+    ),
 ]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="What left before; written as for --since.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Messages that left before; written as for --since.")]
 Outcomes = Annotated[
     list[str] | None,
     typer.Option("--outcome", metavar="OUTCOME", help=f"How it left: {', '.join(OUTCOMES)}. May be repeated."),
@@ -63,7 +66,7 @@ def list_messages(
     selector: Selector = None,
     outcome: Outcomes = None,
     subscription: Subscription = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many messages.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The maximum number of messages.")] = 20,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
@@ -160,7 +163,10 @@ def replay(
     ],
     to: Annotated[str, typer.Option("--to", metavar="QUEUE", help="The queue that they are sent to.")],
     since: Annotated[
-        str, typer.Option(metavar="TIME", help="What left then or later: 2026-03-01T12:30, or 30min, 2h, 7d ago.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Messages that left at that time or later: 2026-03-01T12:30, or 30min, 2h, 7d ago."
+        ),
     ],
     until: Until = None,
     selector: Selector = None,
@@ -252,7 +258,7 @@ def prune(
 def _check_outcomes(outcomes: list[str] | None) -> None:
     for outcome in outcomes or ():
         if outcome not in OUTCOMES:
-            raise typer.BadParameter(f"{outcome!r} is no outcome; there are {', '.join(OUTCOMES)}.")
+            raise typer.BadParameter(f"{outcome!r} is not an outcome; there are {', '.join(OUTCOMES)}.")
 
 
 def _optional_destination(name: str | None) -> Destination | None:

@@ -36,7 +36,7 @@ def _check_time_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise typer.BadParameter(f"{name!r} is no time zone; write UTC or Europe/Berlin.") from error
+        raise typer.BadParameter(f"{name!r} is not a time zone; write UTC or Europe/Berlin.") from error
     return name
 
 
@@ -56,11 +56,19 @@ def statistics(
         typer.Option(metavar="NAME", help="Only this queue's, or queue://NAME or topic://NAME. May be repeated."),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="What left then or later: 2026-03-01, or 30min, 2h, 7d ago.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Messages that left at that time or later: 2026-03-01, or 30min, 2h, 7d ago."
+        ),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="What left before; written as for --since.")] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Messages that left before; written as for --since.")
+    ] = None,
     time_zone: Annotated[
-        str, typer.Option(metavar="ZONE", callback=_check_time_zone, help="Whose hours are meant: Europe/Berlin.")
+        str,
+        typer.Option(
+            metavar="ZONE", callback=_check_time_zone, help="The time zone of the hours, such as Europe/Berlin."
+        ),
     ] = "UTC",
     top: Annotated[
         int, typer.Option(min=1, max=1000, help="How many destinations, consumers and groups are named.")

@@ -28,7 +28,7 @@ def browse(
     selector: Selector = None,
     subscription: SubscriptionName = None,
     client_id: ClientId = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many messages.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The maximum number of messages.")] = 20,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,

@@ -22,13 +22,13 @@ def dead_letters(
         str | None, typer.Argument(metavar="[QUEUE]", help="Those in this queue alone.", show_default=False)
     ] = None,
     selector: Selector = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The maximum number.")] = 100,
     traceback: Annotated[bool, typer.Option("--traceback", help="Show each last error in full.")] = False,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    """List dead letters: messages that were delivered in vain too often, or have expired. The last comes first.
+    """List dead letters: messages whose delivery failed too often, or that have expired. The newest comes first.
 
     A selector may compare JMS_jmsql_OriginalDestination, JMS_jmsql_DeadLetterReason ('maximum deliveries' or
     'expired'), JMS_jmsql_Deliveries and JMS_jmsql_LastError. `jmsql browse` shows the messages themselves.
@@ -61,7 +61,7 @@ def retry(
     queue: Annotated[str, typer.Argument(metavar="[QUEUE]", help="Where the dead letters are.")] = "DLQ",
     selector: Selector = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="The first so many.", show_default=False)
+        int | None, typer.Option("--limit", "-n", min=1, help="The maximum number; the first ones.", show_default=False)
     ] = None,
     url: Url = None,
     schema: Schema = "jmsql",

@@ -51,7 +51,7 @@ def _read_parts(message: Message, unreadable: dict[str, Unreadable]) -> tuple[st
 def message_document(message: Message) -> dict[str, Any]:
     """Describe a message in JSON's terms; bytes stand in base64, and NaN and infinities as strings.
 
-    What somebody else has stored and cannot be read is null, and stands under ``unreadable`` as it is stored.
+    What another program has stored and cannot be read is null, and stands under ``unreadable`` as it is stored.
     """
     unreadable: dict[str, Unreadable] = {}
     reply_to, properties, body = _read_parts(message, unreadable)
@@ -144,12 +144,7 @@ def _property_preview(message: Message, name: str) -> str:
 
 
 def message_as_text(message: Message, facts: Mapping[str, object] | None = None) -> bytes:
-    """Return a message with its headers and properties, for people.
-
-    Args:
-        message: The message.
-        facts: What is known of it beside, or better; what is None is left out.
-    """
+    """Return a message with its headers and properties, for people."""
     document = {**(facts or {}), **message_document(message), **(facts or {})}
     _, properties, types = (document.pop(name) for name in ("body", "properties", "property_types"))
     unreadable: dict[str, dict[str, object]] = document.pop("unreadable", {})

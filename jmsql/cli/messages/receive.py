@@ -61,10 +61,10 @@ def receive(
     subscription: SubscriptionName = None,
     client_id: ClientId = None,
     shared: Shared = False,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many messages at most.")] = 1,
-    everything: Annotated[bool, typer.Option("--all", help="All messages that there are.")] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="The maximum number of messages.")] = 1,
+    everything: Annotated[bool, typer.Option("--all", help="All messages that are there.")] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="All messages, those to come too, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="All messages, also those that arrive later, until Ctrl-C.")
     ] = False,
     timeout: Annotated[
         float | None,

@@ -18,7 +18,7 @@ def move(
     target: Annotated[str, typer.Argument(metavar="TO", help="The queue to move to.", show_default=False)],
     selector: Selector = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="At most so many messages.", show_default=False)
+        int | None, typer.Option("--limit", "-n", min=1, help="The maximum number of messages.", show_default=False)
     ] = None,
     url: Url = None,
     schema: Schema = "jmsql",

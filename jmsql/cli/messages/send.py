@@ -44,7 +44,7 @@ def compose(body: bytes, kind: BodyType) -> Message:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"The body is no text in UTF-8 ({error}). Send it with --type bytes.") from error
+        raise typer.BadParameter(f"The body is not text in UTF-8 ({error}). Send it with --type bytes.") from error
     return TextMessage(text) if kind is BodyType.text else _from_json(text, kind)
 
 
@@ -58,12 +58,12 @@ def _from_json(text: str, kind: BodyType) -> Message:
             raise typer.BadParameter('The body of a map is a JSON object, such as {"color": "blue"}.')
         message.update(value)
     except json.JSONDecodeError as error:
-        raise typer.BadParameter(f"The body is no JSON: {error}.") from error
+        raise typer.BadParameter(f"The body is not JSON: {error}.") from error
     except RecursionError as error:
         raise typer.BadParameter("The body has too many levels of brackets.") from error
     except (MessageFormatException, ValueError) as error:
         advice = " Send it with --type object." if kind is BodyType.map else ""
-        raise typer.BadParameter(f"The body is no {kind.value}: {error}{advice}") from error
+        raise typer.BadParameter(f"The body does not fit the type {kind.value}: {error}{advice}") from error
     return message
 
 
@@ -115,7 +115,7 @@ def _read_property(text: str) -> Property:
     if not equals or kind not in _PROPERTY_TYPES:
         types = ", ".join(_PROPERTY_TYPES)
         raise typer.BadParameter(
-            f"{text!r} is no property: write name=value or name:type=value, the type one of {types}."
+            f"{text!r} is not a property: write name=value or name:type=value, the type one of {types}."
         )
 
     def set_property(message: Message) -> None:
@@ -125,7 +125,7 @@ def _read_property(text: str) -> Property:
         value = _PROPERTY_TYPES[kind](value_text)
         set_property(Message())
     except (MessageFormatException, ValueError) as error:
-        raise typer.BadParameter(f"{text!r} is no property: {error}") from error
+        raise typer.BadParameter(f"{text!r} is not a property: {error}") from error
     return set_property
 
 
@@ -144,7 +144,7 @@ def send(
         BodyType, typer.Option("--type", help="Text in UTF-8, bytes, or JSON that becomes a map or an object.")
     ] = BodyType.text,
     lines: Annotated[bool, typer.Option("--lines", help="Make each line of the input a message.")] = False,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Send the body so many times.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many times to send the body.")] = 1,
     properties: Annotated[
         list[str] | None,
         typer.Option(
@@ -153,11 +153,14 @@ def send(
     ] = None,
     priority: Annotated[int, typer.Option(min=0, max=9, help="0 (lowest) to 9.")] = 4,
     time_to_live: Annotated[
-        float, typer.Option(callback=check_duration, metavar="SECONDS", help="It expires so much later; 0: never.")
+        float,
+        typer.Option(
+            callback=check_duration, metavar="SECONDS", help="How long after it is sent it expires; 0: never."
+        ),
     ] = 0.0,
     delivery_delay: Annotated[
         float,
-        typer.Option(callback=check_duration, metavar="SECONDS", help="It is not delivered before so much later."),
+        typer.Option(callback=check_duration, metavar="SECONDS", help="How long after it is sent it is delivered."),
     ] = 0.0,
     correlation_id: Annotated[str | None, typer.Option(help="JMSCorrelationID.")] = None,
     reply_to: Annotated[str | None, typer.Option(help="JMSReplyTo, like DESTINATION.")] = None,

@@ -55,7 +55,7 @@ class Source(NamedTuple):
         return source
 
     def require_owner(self) -> None:
-        """Refuse what would be a durable subscription of nobody.
+        """Refuse a durable subscription without a client.
 
         Raises:
             typer.BadParameter: It is one.
@@ -69,7 +69,7 @@ class Source(NamedTuple):
         return isinstance(self.destination, Topic) and self.subscription is None
 
     def is_paused(self, administration: Administration) -> bool:
-        """Return whether nothing is delivered from there, because somebody has paused it."""
+        """Return whether nothing is delivered from there, because it is paused."""
         try:
             return bool(administration.destination(self.destination).settings.get("paused"))
         except InvalidDestinationException:

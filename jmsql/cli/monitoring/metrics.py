@@ -15,13 +15,13 @@ _USAGE_ERROR = 2
 
 
 def metrics(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to answer over HTTP; 0: any free port.")] = 9187,
-    host: Annotated[str, typer.Option(help="The address of that; 0.0.0.0 for all.")] = "127.0.0.1",
-    once: Annotated[bool, typer.Option("--once", help="Print the metrics, and end.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The HTTP port; 0: any free port.")] = 9187,
+    host: Annotated[str, typer.Option(help="The address for HTTP; 0.0.0.0 for all.")] = "127.0.0.1",
+    once: Annotated[bool, typer.Option("--once", help="Print the metrics and exit.")] = False,
     url: Url = None,
     schema: Schema = "jmsql",
 ) -> None:
-    """Show the metrics of the store to Prometheus: what SQL can tell, whichever clients there are.
+    """Show the metrics of the store to Prometheus: what SQL can tell, whether or not clients are connected.
 
     Each scrape counts the messages. After one that took long the next get its figures, until four times as long has
     passed. It needs the extra `metrics`, and sees the transactions of other roles with the rights of pg_read_all_stats.

@@ -59,7 +59,7 @@ class DestinationRates(NamedTuple):
 class Rates:
     """The rates of messages in a store, look by look.
 
-    What was sent inside applications' own transactions, or by SQL, nobody counts: it shows in what is there. What
+    What was sent inside applications' own transactions, or by SQL, is not counted: it shows in what is there. What
     clients count is written down a moment after it shows there. So what has come in is the most that was seen to have
     come, by either account. The reckoning starts again when messages have gone in another way: purged, or expired.
     """

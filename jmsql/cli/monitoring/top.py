@@ -80,14 +80,14 @@ def top(
         float, typer.Option("--interval", "-i", min=0.1, metavar="SECONDS", help="How often to look.")
     ] = 2.0,
     sort: Annotated[Order, typer.Option(help="What comes first.")] = Order.busy,
-    once: Annotated[bool, typer.Option("--once", help="Look twice, print the result, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Look twice, print the result and exit.")] = False,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON: a line for each look, or one document with --once.")
     ] = False,
 ) -> None:
-    """Watch the queues and subscriptions: what waits in each, what comes in and goes out, and who receives.
+    """Watch the queues and subscriptions: the messages that wait in each, the rates in and out, and the consumers.
 
     In a terminal q ends it, as Ctrl-C does, and b, d, a, n sort by business, depth, age and name. Without a terminal it
     prints a table for each look. A look counts all messages: after one that takes long the store is left alone for four
@@ -118,7 +118,7 @@ def _show_once(view: _View, keys: Keyboard, *, as_json: bool) -> None:
         if number == 1:
             break
     else:
-        return  # somebody has pressed q
+        return  # the user has pressed q
     if as_json:
         print_json(view.document())
     else:
@@ -138,13 +138,7 @@ def _show(view: _View, keys: Keyboard) -> None:
 
 
 class _View:
-    """Looks at the store again and again.
-
-    Args:
-        runner: Looks.
-        interval: How many seconds there are between two looks.
-        order: What comes first.
-    """
+    """Looks at the store again and again."""
 
     def __init__(self, runner: Runner, interval: float, order: Order) -> None:
         self._runner = runner

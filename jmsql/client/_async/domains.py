@@ -445,6 +445,6 @@ class TopicRequestor(_Requestor):
 def _refuse_transactions(session: Session) -> None:
     if session.transacted:
         raise IllegalStateException(
-            "A request in a transaction goes out with the commit, so that its reply would be waited for in vain. Use a "
+            "A request in a transaction goes out with the commit, so its reply cannot come before that. Use a "
             "session without transactions."
         )

@@ -30,13 +30,13 @@ def codec_functions(cls: type) -> Functions:
     if _descends_from(cls, "msgspec", "Struct"):
         return _of_msgspec_struct(cls)
     raise TypeError(
-        f"{cls.__module__}.{cls.__qualname__} is no dataclass, enumeration, pydantic model or msgspec struct; "
+        f"{cls.__module__}.{cls.__qualname__} is not a dataclass, enumeration, pydantic model or msgspec struct; "
         "say with register_codec how its objects are encoded."
     )
 
 
 def _descends_from(cls: type, module: str, base: str) -> bool:
-    """Tell whether `cls` is a subclass, without importing a module that nobody else needs."""
+    """Tell whether `cls` is a subclass, without importing a module for that alone."""
     return module in sys.modules and issubclass(cls, getattr(sys.modules[module], base))
 
 

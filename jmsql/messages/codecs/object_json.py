@@ -69,7 +69,7 @@ def decode_object(text: str) -> Any:
     try:
         name, version, data = envelope["type"], envelope["version"], envelope["data"]
     except (KeyError, TypeError) as error:
-        raise MessageFormatException("The body of the message is no envelope of an object.") from error
+        raise MessageFormatException("The body of the message is not the envelope of an object.") from error
     return codec_named(name).rebuild(data, version)
 
 

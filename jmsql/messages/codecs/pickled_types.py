@@ -57,7 +57,7 @@ def register_pickled_type(cls: type[T], *, allow: Iterable[type] = (), name: str
     def decode(data: bytes) -> T:
         value = _AllowingUnpickler(data, allowed).load()
         if type(value) is not cls:
-            raise MessageFormatException(f"The pickled object in the message is no {cls.__qualname__}.")
+            raise MessageFormatException(f"The pickled object in the message is not of the type {cls.__qualname__}.")
         return value
 
     register_codec(cls, encode=encode, decode=decode, name=name)

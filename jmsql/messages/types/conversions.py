@@ -19,12 +19,7 @@ T = TypeVar("T")
 
 
 class Conversion(Generic[T]):
-    """How values of each type are read as one type: a column of the table.
-
-    Args:
-        target: The name of the type read.
-        readers: For each type that can be read so, the function that does it.
-    """
+    """How values of each type are read as one type: a column of the table."""
 
     __slots__ = ("_readers", "_target")
 

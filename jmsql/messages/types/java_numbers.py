@@ -26,7 +26,7 @@ def parse_integer(text: str, bits: int) -> int:
     """Read a signed integer of `bits` bits as `Byte.valueOf`, `Short.valueOf` and so on do.
 
     Raises:
-        NumberFormatException: The text is no integer of that size.
+        NumberFormatException: The text is not an integer of that size.
     """
     if _integer(text) is not None:
         sign, digits = (text[0], text[1:]) if text[0] in "+-" else ("", text)
@@ -35,14 +35,14 @@ def parse_integer(text: str, bits: int) -> int:
             value = int(sign + significant)
             if -(1 << bits - 1) <= value < 1 << bits - 1:
                 return value
-    raise NumberFormatException(f"{_shown(text)} is no integer of {bits} bits.")
+    raise NumberFormatException(f"{_shown(text)} is not an integer of {bits} bits.")
 
 
 def parse_double(text: str) -> float:
     """Read a number as `Double.valueOf` does.
 
     Raises:
-        NumberFormatException: The text is no number.
+        NumberFormatException: The text is not a number.
     """
     return _parse(text)[0]
 
@@ -51,7 +51,7 @@ def parse_float(text: str) -> float:
     """Read a number as `Float.valueOf` does: the nearest number of 32 bits.
 
     Raises:
-        NumberFormatException: The text is no number.
+        NumberFormatException: The text is not a number.
     """
     value, decimal_text = _parse(text)
     nearest = _round_to_32_bits(value)
@@ -77,7 +77,7 @@ def _parse(text: str) -> tuple[float, str]:
             return float("-inf" if trimmed[0] == "-" else "inf"), ""
     if _named(trimmed):
         return float(trimmed), ""
-    raise NumberFormatException(f"{_shown(text)} is no number.")
+    raise NumberFormatException(f"{_shown(text)} is not a number.")
 
 
 def _round_to_32_bits(value: float) -> float:

@@ -38,11 +38,11 @@ def decode_modified_utf8(encoded: bytes) -> str:
         MessageFormatException: The bytes are no modified UTF-8.
     """
     if _four_bytes.search(encoded):
-        raise MessageFormatException("The bytes read are no string in modified UTF-8: four bytes for one character.")
+        raise MessageFormatException("The bytes read are not a string in modified UTF-8: four bytes for one character.")
     try:
         code_units = encoded.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
     except ValueError as error:
-        raise MessageFormatException(f"The bytes read are no string in modified UTF-8: {error}.") from error
+        raise MessageFormatException(f"The bytes read are not a string in modified UTF-8: {error}.") from error
     return code_units.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 

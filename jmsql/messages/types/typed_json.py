@@ -91,12 +91,7 @@ def _fits_int(value: int) -> bool:
 
 
 def write_object(values: Mapping[str, Value], *, omit_nulls: bool = False) -> tuple[str, str | None]:
-    """Write named values; return the JSON object and the JSON object of types, or None if nothing needs saying.
-
-    Args:
-        values: The values by name.
-        omit_nulls: Leave nulls out of the first object, so that SQL sees them as missing, and name them in the second.
-    """
+    """Write named values; return the JSON object and the JSON object of types, or None if nothing needs saying."""
     members = []
     types = []
     for name, value in values.items():
@@ -125,10 +120,6 @@ def write_array(values: Sequence[Value]) -> tuple[str, str | None]:
 def parse_json(text: str, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """Parse what PostgreSQL prints of a jsonb value whose strings `json_string` wrote.
 
-    Args:
-        text: The JSON.
-        object_hook: Makes something else of each JSON object, the innermost first.
-
     Raises:
         MessageFormatException: The text is no JSON, or nested too deeply.
     """
@@ -142,7 +133,7 @@ def parse_json(text: str, object_hook: Callable[[dict[str, Any]], Any] | None = 
 def _parse_types(text: str | None) -> dict[str, str]:
     types = parse_json(text) if text is not None else {}
     if not isinstance(types, dict):
-        raise MessageFormatException("The types of the content are no JSON object.")
+        raise MessageFormatException("The types of the content are not a JSON object.")
     return types
 
 
@@ -173,7 +164,7 @@ def _read_all(items: Iterable[tuple[str, Any]], types: Mapping[str, str]) -> Ite
         try:
             yield name, _read(value, types.get(name))
         except (ValueError, KeyError, TypeError, MessageFormatException) as error:
-            raise MessageFormatException(f"The content under {name!r} is no value of a message: {error}") from error
+            raise MessageFormatException(f"The content under {name!r} is not a value of a message: {error}") from error
 
 
 def read_object(text: str | None, types_text: str | None) -> dict[str, Value]:
@@ -185,7 +176,7 @@ def read_object(text: str | None, types_text: str | None) -> dict[str, Value]:
     types = _parse_types(types_text)
     members = parse_json(text) if text is not None else {}
     if not isinstance(members, dict):
-        raise MessageFormatException("The content is no JSON object.")
+        raise MessageFormatException("The content is not a JSON object.")
     values = dict(_read_all(members.items(), types))
     for name, stated_type in types.items():
         if stated_type == "null":
@@ -202,5 +193,5 @@ def read_array(text: str | None, types_text: str | None) -> list[Value]:
     types = _parse_types(types_text)
     row = parse_json(text) if text is not None else []
     if not isinstance(row, list):
-        raise MessageFormatException("The content is no JSON array.")
+        raise MessageFormatException("The content is not a JSON array.")
     return [value for _, value in _read_all(zip(map(str, itertools.count()), row, strict=False), types)]

@@ -153,7 +153,7 @@ class HistoryArchiver:
         messages = sum(file.messages for file in files)
         if messages != batch.messages:
             raise JMSException(
-                f"{messages:,} messages of a batch of {batch.messages:,} were read: somebody has removed history that "
+                f"{messages:,} messages of a batch of {batch.messages:,} were read: history was removed that "
                 "was not archived."
             )
         self.lock.check()

@@ -33,7 +33,7 @@ class ArchiveReport:
         target: Where the archive is: a path without symbolic links, or a URL.
         batches: How many batches were written.
         messages: How many messages of the history were written; in a dry run, how many would be.
-        live_messages: How many messages were written that wait in queues and subscriptions; None: nobody asked.
+        live_messages: How many messages were written that wait in queues and subscriptions; None: none were asked for.
         merged_files: How many small files were merged to larger ones.
         days: The days that were compared: those that were to be dropped; in a dry run, all.
         dry_run: Whether nothing was done.

@@ -207,7 +207,7 @@ def archived_files(location: str) -> tuple[ArchivedFile, ...]:
     for _ in range(_LISTINGS):
         document = {} if content is None else _parse(content, target.url)
         if document.get("layout") != _LAYOUT:
-            raise IllegalStateException(f"{target.url} is no archive that this version of jmsql reads.")
+            raise IllegalStateException(f"{target.url} is not an archive that this version of jmsql reads.")
         files, complete = _files(target, Change(**document["change"]))
         before, content = content, target.read(MANIFEST)
         if complete and content == before:
@@ -222,7 +222,7 @@ def _parse(content: bytes, url: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise IllegalStateException(
-            f"{MANIFEST} in {url} is damaged: it is no JSON object. Name another target for what follows."
+            f"{MANIFEST} in {url} is damaged: it is not a JSON object. Name another target for what follows."
         )
     return found
 

@@ -39,9 +39,11 @@ class Target:
             raise JMSException("The target has no name: give a directory, as a path or a URL.")
         location = re.sub("^file:/(?!/)", "file:///", location)  # as Hadoop and Spark write it
         if re.match("file:(?!///)", location):
-            raise JMSException(f"The target {location!r} is no URL of a file: write file:///path, or the path alone.")
+            raise JMSException(
+                f"The target {location!r} is not the URL of a file: write file:///path, or the path alone."
+            )
         if not _PATTERN_CHARACTERS.isdisjoint(location):
-            raise JMSException(f"The target {location!r} is no directory; {{}}[]* do not belong in its name.")
+            raise JMSException(f"The target {location!r} is not a directory; {{}}[]* do not belong in its name.")
         if _SCHEME.match(location):
             if urlsplit(location).password is not None:
                 raise JMSException("The target's URL holds a password, which logs would show: leave it out.")
@@ -183,7 +185,7 @@ def _file_errors(doing: str) -> Iterator[None]:
 
 
 _sql = SqlFile("archive", "jmsql.spark")
-_DOING = "making sure that nobody else writes to the archive"
+_DOING = "making sure that no other run writes to the archive"
 _begin = _sql.statement("begin", _DOING, nothing)
 _lock = _sql.statement("lock", _DOING, value(bool))
 _check = _sql.statement("check", _DOING, nothing)
@@ -209,6 +211,6 @@ class ArchiveLock:
         """Make sure that the transaction still lives, and with it the lock.
 
         Raises:
-            JMSException: It does not: somebody else may have the lock by now.
+            JMSException: It does not: another run may have the lock.
         """
         self._runner.run(_check.bind())

@@ -58,12 +58,7 @@ class BrowsePartition(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Browses a queue or a subscription; all tasks of a query see the same moment.
-
-    Args:
-        options: The options of the read.
-        schema: What to return.
-    """
+    """Browses a queue or a subscription; all tasks of a query see the same moment."""
 
     filters: Sequence[ColumnComparison] = ()
     """Conditions that hold for the rows that are wanted."""
@@ -111,10 +106,6 @@ class BatchReader(DataSourceReader):
 
 class HistoryReader(BatchReader):
     """Reads the history of a queue, a topic, a subscription, or of all there is; all its tasks see the same moment.
-
-    Args:
-        options: The options of the read.
-        schema: What to return.
 
     Raises:
         JMSException: The read starts with what is not there yet.

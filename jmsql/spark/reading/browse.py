@@ -119,10 +119,6 @@ def _existing_queue(options: Options) -> Steps[int]:
 def divide_queue(queue_id: int, count_parts: Callable[[int], int]) -> Steps[list[dict[str, object]]]:
     """Divide a queue into parts with about as many messages each, or fewer parts.
 
-    Args:
-        queue_id: The number of the queue.
-        count_parts: Tells into how many parts some number of messages is to be divided.
-
     Returns:
         For each part, parameters of what reads it. Together they are all of the queue, also what comes later.
     """
@@ -170,14 +166,7 @@ def read_queue(
     filters: Sequence[ColumnComparison],
     rare: Collection[str],
 ) -> Statement[list[tuple[object, ...]]]:
-    """Return the statement that reads the messages of a part of a queue, that are to be delivered.
-
-    Args:
-        columns: Which columns.
-        selector: Which messages are wanted; None: all.
-        filters: Conditions that hold for the rows that are wanted.
-        rare: Columns that hardly any message fills, for `select_list`.
-    """
+    """Return the statement that reads the messages of a part of a queue, that are to be delivered."""
     chosen = and_chosen(selector)
     filtered = filter_condition(MESSAGE_EXPRESSIONS, filters)
     text = fill(

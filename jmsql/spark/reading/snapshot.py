@@ -134,7 +134,7 @@ def see_snapshot(connection: ArrowConnection, read: int, timeout: float) -> None
     The connection's transaction, in which nothing was done, is replaced by another.
 
     Raises:
-        JMSException: The moment is gone, or nobody tells which it is.
+        JMSException: The moment is gone, or cannot be found out.
     """
     keys = {"read": read, "query": _query()}
     ask = _ask.text % keys
@@ -143,7 +143,7 @@ def see_snapshot(connection: ArrowConnection, read: int, timeout: float) -> None
     while not (answer := _virtual_transaction(connection, _answered.text % keys)):
         if time.monotonic() >= deadline:
             raise JMSException(
-                "Nobody tells the tasks of this read which moment to see: the process that keeps it beside the "
+                "The tasks of this read cannot find their snapshot: the process that keeps it beside the "
                 "driver has ended, or is connected to another server. Call load() again."
             )
         time.sleep(_INTERVAL)

@@ -198,7 +198,7 @@ class _Keeper:
         self._last_use = time.monotonic()
 
     def answer(self) -> None:
-        """Tell the tasks that ask; end what nobody uses."""
+        """Tell the tasks that ask; end what is not used."""
         try:
             asked, answered = self._look()
         except JMSException:

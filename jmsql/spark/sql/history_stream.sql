@@ -9,7 +9,7 @@
 select pg_snapshot_xmin(pg_current_snapshot())::text;
 
 -- name: forget_unused
--- Those that Spark has never noted hold nothing, and nobody comes back for them.
+-- Those that Spark has never noted hold nothing, and no driver comes back for them.
 delete from jmsql_internal.spark_cursor where not holds and used_at < now() - interval '1 day';
 
 -- name: create

@@ -1,7 +1,7 @@
 -- What a streaming read of a queue asks: messages are claimed into batches, frozen, and acknowledged.
 
 -- name: forget_unused
--- Those that hold nothing and that nobody comes back for: no driver has taken them on within a day, or used them in more
+-- Those that hold nothing and are not used any more: no driver has taken them on within a day, or used them in more
 -- than a year.
 delete from jmsql_internal.spark_source s
 where s.used_at < now() - case when s.epoch = 0 then interval '1 day' else interval '400 days' end

@@ -1,4 +1,4 @@
--- What writes of Spark ask: tasks commit messages that nobody sees, and the driver sends those of all tasks at once.
+-- What writes of Spark ask: tasks commit hidden messages, and the driver sends those of all tasks at once.
 
 -- name: begin_task
 -- COPY knows no row security.

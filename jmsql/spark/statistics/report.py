@@ -31,12 +31,6 @@ def write_report(
 ) -> Path:
     """Write ``report.html``, and the plots as ``plots/NAME.png`` and ``plots/NAME.svg``.
 
-    Args:
-        results: The statistics, which are not empty.
-        directory: Where to.
-        top: How many rows and destinations are shown.
-        progress: Is told how far it is.
-
     Returns:
         The path of the report.
     """

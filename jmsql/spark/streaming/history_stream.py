@@ -243,12 +243,7 @@ class HistoryStream:
         return cls(runner, source_id, origin._replace(since=since), epoch)
 
     def check(self, start: HistoryPosition, *, is_done: bool) -> Lost | None:
-        """Tell what is lost of the history after a place that Spark has noted, if something is.
-
-        Args:
-            start: The place.
-            is_done: Whether Spark has noted that all before it is done; a batch that comes again is counted instead.
-        """
+        """Tell what is lost of the history after a place that Spark has noted, if something is."""
         position, last, lost_at = self._runner.run(in_transaction(self._lock()))
         if start > last:
             return Lost(

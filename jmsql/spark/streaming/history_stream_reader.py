@@ -164,7 +164,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
                         "it was ended by forget_spark_source(), or the database was restored or is another. Start with "
                         "a new checkpoint, or set option 'failOnDataLoss' to false to start again with this one."
                     ) from error
-                self._begin_anew(source_id)
+                self._begin_again(source_id)
                 self._opened = self._take(source_id)
         return self._opened
 
@@ -182,7 +182,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             connection.close()
             raise
 
-    def _begin_anew(self, source_id: str) -> None:
+    def _begin_again(self, source_id: str) -> None:
         logger.warning(
             "The database does not know the streaming read %s; it starts again, as options 'failOnDataLoss' and "
             "'startingOffsets' say.",

@@ -179,7 +179,7 @@ _backlog = _sql.statement("backlog", "counting the backlog", lambda result: Back
 
 
 def create_source(queue_id: int, start: Start) -> Steps[str]:
-    """Note a new streaming read and return its number; forget those that nobody comes back for."""
+    """Note a new streaming read and return its number; forget those that are not used any more."""
     yield from _forget_unused.bind()
     return (
         yield from _create_source.bind(
@@ -280,12 +280,6 @@ class SparkStream:
 
     def next_batch(self, after: int, limits: BatchLimits, connection_id: int, *, look_everywhere: bool) -> int:
         """Acknowledge the batches up to `after`, and return the next: one that is there, or a new one.
-
-        Args:
-            after: The last batch that is done.
-            limits: How much a new batch takes.
-            connection_id: The connection that acknowledges, and with whose end the claims of a new batch end.
-            look_everywhere: Whether to look at the whole queue before the answer is that nothing is there.
 
         Returns:
             The number of the next batch, or `after` if there is none.

@@ -125,7 +125,7 @@ def _require_same_write(write_id: str, batch_id: int, messages: int, *, is_new: 
         return
     quoted = name.replace("'", "''")
     raise JMSException(
-        f"The checkpoint does not fit to what the database knows of the {write_id}: {found}. The checkpoint was "
+        f"The checkpoint contradicts what the database knows of the {write_id}: {found}. The checkpoint was "
         "restored or copied, or the query does not return the same rows twice. Nothing was written. Start the query "
         "with a new checkpoint, or give option 'writeId' a new name, to write the batch; to take it for written, "
         f"insert into jmsql_internal.spark_write (write_id, batch_id, messages) values ('{quoted}', {batch_id}, "

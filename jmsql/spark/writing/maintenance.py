@@ -1,4 +1,4 @@
-"""What Spark's writes leave behind when a task or a driver dies, looked after by any client of the schema."""
+"""Cleaning up what Spark's writes leave behind when a task or a driver dies, by any client of the schema."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def attempts_task(_schema: str) -> MaintenanceTask:
 
 
 def request_maintenance() -> Query[None]:
-    """Have the schema's clients look after what writes may leave behind, before one begins."""
+    """Have the schema's clients clean up what writes may leave behind, before one begins."""
     return request_tasks({_ATTEMPTS})

@@ -201,7 +201,7 @@ def _kinds_and_bodies(batch: pa.RecordBatch) -> tuple[pa.Array, dict[str, pa.Arr
             raise JMSException(f"The column 'type' holds {kind!r}; the kinds are {', '.join(_BODY_OF)}.")
         for name in set(_BODIES) - {_BODY_OF[kind]}:
             if pc.any(pc.and_(pc.equal(kinds, kind), given[name].is_valid())).as_py():
-                raise JMSException(f"A row of the type {kind} has a {name}, which such a message has not.")
+                raise JMSException(f"A row of the type {kind} has a {name}, which such a message does not have.")
     is_bytes = pc.equal(kinds, "BytesMessage")
     json_body, body_types = _json_bodies(kinds, given["json_body"], _column(batch, "body_types"))
     return kinds, {
@@ -245,7 +245,7 @@ def _json_bodies(kinds: pa.Array, bodies: pa.Array, types: pa.Array) -> tuple[pa
 
 def _check_envelope(body: str) -> None:
     if not isinstance(typed_json.parse_json(body), dict):
-        raise MessageFormatException("The content is no JSON object.")
+        raise MessageFormatException("The content is not a JSON object.")
     if "\\u0000" in body:
         raise MessageFormatException(r"PostgreSQL's JSON has no \u0000.")
 

@@ -31,7 +31,7 @@ _REMOVED_AT_ONCE = 100_000
 
 
 def _plan(options: Options) -> int:
-    """Make sure that the database takes what is written, and have its clients look after what a dead task leaves.
+    """Make sure that the database takes what is written, and have its clients clean up what a dead task leaves.
 
     Raises:
         JMSException: It cannot be reached, its schema is missing or of another version, or the role may not write.
@@ -58,9 +58,6 @@ class _Writer:
 
     Made when the write is planned.
 
-    Args:
-        options: The options of the write.
-
     Raises:
         JMSException: The database does not take what is written.
     """
@@ -74,7 +71,7 @@ class _Writer:
         """Return what the write is known by."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
-        """Commit the messages of a partition, on a worker. Nobody sees them yet."""
+        """Commit the messages of a partition, on a worker. They are hidden until the driver sends them."""
         # The driver plans and commits in processes of their own, which need none of this.
         from jmsql.spark.writing.outgoing import OutgoingMessages
         from jmsql.spark.writing.task import TaskMessages
@@ -160,7 +157,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def _write_id(self, query_id: str | None) -> str:
         name = self._options.write_id or query_id
         if name is None:
-            raise JMSException("Spark does not tell which query this is: give option 'writeId', a name of its own.")
+            raise JMSException("Spark does not name the query: give the write a name of its own, by option 'writeId'.")
         return f"query {name}"
 
 

@@ -87,7 +87,7 @@ class MaintenanceFacts(NamedTuple):
 
 
 class TransactionHolder(NamedTuple):
-    """An open transaction that has sent or received messages, which nobody else sees or gets until it ends."""
+    """An open transaction that has sent or received messages, which no other session sees or gets until it ends."""
 
     process_id: int
     application_name: str
@@ -134,7 +134,7 @@ class SelectiveConsumer(NamedTuple):
 
 
 class WaitingQueue(NamedTuple):
-    """A queue with messages that nobody receives, or with dead letters."""
+    """A queue with messages and no consumer, or with dead letters."""
 
     queue: str
     ready: int
@@ -283,7 +283,7 @@ def selective_consumers(depth: int) -> Query[list[SelectiveConsumer]]:
 
 
 def notification_delay(runner: AutocommitRunner, timeout: float) -> float | None:
-    """Notify a connection from another one, on a channel that nobody else uses.
+    """Notify a connection from another one, on a channel of its own.
 
     Returns:
         How many seconds it took; None if it did not come within `timeout` seconds.

@@ -66,11 +66,6 @@ def open_engine(url: str, *, timings: Timings = Timings(), **options: Any) -> En
     Its transactions run in READ COMMITTED, whatever the default of the database or of the role is. Through a pooler
     that loses prepared statements, its connections prepare none. Both sides of a connection notice that the other is
     gone; what the URL says of keepalives and time-outs is left as it is.
-
-    Args:
-        url: The database.
-        timings: Time-outs, where the URL says nothing of them.
-        options: What [`sqlalchemy.create_engine`][] takes.
     """
     connecting = _Connecting(_RETRY_DELAY)
     return _open_engine(parse_url(url), connecting, timings, **options)
@@ -78,12 +73,6 @@ def open_engine(url: str, *, timings: Timings = Timings(), **options: Any) -> En
 
 def endpoint(url: str, user: str | None, password: str | None, timings: Timings) -> Endpoint:
     """Return where a URL leads, the same object for the same arguments: so what is known of the server is shared.
-
-    Args:
-        url: The database, as `parse_url` reads it.
-        user: The PostgreSQL role, instead of the one in the URL.
-        password: Its password.
-        timings: Time-outs, where the URL says nothing of them.
 
     Raises:
         JMSException: The text is no URL of a PostgreSQL database.

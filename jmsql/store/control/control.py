@@ -168,7 +168,8 @@ class ControlConnection:
         self._closed = False
         self._is_lost = False
         self._connection, self._pooled, self._liveness, self.connection_id = link
-        self._queues_with_history = QueuesWithHistory(timings.history_refresh_interval, is_told=not self._pooled)
+        self.queues_with_history = QueuesWithHistory(timings.history_refresh_interval, is_told=not self._pooled)
+        """Which queues keep history, or did a second ago."""
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender):
             end.settimeout(0)
@@ -241,7 +242,7 @@ class ControlConnection:
         """Call `handler` whenever the queue may have something new. Of a method, the object is not kept alive."""
         with self._lock:
             self._handlers.setdefault(queue_id, set()).add(_Handler(handler))
-        self._queues_with_history.add(queue_id)
+        self.queues_with_history.add(queue_id)
 
     def unsubscribe(self, queue_id: int, handler: NotificationHandler) -> None:
         """No longer call `handler`."""
@@ -320,10 +321,6 @@ class ControlConnection:
     def may_ask_to_dequeue(self) -> bool:
         """Whether the role may have the server dequeue a message for it."""
         return self.server.may_ask_to_dequeue
-
-    def may_keep_history(self, queue_ids: Collection[int]) -> bool:
-        """Tell whether one of the queues keeps history, or did a second ago."""
-        return self._queues_with_history.may_include(queue_ids)
 
     def set_client_id(self, client_id: str) -> None:
         """Take a client identifier for as long as the connection lives.
@@ -455,7 +452,7 @@ class ControlConnection:
     def _serve_connection(self) -> None:
         control = PsycopgRunner(self._connection, self.schema)
         maintenance = Maintenance(self._timings, pooled=self._pooled)
-        self._queues_with_history.changed()
+        self.queues_with_history.changed()
         self._heard.clear()
         if self._announces_waits:
             self.wake_ups.nothing_is_announced()
@@ -520,12 +517,12 @@ class ControlConnection:
             self._report(control)
             self._claim_extensions.run(control)
             released = self._lead(control, maintenance)
-            self._queues_with_history.run(control)
+            self.queues_with_history.run(control)
             return released, maintenance.move_due(control)
         except (psycopg.Error, JMSException) as error:
             if is_connection_lost(error):
                 raise
-            logger.warning("The store is looked after a little later: %s", translate(error, "looking after the store"))
+            logger.warning("Maintenance is postponed: %s", translate(error, "doing the maintenance"))
             self._connection.rollback()  # of what was begun explicitly
             maintenance.postpone()
             return [], []
@@ -534,13 +531,13 @@ class ControlConnection:
         """Do the maintenance, or ask whether it is this client's; return the messages that were released."""
         if not maintenance.has_to_ask:
             return []
-        new = self._queues_with_history.new
+        new = self.queues_with_history.new
         waited_for = [] if self._pooled else [channel for channel in self.wake_ups.channels() if channel > 0]
         released = maintenance.run(control, self.connection_id, waited_for)
         standing = maintenance.take_standing()
         if standing is not None:
             self._clock.set(standing.milliseconds)
-            self._queues_with_history.found(standing.queues_with_history, new)
+            self.queues_with_history.found(standing.queues_with_history, new)
             for queue_id in standing.queues:
                 self.wake_ups.wake(queue_id)
         return released
@@ -555,7 +552,7 @@ class ControlConnection:
             handler(notification.key)
         has_changed = isinstance(notification.key, MessageKey) and notification.key.sequence == 0
         if has_changed:
-            self._queues_with_history.changed()
+            self.queues_with_history.changed()
         self.wake_ups.wake(notification.channel, everyone=has_changed)
         return has_changed or notification.channel == DELAYED_CHANNEL
 

@@ -184,7 +184,7 @@ class WakeUps:
         """Note that there is nothing beyond what a look has found, if it has found anything."""
         self._ends[hash(look.competition) % _COUNTERS] = look._replace(seconds=time.monotonic())
 
-    def is_in_vain(self, look: Look, most: float) -> bool:
+    def would_find_nothing(self, look: Look, most: float) -> bool:
         """Tell whether a look would find nothing, since another one has found the end and there is no news since.
 
         Which there would be if senders know that somebody waits. They have known all the time: that they know is news.

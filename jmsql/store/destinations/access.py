@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
-from jmsql.store.statement import Query, SqlFile, column, nothing, records
+from jmsql.store.statement import Query, SqlFile, Steps, column, nothing, records
 from jmsql.values.destinations import Destination, Topic
 
 Action = Literal["send", "receive", "browse"]
@@ -25,6 +26,9 @@ class AccessSummary(NamedTuple):
     administer: bool
 
 
+_ATTEMPTS = 5
+_DEADLOCK_DETECTED = "40P01"
+
 _sql = SqlFile("administration")
 _grant = _sql.statement("grant", "changing the access to {destination}", nothing)
 _revoke = _sql.statement("revoke", "changing the access to {destination}", nothing)
@@ -32,9 +36,20 @@ _create_roles = _sql.statement("create_roles", "making roles", column)
 _grants = _sql.statement("grants", "looking at who has access", records(AccessSummary._make))
 
 
-def grant(destination: Destination, role: str, actions: Sequence[Action]) -> Query[None]:
-    """Let a role do something with a destination."""
-    return _grant.bind(destination=destination, uri=destination.uri, role=role, actions=list(actions))
+def grant(destination: Destination, role: str, actions: Sequence[Action]) -> Steps[None]:
+    """Let a role do something with a destination, on a connection in autocommit mode.
+
+    The first grant of a schema locks its tables one after the other, as a client may that uses them in another order:
+    PostgreSQL ends one of the two. Nothing has been granted then, and it is done again.
+    """
+    granting = _grant.bind(destination=destination, uri=destination.uri, role=role, actions=list(actions))
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return (yield from granting)
+        except JMSException as error:
+            if error.error_code != _DEADLOCK_DETECTED:
+                raise
+    return (yield from granting)
 
 
 def revoke(destination: Destination, role: str, actions: Sequence[Action]) -> Query[None]:

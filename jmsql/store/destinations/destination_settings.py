@@ -28,7 +28,7 @@ class DestinationSettings(TypedDict, total=False):
         visibility_timeout: After how many seconds (or a `timedelta`) a session that is not transacted loses a message
             that it has not acknowledged. By default it holds it for as long as its client lives.
         history: Whether messages go to the history when they leave. By default they are gone.
-        history_days: How many whole days they stay there. By default they stay until somebody removes them.
+        history_days: How many whole days they stay there. By default they stay until they are removed.
     """
 
     paused: bool | None
@@ -87,7 +87,7 @@ def reset(destination: Destination, names: Sequence[str]) -> Query[None]:
 
 
 def delete(destination: Destination, *, force: bool) -> Query[None]:
-    """Delete a destination, with its messages; also while somebody receives from it, if forced."""
+    """Delete a destination, with its messages; also while it has consumers, if forced."""
     return _delete.bind(destination=destination, uri=destination.uri, force=force)
 
 
@@ -127,4 +127,4 @@ def _json_value(value: object) -> object:
         return value.uri
     if isinstance(value, timedelta):
         return value.total_seconds()
-    raise TypeError(f"{value!r} is no value of a setting.")
+    raise TypeError(f"{value!r} is not a value of a setting.")

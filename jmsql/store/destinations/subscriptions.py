@@ -30,13 +30,7 @@ class SubscriptionChange(StrEnum):
 
 
 class ChangeRefusedException(IllegalStateException):
-    """A durable subscription stays as it is, though a consumer wants another.
-
-    Args:
-        reason: What the difference is.
-        is_active: Whether consumers keep it from being changed.
-        same_topic: Whether it is to the topic that is wanted.
-    """
+    """A durable subscription stays as it is, though a consumer wants another."""
 
     def __init__(self, reason: str, *, is_active: bool, same_topic: bool) -> None:
         super().__init__(reason)
@@ -45,7 +39,7 @@ class ChangeRefusedException(IllegalStateException):
 
 
 class SubscriptionDefinition(NamedTuple):
-    """What is wanted of a topic, and by whom.
+    """What a consumer asks of a topic.
 
     `name` and `client_id` identify a durable or shared subscription; the rest may differ from what it is now, and
     `if_changed` says what happens then.
@@ -107,11 +101,6 @@ def attach(definition: SubscriptionDefinition, connection_id: int, *, create_top
 
     The subscription is made if it is not there. If it is another now (of another topic, with another selector or
     `no_local`), and has no consumer, the definition's `if_changed` says what happens.
-
-    Args:
-        definition: What is wanted.
-        connection_id: The number of the client's connection.
-        create_topic: Whether to create the topic if it is not there.
 
     Raises:
         ChangeRefusedException: It is another, and has a consumer, or is not to be changed.
@@ -198,7 +187,7 @@ def detach(queue_id: int, connection_id: int) -> Steps[None]:
 def end_if_abandoned(queue_id: int) -> Steps[None]:
     """End a subscription that is not durable if its last consumer is gone, without having left it."""
     yield from _lock.bind(queue_id=queue_id)
-    if (yield from _is_abandoned.bind(queue_id=queue_id)):  # nobody has joined it meanwhile
+    if (yield from _is_abandoned.bind(queue_id=queue_id)):  # it has no new consumer
         yield from _remove.bind(queue_id=queue_id)
 
 
@@ -259,7 +248,7 @@ def _permitted_change(
             is_active=True,
             same_topic=same_topic,
         )
-    if not definition.durable:  # it has ended with its last consumer, though nobody has removed it yet
+    if not definition.durable:  # it has ended with its last consumer, though it is not removed yet
         return SubscriptionChange.DROP
     if definition.if_changed is SubscriptionChange.DROP:
         return SubscriptionChange.DROP
@@ -313,7 +302,7 @@ def _end(definition: SubscriptionDefinition, queue_id: int) -> Steps[None]:
 
 
 def _difference(definition: SubscriptionDefinition, existing: _Existing) -> str:
-    """Return in what way a subscription is not what is wanted."""
+    """Return in what way a subscription differs from its definition."""
     differences = []
     if existing.topic != to_postgresql(definition.topic):
         differences.append(f"its topic is {from_postgresql(existing.topic)!r}, and {definition.topic!r} is wanted")

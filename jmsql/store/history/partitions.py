@@ -1,4 +1,4 @@
-"""The partitions of the history, one a day: made ahead, emptied and dropped when nobody wants to keep them."""
+"""The partitions of the history, one a day: made ahead, emptied and dropped when no destination keeps them."""
 
 from collections.abc import Callable
 from datetime import date
@@ -80,7 +80,7 @@ def _of_partition(name: str, partition: str, decode: Callable[[Result], T]) -> S
 
 
 class HistoryPartitions:
-    """Decides how the partitions are looked after.
+    """Decides how the partitions are made and removed.
 
     Each statement has to commit by itself: a partition is detached in two transactions. Removing anything takes the
     rights of the schema's owner.

@@ -164,7 +164,7 @@ def replay(
         which: The messages, of one destination.
         target: The name of the queue.
         keep_ids: Whether they keep their message ids and timestamps.
-        progress: Called with how many were sent and how many there are; None: nobody wants to know.
+        progress: Called with how many were sent and how many there are; None: it is not called.
 
     Returns:
         How many were sent.

@@ -37,9 +37,6 @@ class DueMessages:
 
     It looks when the next known message is due, when it is told of another, and now and then, since nobody tells of a
     message if the notification is lost. Looking takes up at most a twentieth of the time.
-
-    Args:
-        timings: How often it looks, when nobody tells of a message.
     """
 
     def __init__(self, timings: InternalTimings) -> None:
@@ -47,7 +44,7 @@ class DueMessages:
         self._earliest_look = 0.0
         self._next_look = 0.0
 
-    def look_soon(self) -> None:
+    def check_soon(self) -> None:
         """Note that there is a new delayed message, which may be due before those that are known."""
         self._next_look = self._earliest_look
 
@@ -60,11 +57,7 @@ class DueMessages:
         return max(0.0, self._next_look - time.monotonic())
 
     def run(self, runner: Runner) -> list[int]:
-        """Move some messages, if it is time to, and return the numbers of their queues.
-
-        Args:
-            runner: The control connection, in autocommit mode.
-        """
+        """Move some messages, if it is time to, and return the numbers of their queues."""
         started = time.monotonic()
         if started < self._next_look:
             return []
@@ -75,7 +68,7 @@ class DueMessages:
             pause = min((milliseconds + 1) / 1000, pause)
         if pause <= 0:
             moved = runner.run(move_due.bind(limit=_LIMIT))
-            # None, though some are due: somebody else has locked them, who purges the queue.
+            # None, though some are due: another session has locked them, to purge the queue.
             pause = 0.0 if moved else self._timings.locked_message_interval
         now = time.monotonic()
         self._earliest_look = now if moved else now + _SHARE * (now - started)

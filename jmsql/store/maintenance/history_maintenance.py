@@ -41,7 +41,7 @@ class HistoryMaintenance:
         except JMSException as error:
             match error.error_code:
                 case "55P03":  # a lock is not available
-                    logger.info("Somebody reads the history that is to be removed; that is done later.")
+                    logger.info("The history that is to be removed is being read; it is removed later.")
                 case "42501":
                     self._may_remove = False
                     logger.warning(

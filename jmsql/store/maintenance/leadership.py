@@ -55,12 +55,7 @@ class LeadershipLostError(Exception):
 
 
 class Lease:
-    """A client's right to do the maintenance, for a few seconds at a time.
-
-    Args:
-        connection_id: The client's number.
-        timings: For how long it has the lease.
-    """
+    """A client's right to do the maintenance, for a few seconds at a time."""
 
     def __init__(self, connection_id: int, timings: InternalTimings) -> None:
         self._timings = timings
@@ -71,16 +66,11 @@ class Lease:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it was renewed lately, so that nobody else has it."""
+        """Whether it was renewed lately, so that no other client has it."""
         return time.monotonic() - self._renewed_at <= self._timings.lease_certainty
 
     def renew(self, runner: Runner, queue_ids: Sequence[int] = ()) -> bool:
-        """Take or renew the lease; return whether the client has it.
-
-        Args:
-            runner: The control connection, in autocommit mode.
-            queue_ids: Queues of which it wants to know whether they have messages to receive.
-        """
+        """Take or renew the lease; return whether the client has it."""
         asked_at = time.monotonic()
         parameters = {"connection_id": self._connection_id, "duration": as_setting(self._timings.lease_duration)}
         if queue_ids:
@@ -97,10 +87,6 @@ def while_leading(runner: R, lease: Lease) -> R:
 
     Else it raises LeadershipLostError. A client that was frozen finds out before its next step that another has taken
     over. The statement at which it froze is executed late: each is right also while another client does the same.
-
-    Args:
-        runner: The control connection, in autocommit mode.
-        lease: The client's.
     """
 
     def require_lease() -> None:

@@ -57,7 +57,7 @@ class Work(NamedTuple):
     """What the maintenance finds to do.
 
     Args:
-        requested: The tasks that somebody has requested.
+        requested: The tasks that were requested.
         found_dead: Whether clients have died, so that there may be everything to do.
         claims: Whether messages are claimed.
         dead_letters: Whether messages wait for their way to a dead-letter queue.
@@ -103,10 +103,6 @@ class Maintenance:
 
     Every client offers to do it; the one that gets the lease does it, for as long as it renews that. One instance
     serves one connection.
-
-    Args:
-        timings: How often it does what.
-        pooled: Whether a pooler lends the connection.
     """
 
     def __init__(self, timings: InternalTimings, *, pooled: bool = False) -> None:
@@ -135,8 +131,8 @@ class Maintenance:
         return min(seconds, self._due_messages.seconds_to_next()) if self._lease is not None else seconds
 
     def message_delayed(self) -> None:
-        """Note that somebody has sent a message which is delivered later, perhaps before those that are known."""
-        self._due_messages.look_soon()
+        """Note that a message was sent which is delivered later, perhaps before those that are known."""
+        self._due_messages.check_soon()
 
     def postpone(self) -> None:
         """Do nothing for a while: something went wrong."""
@@ -144,11 +140,7 @@ class Maintenance:
         self._due_messages.postpone(self._timings.maintenance_retry_delay)
 
     def move_due(self, runner: Runner) -> list[int]:
-        """Move some of the delayed messages that are due now; return the numbers of all queues with moved messages.
-
-        Args:
-            runner: The control connection, in autocommit mode.
-        """
+        """Move some of the delayed messages that are due now; return the numbers of all queues with moved messages."""
         if self._lease is not None:
             try:
                 self._moved += self._due_messages.run(while_leading(runner, self._lease))
@@ -168,13 +160,7 @@ class Maintenance:
         return standing
 
     def run(self, runner: Runner, connection_id: int, queue_ids: Sequence[int] = ()) -> list[MessageKey]:
-        """Do what is due if the client has the lease, and return the messages that dead clients held.
-
-        Args:
-            runner: The control connection, in autocommit mode.
-            connection_id: Its number.
-            queue_ids: The queues for whose messages the client waits.
-        """
+        """Do what is due if the client has the lease, and return the messages that dead clients held."""
         now = time.monotonic()
         if now < self._next_run:
             return []
@@ -215,11 +201,6 @@ class Maintenance:
     def do_all(self, runner: Runner, connection_id: int, released: list[MessageKey]) -> bool:
         """Do what is due, in small steps, each of which is right also while another client does the same.
 
-        Args:
-            runner: Runs the statements, outside any transaction.
-            connection_id: The number of a client that lives.
-            released: Gets the messages that dead clients held.
-
         Returns:
             Whether there is more to do.
         """
@@ -242,7 +223,7 @@ class Maintenance:
         return any(has_more) or len(released) == _RELEASE_LIMIT
 
     def _load(self, names: Sequence[str], schema: str) -> list[MaintenanceTask]:
-        """Return the tasks that somebody has requested for the schema."""
+        """Return the tasks that were requested for the schema."""
         for name in names:
             if name not in self._requested:
                 self._requested[name] = load_task(name, schema)
@@ -265,7 +246,7 @@ class Maintenance:
         released += [claim.key for claim in lost]
 
     def _look_for_missed(self, runner: Runner) -> None:
-        """Look for messages of which nobody has told, in all queues that somebody receives from."""
+        """Look for messages that were not notified, in all queues that have consumers."""
         started = time.monotonic()
         if started >= self._next_look:
             self._moved += runner.run(_missed_messages.bind())
@@ -295,7 +276,7 @@ class Maintenance:
         return False
 
     def _restore_pages(self, runner: Runner) -> bool:
-        """Give tables back the pages with which every plan is to count, if somebody has taken them away."""
+        """Give tables back the pages with which every plan is to count, if they were taken away."""
         tables = runner.run(_restore_pages.bind())
         if tables:
             logger.info(

@@ -1,8 +1,8 @@
 """Tasks of the maintenance, and how those come into it that only some schemas need.
 
-Who leaves something behind in the database that must be looked after, also when the process that left it is gone,
-requests a task by its name. The request is a row: whichever client does the maintenance finds it, and where nobody has
-requested the task, no statement is run for it.
+A program that leaves something behind in the database, to be cleaned up even when its process is gone, requests a task
+by its name. The request is a row, which the client that does the maintenance finds. Where the task was not requested,
+no statement is run for it.
 """
 
 from __future__ import annotations
@@ -56,10 +56,6 @@ def load_task(name: str, schema: str) -> MaintenanceTask | None:
 
     It is found if it was registered, or if an installed package names it among its entry points of the group
     ``jmsql.maintenance``.
-
-    Args:
-        name: Its name.
-        schema: The name of the schema.
     """
     known = _registered.get(name) or next(iter(entry_points(group=_GROUP, name=name)), None)
     if known is None:

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.selectors import Selector
-from jmsql.store.history.keeping import RECORDED, history
+from jmsql.store.history.keeping import RECORDED, QueuesWithHistory, history
 from jmsql.store.receiving.candidates import LOOK_UPS
-from jmsql.store.receiving.dequeue import GroupScan
 from jmsql.store.receiving.receive import ask_to_dequeue, dequeue_statement, next_messages
 from jmsql.store.receiving.redelivery import Release, release
+from jmsql.store.receiving.scanning import GroupScan
 from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_parameters
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row_count, rows, value
@@ -99,8 +99,9 @@ class Client(Protocol):
     def may_ask_to_dequeue(self) -> bool:
         """Whether its role may have the server dequeue a message for it."""
 
-    def may_keep_history(self, queue_ids: Collection[int]) -> bool:
-        """Tell whether one of the queues keeps history, as far as the client knows."""
+    @property
+    def queues_with_history(self) -> QueuesWithHistory:
+        """Which queues keep history, as far as the client knows."""
 
 
 def _addresses(rows: Sequence[MessageRow]) -> str:
@@ -127,7 +128,7 @@ class Recipient:
     """Who receives messages: it decides by which statements they leave their queues.
 
     Args:
-        client: The client; None: somebody without a connection of jmsql's.
+        client: The client; None: a caller without a connection of jmsql's.
         restricted: Whether policies hide something from the role. It may not delete then, since it could lock the
             tables; it asks for a removal.
     """
@@ -142,7 +143,7 @@ class Recipient:
 
     def _records(self, queue_ids: Collection[int]) -> bool:
         """Tell whether to look for history of these queues: a client that knows that they keep none pays for none."""
-        return self._client is None or self._client.may_keep_history(queue_ids)
+        return self._client is None or self._client.queues_with_history.may_include(queue_ids)
 
     def dequeue(
         self,
@@ -175,10 +176,6 @@ class Recipient:
 
     def delete_locked(self, rows: Sequence[MessageRow], queue_ids: Collection[int]) -> Steps[None]:
         """Delete messages that the open transaction has locked.
-
-        Args:
-            rows: The messages.
-            queue_ids: The queues that they are in.
 
         Raises:
             TransactionRolledBackException: Some of them are not there any more: the locks were lost. Nothing that was

@@ -8,8 +8,8 @@ from enum import Enum, auto
 
 from jmsql.selectors import Selector
 from jmsql.store.receiving.candidates import first_of_groups
-from jmsql.store.receiving.dequeue import PRIORITIES, FreedGroups, GroupScan, ScanBounds
-from jmsql.store.receiving.receive import Fetch, has_groups, highest_sequences, look
+from jmsql.store.receiving.receive import Fetch, has_groups, has_messages, highest_sequences
+from jmsql.store.receiving.scanning import PRIORITIES, FreedGroups, GroupScan, ScanBounds
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps
 
@@ -89,14 +89,14 @@ class QueueReader:
             rows = yield from self._sweep(limit, own_claims)
         return rows
 
-    def look(self) -> Steps[bool]:
-        """Return whether `read` may find something, which takes less time than to read in vain."""
+    def may_find(self) -> Steps[bool]:
+        """Return whether `read` may find something, which takes less time than a read that finds nothing."""
         if self._selector is not None or self._groups is _Groups.SOME:
             return True
         sweeps = self._bounds.sweep_due(idle=True)
         started = time.monotonic()
         lowest = [0] * PRIORITIES if sweeps else self._bounds.lowest
-        has_found, may_have_groups = yield from look(self.queue_id, lowest)
+        has_found, may_have_groups = yield from has_messages(self.queue_id, lowest)
         self._groups = _Groups.UNKNOWN if may_have_groups else _Groups.NONE
         if has_found or may_have_groups:
             return True
@@ -109,7 +109,7 @@ class QueueReader:
         self._bounds.returned(inverse_priority, sequence)
 
     def freed(self, group: int) -> None:
-        """Look at a group again, which nobody holds any more."""
+        """Read a group again, which is free again."""
         self._groups = _Groups.SOME
         self._freed.add(group)
 

@@ -19,7 +19,7 @@ from jmsql.store.receiving.candidates import (
     grouped_candidates,
     makes_wait,
 )
-from jmsql.store.receiving.dequeue import GroupScan
+from jmsql.store.receiving.scanning import GroupScan
 from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.columns import BODY_COLUMNS, SHARED_BODY, and_chosen, message_columns
 from jmsql.store.rows.message_rows import MessageRow, as_message_rows
@@ -75,12 +75,12 @@ def has_groups(queue_id: int) -> Query[bool]:
     return _has_groups.bind(queue_id=queue_id)
 
 
-def look(queue_id: int, lowest: Sequence[int]) -> Query[tuple[bool, bool]]:
+def has_messages(queue_id: int, lowest: Sequence[int]) -> Query[tuple[bool, bool]]:
     """Return whether the queue has a message for `lock` from the bounds on, and whether it has, or had, groups.
 
     It tells of no message if the queue has, or had, messages of groups.
     """
-    return look_statement().bind(queue_id=queue_id, lowest=integers_literal(lowest), limit=1)
+    return has_messages_statement().bind(queue_id=queue_id, lowest=integers_literal(lowest), limit=1)
 
 
 def require_read_committed() -> Steps[None]:
@@ -124,7 +124,7 @@ def claim(
 ) -> Query[list[MessageRow]]:
     """Claim the next messages for a connection, until it acknowledges or releases them, or dies.
 
-    With a visibility timeout, in seconds, the claim is taken away when nobody extends it in time.
+    With a visibility timeout, in seconds, the claim is taken away unless it is extended in time.
     """
     statement = claim_statement(selector, grouped=groups is not None)
     more = {"connection_id": connection_id, "visibility_timeout": visibility_timeout}
@@ -223,12 +223,7 @@ def _free(own_claims: str | None) -> str:
 
 @lru_cache(maxsize=1024)
 def lock_statement(selector: Selector | None, *, grouped: bool = False) -> Statement[list[MessageRow]]:
-    """Lock the next messages for the open transaction; those that it has sent itself are not among them.
-
-    Args:
-        selector: Which messages are wanted; None: all.
-        grouped: Whether the queue has messages of groups. If it has, the other statement finds none at all.
-    """
+    """Lock the next messages for the open transaction; those that it has sent itself are not among them."""
     own_claims = "%(own_claims)s::bigint[]"
     found, parameters = _found(selector, grouped=grouped, own_claims=own_claims, condition=_NOT_OWN)
     return Statement(
@@ -243,11 +238,11 @@ def lock_statement(selector: Selector | None, *, grouped: bool = False) -> State
 
 
 @lru_cache(maxsize=1)
-def look_statement() -> Statement[tuple[bool, bool]]:
+def has_messages_statement() -> Statement[tuple[bool, bool]]:
     """Tell whether `lock` would find something, which takes a third of the time that it takes to find nothing."""
     found, parameters = candidates(None, _NOT_OWN, "m.sequence", is_single=True, locks=False)
     return Statement(
-        "look",
+        "has_messages",
         f"with {found} select exists (select from found), ({_sql['has_groups']})",
         "receiving",
         _pair,

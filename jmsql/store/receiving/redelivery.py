@@ -41,7 +41,7 @@ class Release:
         attempts: 1 if it was delivered, 0 if it only was prefetched.
         delay: Seconds until it may be delivered again.
         error: Why its delivery failed, if it did.
-        dead_letter_queue_id: Where it moves as soon as nobody holds it; 0: to the queue ``DLQ``; None: it stays.
+        dead_letter_queue_id: Where it moves as soon as no session holds it; 0: to the queue ``DLQ``; None: it stays.
         is_death: Whether the client died, or held it for too long.
     """
 

@@ -72,7 +72,7 @@ class MessageRow(NamedTuple):
     """A message as the server returns it.
 
     `handle` is what acknowledges it: the row's address in the transaction that locks it, or the claim's number. Of a
-    message that was dequeued it tells whether another one follows; None: nobody has asked.
+    message that was dequeued it tells whether another one follows; None: that was not asked.
     """
 
     inverse_priority: int
@@ -213,10 +213,6 @@ def copied_rows(messages: Sequence[OutgoingMessage], queue_ids: Mapping[str, int
 
     PostgreSQL takes a batch so at half the cost of an INSERT. A column at a time: measured at 0.6 µs a message, which
     psycopg takes three times as long for, row after row.
-
-    Args:
-        messages: At least one.
-        queue_ids: The queues, by the names that the messages have as destinations.
 
     Returns:
         Which columns the rows have: those in which some message has a value; and the rows, in UTF-8.

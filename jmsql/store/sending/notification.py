@@ -36,7 +36,7 @@ class Notification(NamedTuple):
     """News of a queue.
 
     `channel` is the queue's number, or what stands for a topic or for delayed messages. `key` is the message that was
-    released, the group that nobody holds any more, or None for a new message. A key with the sequence 0 says that the
+    released, the group that is free again, or None for a new message. A key with the sequence 0 says that the
     whole queue was paused, resumed or deleted.
     """
 

@@ -13,7 +13,7 @@ where pg_try_advisory_lock_shared(hashtextextended({channel}, bucket::bigint));
 select pg_advisory_unlock_shared(hashtextextended({channel}, bucket::bigint)) from pg_catalog.unnest(%(buckets)s::integer[]) as bucket;
 
 -- name: waited_for
--- After a commit: who begins to wait later looks after it has its lock, and finds what was committed.
+-- After a commit: who begins to wait later looks once it has its lock, and finds what was committed.
 select array(select channel from pg_catalog.unnest(%(channels)s::integer[]) as channel where {may_be_waited_for});
 
 -- name: notify_where_waited_for

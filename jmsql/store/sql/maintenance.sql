@@ -8,12 +8,13 @@ select set_config('idle_in_transaction_session_timeout', %(timeout)s, true);
 -- name: forget_dead_connections
 -- A client's row is seen only once its lock is held. Along come the names of what is to be done besides, and whether
 -- each task has anything to do: one statement instead of one for each. What the dead leave behind shows only in the
--- next statement's snapshot, so if anybody is dead there may be everything to do.
+-- next statement's snapshot, so if a client is dead there may be everything to do.
 with forgotten as (
     delete from jmsql_internal.connection c
     where c.connection_id <> %(connection_id)s
       and (c.heartbeat_at is null
-           or c.heartbeat_at < statement_timestamp() - c.heartbeat_timeout)
+           or c.heartbeat_at < statement_timestamp() - c.heartbeat_timeout
+           or c.heartbeat_at > statement_timestamp() + c.heartbeat_timeout)  -- the clock was set back since
       and not exists (
         select from pg_catalog.pg_locks l
         where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.mode = 'ExclusiveLock'

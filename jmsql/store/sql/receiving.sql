@@ -32,7 +32,7 @@ with {history}
 delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]) and {recorded};
 
 -- name: delete_last
--- What goes with a commit, which must not take effect if messages are missing: nobody sees the count before. No cast of
+-- What goes with a commit, which must not take effect if messages are missing: the count would come too late. No cast of
 -- a text that is no number succeeds.
 with {more} deleted as (delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]) {condition} returning 1)
 select case when count(*) <> pg_catalog.cardinality(%(addresses)s::tid[])

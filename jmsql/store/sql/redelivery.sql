@@ -30,7 +30,7 @@ recorded as (
 select claim_id from claim;
 
 -- name: record_deliveries
--- While the caller's open transaction locks the messages, so that nobody else claims them.
+-- While the caller's open transaction locks the messages, so that no other session claims them.
 with claim as materialized (
     select set_config('synchronous_commit', 'off', true), nextval('jmsql_internal.claim_sequence'::regclass) as claim_id),
 recorded as (

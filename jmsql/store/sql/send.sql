@@ -12,7 +12,7 @@ select q.queue_id, {values} from jmsql_internal.queue q
 where q.name = %(destination)s and set_config('synchronous_commit', 'off', true) = 'off';
 
 -- name: send_one_last
--- What goes with a commit, which must not take effect if the queue is missing: nobody sees the count before. No cast of a text
+-- What goes with a commit, which must not take effect if the queue is missing: the count would come too late. No cast of a text
 -- that is no number succeeds.
 insert into jmsql_internal.message (queue_id, {columns})
 select q.queue_id, {values}

@@ -1,7 +1,5 @@
 """What `Application.drain` tells of the messages that were handled."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from jmsql.messages import Message

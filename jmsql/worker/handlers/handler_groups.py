@@ -72,7 +72,7 @@ class HandlerWatch:
                 return error
         return None
 
-    def look(self) -> None:
+    def warn_of_long_transactions(self) -> None:
         """Warn of handlers that hold a transaction for long, once of each call."""
         now = time.monotonic()
         calls = [(task, handling) for task in self._tasks if (handling := task.handling) is not None]
@@ -128,7 +128,7 @@ T = TypeVar("T")
 
 
 class HandlerGroup(Protocol):
-    """Handlers of one kind, as the thread sees them that looks after the process."""
+    """Handlers of one kind, as the thread sees them that supervises the process."""
 
     @property
     def members(self) -> Sequence[WatchedTask]:

@@ -157,7 +157,7 @@ def test_get_body_turns_a_message_that_is_being_written_to_reading() -> None:
     assert message.read_byte() == ord("a")
 
 
-def test_get_body_gives_all_bytes_wherever_the_message_was_read_and_starts_anew() -> None:
+def test_get_body_gives_all_bytes_wherever_the_message_was_read_and_starts_again() -> None:
     message = bytes_message(b"ab")
     message.reset()
     message.read_byte()

@@ -56,7 +56,7 @@ def test_properties_of_a_new_message_may_be_cleared(kind: type[Message]) -> None
 @pytest.mark.requirement("message.method.clearBody", "message.bytes.method.clearBody")
 @pytest.mark.case("message-clear-01", "message-clear-02")
 @pytest.mark.parametrize("message", [BytesMessage(), filled(BytesMessage)], ids=["new", "filled"])
-def test_cleared_bytes_message_is_written_anew(message: BytesMessage) -> None:
+def test_cleared_bytes_message_is_written_again(message: BytesMessage) -> None:
     message.clear_body()
     message.reset()
     assert message.body_length == 0
@@ -69,7 +69,7 @@ def test_cleared_bytes_message_is_written_anew(message: BytesMessage) -> None:
 @pytest.mark.requirement("message.method.clearBody", "message.stream.method.clearBody")
 @pytest.mark.case("message-clear-07", "message-clear-08")
 @pytest.mark.parametrize("message", [StreamMessage(), filled(StreamMessage)], ids=["new", "filled"])
-def test_cleared_stream_message_is_written_anew(message: StreamMessage) -> None:
+def test_cleared_stream_message_is_written_again(message: StreamMessage) -> None:
     message.clear_body()
     message.reset()
     with pytest.raises(MessageEOFException):

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("shared_connection")
 
 @pytest.mark.requirement("message.method.clearBody", "message.bytes.method.clearBody")
 @pytest.mark.case("message-clear-send-receive-01")
-def test_body_of_a_received_bytes_message_is_written_anew(session: Session, queue: Queue) -> None:
+def test_body_of_a_received_bytes_message_is_written_again(session: Session, queue: Queue) -> None:
     received = exchange(session, queue, filled(BytesMessage))
     received.clear_body()
     received.write_int(1)
@@ -74,7 +74,7 @@ def test_clear_properties_of_a_received_message_keeps_the_body(
 
 @pytest.mark.requirement("message.method.clearBody", "message.stream.method.clearBody")
 @pytest.mark.case("message-clear-send-receive-05")
-def test_body_of_a_received_stream_message_is_written_anew(session: Session, queue: Queue) -> None:
+def test_body_of_a_received_stream_message_is_written_again(session: Session, queue: Queue) -> None:
     received = exchange(session, queue, filled(StreamMessage))
     received.clear_body()
     received.write_string("a")

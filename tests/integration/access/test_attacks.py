@@ -562,7 +562,7 @@ def test_a_role_receives_messages_of_groups_singly(
     assert owner.execute("select count(*) from jmsql_internal.message").fetchone() == (0,)
 
 
-def test_automatic_creation_holds_for_whoever_speaks_sql(
+def test_automatic_creation_holds_for_clients_that_speak_sql(
     plain: Plain, owner: psycopg.Connection[Any], url_of: Callable[[str], str]
 ) -> None:
     owner.execute("update jmsql_internal.configuration set automatic_creation = false")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import asyncpg
@@ -415,6 +416,22 @@ def test_dead_letters_go_where_the_role_may_not_send(
         assert plain.execute(mark_exhausted, (dead.name,)).rowcount == 1
 
 
+def test_the_first_grant_survives_a_deadlock(
+    administration: Administration, roles: dict[str, str], server: Server, jmsql_clean_url: str
+) -> None:
+    """It locks the tables of messages and of queues, one after the other."""
+    administration.create_queue("orders")
+    with psycopg.connect(jmsql_clean_url) as other, ThreadPoolExecutor() as threads:
+        other.execute("set deadlock_timeout = '1min'")  # the other one is ended
+        other.execute("lock table jmsql_internal.queue in row exclusive mode")
+        granting = threads.submit(administration.grant, ORDERS, roles["consumer"], receive=True)
+        wait_for(lambda: server.rows("select from pg_locks where not granted and mode = 'AccessExclusiveLock'"), 10)
+        other.execute("lock table jmsql_internal.message in row exclusive mode")
+        other.commit()
+        granting.result(20)
+    assert [summary.role for summary in administration.grants(ORDERS)] == [roles["consumer"]]
+
+
 POLICIES: dict[str, tuple[DestinationSettings, RedeliveryPolicy | None]] = {
     "of the queue, without a dead-letter queue": ({"maximum_deliveries": 2}, None),
     "of the queue, with one": ({"maximum_deliveries": 2, "dead_letter_queue": "dead"}, None),
@@ -459,6 +476,23 @@ def test_who_may_only_receive_gets_rid_of_poison(
         its_session.close()
         assert administration.count(queue) == 0
     assert "row-level security" not in caplog.text
+
+
+@pytest.mark.parametrize("is_member", [False, True], ids=["granted the queue", "member"])
+def test_who_may_only_receive_names_no_other_dead_letter_queue(
+    is_member: bool, request: pytest.FixtureRequest, administration: Administration, connect: Connect
+) -> None:
+    """Its messages would be refused there, and come again for ever."""
+    request.getfixturevalue("members" if is_member else "granted")
+    for name in ("dead", "elsewhere", "orders"):
+        administration.create_queue(name)
+    administration.alter(ORDERS, maximum_deliveries=5, dead_letter_queue="dead")
+    consumer = connect("consumer").create_session().create_consumer(ORDERS)
+    with pytest.raises(JMSSecurityException, match="may not send to 'elsewhere'"):
+        consumer.redelivery_policy = RedeliveryPolicy(2, dead_letter_queue="elsewhere")
+    with pytest.raises(JMSSecurityException, match="may not send to 'elsewhere'"):
+        consumer.default_redelivery_policy = RedeliveryPolicy(2, dead_letter_queue="elsewhere")
+    consumer.redelivery_policy = RedeliveryPolicy(2, dead_letter_queue="dead")
 
 
 def _fail(_: object) -> None:

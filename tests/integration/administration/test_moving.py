@@ -116,7 +116,7 @@ class TestMoving:
         assert administration.move(queue, ARCHIVE) == 1
         assert texts_of(drain(session.create_consumer(ARCHIVE))) == [*"cdefgh", "b"]
 
-    def test_deliveries_are_counted_anew(
+    def test_deliveries_are_counted_again(
         self, administration: Administration, connection: Connection, session: Session, queue: Queue
     ) -> None:
         send_texts(session, queue, "a")

@@ -263,7 +263,7 @@ def test_writes_whose_driver_does_not_come(jmsql: Command, database: psycopg.Con
         "from generate_series(1, 3) as n"
     )
     [found] = findings(jmsql("doctor", "--json"), "writes")
-    assert "has 0 messages of 2 tasks that nobody sees, the first for 5 hours" in found["says"]
+    assert "has 0 messages of 2 tasks that are hidden, the first for 5 hours" in found["says"]
     [advised] = re.findall(r"update .*(?=\.$)", found["advice"])
     database.execute(advised.encode())
     assert findings(jmsql("doctor", "--json"), "writes") == []
@@ -281,7 +281,7 @@ def test_a_write_that_dies_again_and_again_before_a_queue(jmsql: Command, databa
             f"now() - interval '{ago}' from hidden".encode()
         )
     [found] = findings(jmsql("doctor", "--json"), "writes")
-    assert "the write 'query' of Spark has 10,000 messages of 2 tasks that nobody sees" in found["says"]
+    assert "the write 'query' of Spark has 10,000 messages of 2 tasks that are hidden" in found["says"]
     assert "for 20 minutes" in found["says"]
     assert "write_id = 'query'" in found["advice"]
 

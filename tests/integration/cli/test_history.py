@@ -67,9 +67,9 @@ class TestList:
 
     def test_what_is_no_time_or_outcome_is_refused(self, jmsql: Command) -> None:
         outcome = jmsql("history", "list", "--since", "yesterday")
-        assert (outcome.exit_code, "is no time" in outcome.errors) == (2, True)
+        assert (outcome.exit_code, "is not a time" in outcome.errors) == (2, True)
         outcome = jmsql("history", "list", "--outcome", "lost")
-        assert (outcome.exit_code, "no outcome" in outcome.errors) == (2, True)
+        assert (outcome.exit_code, "not an outcome" in outcome.errors) == (2, True)
         assert jmsql("history", "list", "--selector", "color =").exit_code == 2
 
     def test_no_message(self, jmsql: Command) -> None:

@@ -41,7 +41,7 @@ def test_queues_shows_a_pause(jmsql: Command) -> None:
     place = header.index("paused")
     shown = {row.split()[0]: row[place:].strip() for row in rows}
     assert (shown["orders"], shown["others"]) == ("yes", "")
-    assert outcome.errors == "What is paused delivers nothing: `jmsql resume` goes on with it.\n"
+    assert outcome.errors == "Paused destinations deliver nothing; `jmsql resume` ends the pause.\n"
     documents = jmsql("queues", "--json")
     paused = {each["queue"]: each["paused"] for each in documents.document}
     assert (paused["orders"], paused["others"]) == (True, False)

@@ -16,11 +16,11 @@ from tests.integration.cli.conftest import Command
     ("arguments", "words"),
     [
         (("--no-history",), "name an archive with --archive"),
-        (("--time-zone", "Europe/Nowhere"), "'Europe/Nowhere' is no time zone"),
-        (("--time-zone", "../UTC"), "is no time zone"),
-        (("--since", "yesterday"), "'yesterday' is no time"),
+        (("--time-zone", "Europe/Nowhere"), "'Europe/Nowhere' is not a time zone"),
+        (("--time-zone", "../UTC"), "is not a time zone"),
+        (("--since", "yesterday"), "'yesterday' is not a time"),
         (("--destination", "topic://"), "at least one character"),
-        (("--spark-conf", "master"), "'master' is no setting"),
+        (("--spark-conf", "master"), "'master' is not a setting"),
     ],
 )
 def test_wrong_usage_is_refused(jmsql: Command, arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:

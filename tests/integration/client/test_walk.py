@@ -73,8 +73,8 @@ def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> N
     with connection.create_session() as session:
         producer, consumer = session.create_producer(queue), session.create_consumer(queue)
         message = session.create_text_message("x")
-        check(shortest(lambda: producer.send(message)), files=25, functions=65)
-        check(shortest(lambda: consumer.receive(5)), files=33, functions=107)
+        check(shortest(lambda: producer.send(message)), files=25, functions=60)
+        check(shortest(lambda: consumer.receive(5)), files=28, functions=76)
 
 
 def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue) -> None:
@@ -84,10 +84,10 @@ def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue)
         message = session.create_text_message("x")
         for _ in range(ROUNDS * 2):
             other.create_producer(queue).send(message)
-        check(shortest(lambda: producer.send(message), session.rollback), files=13, functions=19)
+        check(shortest(lambda: producer.send(message), session.rollback), files=12, functions=16)
         session.rollback()
-        check(shortest(lambda: consumer.receive(5), session.commit), files=29, functions=105)
-        check(shortest(session.commit, lambda: consumer.receive(5)), files=24, functions=97)
+        check(shortest(lambda: consumer.receive(5), session.commit), files=27, functions=80)
+        check(shortest(session.commit, lambda: consumer.receive(5)), files=20, functions=66)
 
 
 def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
@@ -106,7 +106,7 @@ def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
         def acknowledge() -> None:
             received[-1].acknowledge()
 
-        check(shortest(acknowledge, receive), files=20, functions=51)
+        check(shortest(acknowledge, receive), files=19, functions=48)
 
 
 def test_a_message_through_the_worker(
@@ -134,4 +134,4 @@ def test_a_message_through_the_worker(
     request.addfinalizer(lambda: threading.setprofile(None))
     handlers.start()
     found = [walks.get(timeout=60) for _ in range(ROUNDS * 2)]
-    check(min(found[1:], key=lambda each: each.functions), files=46, functions=190)
+    check(min(found[1:], key=lambda each: each.functions), files=45, functions=150)

@@ -4,29 +4,11 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
-from typing import Any
 
-from psycopg.conninfo import conninfo_to_dict
+from tests.integration.django.databases import database_settings
 
-
-def database_settings(url: str) -> dict[str, Any]:
-    """What `DATABASES` says of a URL."""
-    parameters = conninfo_to_dict(url)
-    return {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": parameters.pop("dbname"),
-        "USER": parameters.pop("user", ""),
-        "PASSWORD": parameters.pop("password", ""),
-        "HOST": parameters.pop("host", ""),
-        "PORT": parameters.pop("port", ""),
-        "OPTIONS": parameters,
-    }
-
-
-DATABASES = {
-    "default": database_settings(os.environ["SHOP_DATABASE"]),
-    "other": database_settings(os.environ["SHOP_DATABASE"]) | {"TEST": {"MIRROR": "default"}},
-}
+_database = database_settings(os.environ["SHOP_DATABASE"])
+DATABASES = {"default": _database, "other": _database | {"TEST": {"MIRROR": "default"}}}
 INSTALLED_APPS = [
     "django.contrib.admin",
     "django.contrib.auth",

@@ -15,6 +15,7 @@ from django.test.utils import override_settings
 import jmsql
 from jmsql import Queue
 from jmsql.django import Application
+from tests.integration.django.databases import database_settings
 
 Handled = Callable[..., None]
 ORDERS = Queue("orders")
@@ -405,6 +406,36 @@ class TestConnections:
             handled(app, is_empty)
             connection.close_pool()
         assert article.objects.count() == 8
+
+    @pytest.mark.parametrize("fixture", ["pooler", "current_pooler"])
+    def test_a_pooler_on_the_way(
+        self,
+        fixture: str,
+        jmsql_clean_url: str,
+        request: pytest.FixtureRequest,
+        app: Application,
+        handled: Handled,
+        send: Any,
+        article: Any,
+    ) -> None:
+        pooler = request.getfixturevalue(fixture)
+        zones = []
+
+        @app.listener(ORDERS)
+        def order(body: str) -> None:
+            article.objects.create(name=body)
+            with connection.cursor() as cursor:
+                cursor.execute("show timezone")
+                zones.extend(cursor.fetchone())
+            assert len(list(article.objects.iterator(chunk_size=1))) > 0
+            if body == "0":
+                transaction.set_rollback(True)
+
+        with changed_database(**database_settings(pooler.url(jmsql_clean_url)), DISABLE_SERVER_SIDE_CURSORS=True):
+            send(*map(str, range(8)))
+            handled(app, lambda: article.objects.count() == 7)
+        pooler.forget(jmsql_clean_url)
+        assert set(zones) == {"UTC"}
 
     def test_signals_of_new_connections_are_sent(
         self, app: Application, handled: Handled, send: Any, article: Any

@@ -103,6 +103,23 @@ class TestCommand:
         assert manage("jmsql", "browse", "no such queue").returncode == 3
         assert "worker" in manage("jmsql", "commands").stdout
 
+    def test_the_connections_of_a_worker_have_djangos_time_zone(self, environment: dict[str, str]) -> None:
+        program = (
+            "import psycopg\n"
+            "from jmsql.django.worker import app\n"
+            "with psycopg.connect(app.factory.url) as connection:\n"
+            "    print(connection.info.parameter_status('TimeZone'))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={key: value for key, value in os.environ.items() if key != "PGTZ"} | environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "UTC\n"
+
     def test_call_command_returns_or_raises(self) -> None:
         call_command("jmsql", "queues")
         with pytest.raises(CommandError):

@@ -13,7 +13,7 @@ from tests.integration.embedded.server_processes import is_running
 
 def test_data_directory_without_version(data_directory: Path) -> None:
     (data_directory / "cluster" / "PG_VERSION").unlink()
-    with pytest.raises(ResourceAllocationException, match=r"is no PostgreSQL data directory.*move it away"):
+    with pytest.raises(ResourceAllocationException, match=r"is not a PostgreSQL data directory.*move it away"):
         start_server(data_directory)
 
 

@@ -1,4 +1,4 @@
-"""The history has a partition for each day, made when it is wanted and dropped when nobody keeps it any longer."""
+"""The history has a partition for each day, made when it is needed and dropped when no destination keeps it."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_a_database_that_cannot_be_reached_and_comes_back(jmsql_clean_url: str) 
     collector.close()
 
 
-def test_a_connection_that_was_lost_is_made_anew(registry: CollectorRegistry, jmsql_clean_url: str) -> None:
+def test_a_connection_that_was_lost_is_made_again(registry: CollectorRegistry, jmsql_clean_url: str) -> None:
     assert registry.get_sample_value("jmsql_database_up") == 1.0
     url = sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(url, autocommit=True) as database:

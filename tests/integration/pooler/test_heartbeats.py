@@ -77,6 +77,8 @@ def test_client_is_connected_until_it_has_sent_no_heartbeat_for_its_time_out(
         assert server.rows(is_connected) == [(True,)]
         server.rows(silent, dead)
         assert server.rows(is_connected) == [(False,)]
+        server.rows(silent, -3600)  # the server's clock has been set back
+        assert server.rows(is_connected) == [(False,)]
         server.rows("rollback")
 
 
@@ -131,6 +133,16 @@ def test_durable_subscription_has_one_consumer(durable_connection: Connection) -
 
 
 # After a kill
+
+
+def test_a_clock_that_was_set_back_keeps_no_dead_client_alive(jmsql_factory: ConnectionFactory, server: Server) -> None:
+    assert jmsql_factory.url is not None
+    with remote_client(jmsql_factory.url) as client, jmsql_factory.create_connection():
+        client.temporary_destinations()
+        assert len(clients(server)) == 2
+        client.kill()
+        server.rows("update jmsql_internal.connection set heartbeat_at = heartbeat_at + interval '1 hour'")
+        wait_for(lambda: len(clients(server)) == 1, timeout=30)
 
 
 def test_client_identifier_and_durable_subscription_of_a_killed_client_are_free_once_it_is_missed(
@@ -192,7 +204,7 @@ def test_claims_of_a_killed_client_are_free_once_it_is_missed(
 # Without a kill
 
 
-def test_client_that_is_taken_for_dead_hears_of_it_and_begins_anew(
+def test_client_that_is_taken_for_dead_hears_of_it_and_begins_again(
     jmsql_factory: ConnectionFactory, other_connection: Connection, others: Session, server: Server
 ) -> None:
     with jmsql_factory.create_connection() as client:

@@ -1,4 +1,4 @@
-"""Those who look after the store see that they look through a pooler, and can do so."""
+"""Administrators see that they work through a pooler, and can do so."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_sql_does_it_too(connection: Connection, others: Session, fragile: Queue
     assert texts_of(drain(others.create_consumer(fragile))) == ["a", "b", "c"]
 
 
-def test_whoever_waits_hears_of_a_message_that_comes_back(
+def test_a_consumer_that_waits_hears_of_a_message_that_comes_back(
     connection: Connection, others: Session, fragile: Queue, administration: Administration
 ) -> None:
     send_texts(others, fragile, "a")

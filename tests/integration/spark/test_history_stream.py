@@ -316,7 +316,7 @@ def test_backlog_is_reported(history: psycopg.Connection[Any]) -> None:
 # What is lost
 
 
-def test_checkpoint_of_another_database_is_refused_or_begins_anew(
+def test_checkpoint_of_another_database_is_refused_or_begins_again(
     history: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     record(history, "a")

@@ -1,4 +1,4 @@
-"""What Spark leaves behind is looked after by any client, and where Spark was never used, no client knows of it."""
+"""What Spark leaves behind is cleaned up by any client, and where Spark was never used, no client knows of it."""
 
 from __future__ import annotations
 

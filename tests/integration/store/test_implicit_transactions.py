@@ -215,7 +215,7 @@ def test_a_commit_that_nobody_waits_for_comes_before_the_next_transaction(
     assert outcome.errors == []
 
 
-def test_whoever_uses_the_connection_next_finds_it_without_unread_answers(
+def test_the_next_user_of_the_connection_finds_it_without_unread_answers(
     connection: WireConnection, transaction: WireRunner
 ) -> None:
     transaction.run(INSERT.bind(number=1))

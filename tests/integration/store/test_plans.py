@@ -33,9 +33,9 @@ from jmsql.store.receiving.receive import (
     browse_statement,
     claim_statement,
     dequeue_statement,
+    has_messages_statement,
     highest_sequences,
     lock_statement,
-    look_statement,
 )
 from jmsql.store.receiving.redelivery import (
     ExtendedClaim,
@@ -116,7 +116,7 @@ FEW = f"""
     """
 
 LOOK = Statement(
-    "look",
+    "has_messages",
     f"select q.queue_id from jmsql_internal.queue q where q.queue_id = any(%(queue_ids)s::integer[]) and {HAS_MESSAGE}",
     "looking for messages",
     column,
@@ -193,7 +193,7 @@ CASES = {
     # The first to call a function, which then reads the catalogs.
     "lock a batch": Case(text(lock_statement(None)), {**NEXT, "limit": BATCH}, 1000),
     "lock one": Case(text(lock_statement(None)), {**NEXT, "limit": 1}, 70, 10),
-    "look": Case(text(look_statement()), {**NEXT, "limit": 1}, 70, 10),
+    "has_messages": Case(text(has_messages_statement()), {**NEXT, "limit": 1}, 70, 10),
     "lock by a selector": Case(
         text(SELECTED),
         {"queue_id": 1, "lowest": [LONG - BATCH + 1] * 10, "limit": BATCH, **SELECTED.parameters},

@@ -69,17 +69,17 @@ def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(c
 def test_a_look_tells_whether_a_read_may_find_something(
     reader: QueueReader, client: Client, open_client: OpenClient, queue_id: int
 ) -> None:
-    assert not client.run(reader.look())
+    assert not client.run(reader.may_find())
     send(client, "late", "early")
-    assert client.run(reader.look())
+    assert client.run(reader.may_find())
     other = open_client(transactions=True)
     assert len(other.run(lock(queue_id, None, FROM_THE_FRONT, 2))) == 2
     reader._bounds.swept(0.0)
-    assert not client.run(reader.look()), "another one has locked them"
+    assert not client.run(reader.may_find()), "another one has locked them"
     other.connection.rollback()
-    assert client.run(reader.look())
+    assert client.run(reader.may_find())
     assert bodies(client.run(reader.read(2))) == ["late", "early"]
-    assert not client.run(reader.look())
+    assert not client.run(reader.may_find())
 
 
 def test_a_look_finds_what_was_committed_late(reader: QueueReader, client: Client, open_client: OpenClient) -> None:
@@ -87,23 +87,23 @@ def test_a_look_finds_what_was_committed_late(reader: QueueReader, client: Clien
     send(late, "sent first, committed last")
     send(client, "sent last, committed first")
     assert bodies(client.run(reader.read(1))) == ["sent last, committed first"]
-    assert not client.run(reader.look())
+    assert not client.run(reader.may_find())
 
     late.connection.commit()
 
-    wait_for(lambda: client.run(reader.look()))
+    wait_for(lambda: client.run(reader.may_find()))
     assert bodies(wait_for(lambda: client.run(reader.read(1)))) == ["sent first, committed last"]
 
 
 def test_a_look_leaves_groups_to_a_read(reader: QueueReader, client: Client, queue_id: int) -> None:
-    assert not client.run(reader.look())
+    assert not client.run(reader.may_find())
     client.rows(
         "insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type, properties) "
         f"select {queue_id}, 5, 2, 'Message', '{{\"JMSXGroupID\": \"a\"}}' returning 1"
     )
-    assert client.run(reader.look())
+    assert client.run(reader.may_find())
     assert len(client.run(reader.read(1, may_have_changed=False))) == 1
-    assert client.run(reader.look())
+    assert client.run(reader.may_find())
 
 
 def test_first_group_of_a_queue_is_found_at_once(reader: QueueReader, client: Client, queue_id: int) -> None:

@@ -106,7 +106,7 @@ def test_the_log_says_how_many_messages_another_definition_drops(
     assert "What it had collected, 3 messages, was dropped" in record.getMessage()
 
 
-def test_is_not_defined_anew_while_its_messages_are_held(reader: Connection, topic: Topic) -> None:
+def test_is_not_defined_again_while_its_messages_are_held(reader: Connection, topic: Topic) -> None:
     holding = reader.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     session = reader.create_session()
     with holding.create_durable_consumer(topic, NAME) as consumer:

@@ -117,7 +117,7 @@ def test_selector_that_another_process_brings_is_heeded_at_once(
     assert drain(mine) == []
 
 
-def test_statement_of_a_transaction_is_made_anew_for_a_subscription_that_comes_between(
+def test_statement_of_a_transaction_is_made_again_for_a_subscription_that_comes_between(
     connection: Connection, session: Session, topic: Topic
 ) -> None:
     publishing = connection.create_session(transacted=True)

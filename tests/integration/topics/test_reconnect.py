@@ -147,7 +147,7 @@ def test_subscription_shared_by_consumers_of_one_connection_ends_with_the_last_o
     assert count(server, "subscription") == 0
 
 
-def test_subscription_that_was_removed_meanwhile_is_made_anew(
+def test_subscription_that_was_removed_meanwhile_is_made_again(
     reader: Connection, others: Session, server: Server, topic: Topic, interrupt: Interruption
 ) -> None:
     """As maintenance does for a client that is away for long."""
@@ -201,7 +201,7 @@ def test_what_another_client_has_collected_under_the_name_is_not_dropped(
 
 
 @pytest.mark.parametrize("interruptions", [1, 2])
-def test_subscription_made_anew_ends_with_its_consumer(
+def test_subscription_made_again_ends_with_its_consumer(
     reader: Connection, server: Server, topic: Topic, interrupt: Interruption, interruptions: int
 ) -> None:
     """Also if the consumer has not looked at it yet."""

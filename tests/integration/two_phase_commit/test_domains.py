@@ -111,7 +111,7 @@ class TestQueues:
             session = connection.create_xa_queue_session()
             with pytest.raises(IllegalStateException, match="XAQueueSession has no"):
                 call(session)
-            with pytest.raises(InvalidDestinationException, match="A queue is wanted"):
+            with pytest.raises(InvalidDestinationException, match="Expected a queue"):
                 session.create_consumer(PRICES)
             with pytest.raises(IllegalStateException, match="XAQueueConnection has no"):
                 connection.create_durable_connection_consumer(PRICES, "all", None, None, 1)
@@ -159,7 +159,7 @@ class TestTopics:
             assert type(connection.create_topic_session()) is TopicSession
             with pytest.raises(IllegalStateException, match="XATopicSession has no create_browser"):
                 session.create_browser(Queue("orders"))
-            with pytest.raises(InvalidDestinationException, match="A topic is wanted"):
+            with pytest.raises(InvalidDestinationException, match="Expected a topic"):
                 session.create_producer(Queue("orders"))
 
 

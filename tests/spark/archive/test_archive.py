@@ -304,7 +304,7 @@ def test_files_are_listed_where_they_are_and_what_is_no_archive_is_refused(
     for damaged in (b"", b'{"layout": 2, "sch', b"[]", b"\xff\xfe"):
         manifest.write_bytes(damaged)
         for use in (archived_files, archive):
-            with pytest.raises(jmsql.IllegalStateException, match="is damaged: it is no JSON object"):
+            with pytest.raises(jmsql.IllegalStateException, match="is damaged: it is not a JSON object"):
                 use(str(target))
 
 

@@ -70,7 +70,7 @@ def test_orders() -> None:
 
 
 def arrivals(*states: dict[str, Any], interval: float = 1.0) -> list[float | None]:
-    """How many messages came in at each look after the first."""
+    """How many messages came in at each look but the first."""
     looks = [look(number * interval, EMPTY._replace(**state)) for number, state in enumerate(states)]
     return [
         None if moved.in_rate is None else moved.in_rate * interval

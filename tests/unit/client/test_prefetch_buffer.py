@@ -16,7 +16,7 @@ from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps
 from jmsql.timings import InternalTimings
 
-EMPTY = {"take": [], "look": (False, False), "has_groups": False}
+EMPTY = {"take": [], "has_messages": (False, False), "has_groups": False}
 ROW = MessageRow._make({**dict.fromkeys(MessageRow._fields), "inverse_priority": 5, "sequence": 1}.values())
 
 
@@ -55,12 +55,12 @@ def test_who_was_misled_rests_longer_each_time_until_it_finds_something(monkeypa
     rests = []
     for _ in range(20):
         messages.source.notify(None)
-        assert not answer(messages.look(), EMPTY)
+        assert not answer(messages.may_find(), EMPTY)
         rests.append(round(messages.expectation.rest, 3))
     assert rests[:7] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.064]
     assert max(rests) == 0.064
     messages.source.notify(None)
-    assert answer(messages.look(), EMPTY | {"look": (True, False)})
+    assert answer(messages.may_find(), EMPTY | {"has_messages": (True, False)})
     answer(messages.fetch(1), EMPTY | {"take": [ROW]})
     assert messages.expectation.rest <= 0.0
 
@@ -68,7 +68,7 @@ def test_who_was_misled_rests_longer_each_time_until_it_finds_something(monkeypa
 def test_who_looks_without_news_goes_on_heeding_it() -> None:
     messages = buffer()
     answer(messages.fetch(1), EMPTY)
-    answer(messages.look(), EMPTY)
+    answer(messages.may_find(), EMPTY)
     assert messages.expectation.rest <= 0.0
     assert messages.is_likely_empty
 

@@ -22,24 +22,24 @@ class Clock:
 def test_it_warns_once_when_the_time_has_come(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     reminder = StartReminder(DELAY, clock)
-    assert reminder.look("a consumer") == DELAY
+    assert reminder.remind("a consumer") == DELAY
     clock.now += DELAY - 1
-    assert reminder.look("another") == 1
+    assert reminder.remind("another") == 1
     assert caplog.messages == []
     clock.now += 1
-    assert reminder.look("a consumer") is None
+    assert reminder.remind("a consumer") is None
     [message] = caplog.messages
     assert message.startswith("'a consumer' receives nothing: its connection was never started. Call start()")
     clock.now += 1000
-    assert reminder.look("another") is None
+    assert reminder.remind("another") is None
     assert len(caplog.messages) == 1
 
 
 def test_it_does_not_warn_once_the_connection_was_started(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     reminder = StartReminder(DELAY, clock)
-    reminder.look("a consumer")
+    reminder.remind("a consumer")
     reminder.settle()
     clock.now += 1000
-    assert reminder.look("a consumer") is None
+    assert reminder.remind("a consumer") is None
     assert caplog.messages == []

@@ -173,7 +173,7 @@ def test_two_classes_do_not_share_a_name() -> None:
         register_type(Order, name="dict")
 
 
-def test_standard_classes_are_not_registered_anew() -> None:
+def test_standard_classes_are_not_registered_again() -> None:
     with pytest.raises(ValueError, match="without being registered"):
         register_codec(dict, name="my dict", encode=list, decode=dict)
 
@@ -219,7 +219,7 @@ def test_pickle_of_another_class_is_not_passed_off() -> None:
     codec = codec_named("test node")
     import pickle
 
-    with pytest.raises(MessageFormatException, match="is no Node"):
+    with pytest.raises(MessageFormatException, match="is not of the type Node"):
         codec.rebuild(pickle.dumps(Leaf()), 1)
 
 

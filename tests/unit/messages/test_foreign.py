@@ -147,5 +147,5 @@ def test_bytes_are_copied() -> None:
 
 @pytest.mark.parametrize("thing", ["text", None, object(), {"a": 1}])
 def test_anything_else_is_no_message(thing: Any) -> None:
-    with pytest.raises(MessageFormatException, match="is no message"):
+    with pytest.raises(MessageFormatException, match="is not a message"):
         as_jms_message(thing)

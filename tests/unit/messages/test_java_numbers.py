@@ -125,9 +125,9 @@ def test_double_is_read_as_java_does(text: str, value: float) -> None:
     ],
 )
 def test_text_that_java_refuses_is_no_number(text: str) -> None:
-    with pytest.raises(NumberFormatException, match="is no number"):
+    with pytest.raises(NumberFormatException, match="is not a number"):
         parse_double(text)
-    with pytest.raises(NumberFormatException, match="is no number"):
+    with pytest.raises(NumberFormatException, match="is not a number"):
         parse_float(text)
 
 
@@ -182,5 +182,5 @@ def test_integer_is_read_as_java_does(text: str, bits: int, value: int) -> None:
     ],
 )
 def test_integer_out_of_range_or_ill_formed_is_refused(text: str, bits: int) -> None:
-    with pytest.raises(NumberFormatException, match="is no integer"):
+    with pytest.raises(NumberFormatException, match="is not an integer"):
         parse_integer(text, bits)

@@ -158,7 +158,7 @@ def test_without_a_transaction_there_is_no_database_to_ask_for(annotation: type)
         ({"concurrency": 0}, ValueError, "concurrency of the handler .*named is at least 1"),
         ({"subscription": "desk"}, ValueError, "named listens to queue://orders, and only topics"),
         ({"destination": Topic("news")}, ValueError, "named listens to topic://news: name its subscription"),
-        ({"destination": 5}, InvalidDestinationException, "A destination is wanted"),
+        ({"destination": 5}, InvalidDestinationException, "Expected a destination"),
     ],
 )
 def test_a_listener_that_cannot_be_is_refused(arguments: dict[str, Any], error: type[Exception], reason: str) -> None:

@@ -54,7 +54,7 @@ def test_short_ones_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("timing", "answer"),
     [
-        ("patience=1", "'patience' is none of cancel_timeout, check_interval,"),
+        ("patience=1", "Expected one of cancel_timeout, check_interval,"),
         ("check_interval=soon", "Expected seconds such as check_interval=0.5, got 'check_interval=soon'"),
         ("rollback_timeout=20", "rollback_timeout, 20 s, is not less than exit_timeout, 10 s"),
     ],

@@ -120,7 +120,7 @@ def _to_document(administered: ConnectionFactory | Destination) -> dict[str, Any
             "automatic_creation": administered.automatic_creation,
             **_timings_document(administered.timings),
         }
-    raise JMSException(f"A connection factory, queue or topic can be bound, and {administered!r} is none.")
+    raise JMSException(f"Expected a connection factory, a queue or a topic, got {administered!r}.")
 
 
 def _from_document(name: str, document: dict[str, Any]) -> AdministeredObject:

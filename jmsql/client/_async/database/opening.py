@@ -1,4 +1,4 @@
-"""Connections beside those of a client's sessions, for those who look at the store and look after it."""
+"""Connections beside those of a client's sessions, for inspecting and administering the store."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def default_url(schema: str) -> str:
     """Return the URL of the database to use where none is named.
 
     That is what the environment variable ``JMSQL_URL`` says, else the embedded server, which is started if need be. As
-    nobody else looks after that one, its schema is made and brought up to date.
+    nobody else administers that one, its schema is made and brought up to date.
 
     Args:
         schema: The PostgreSQL schema of jmsql's tables.

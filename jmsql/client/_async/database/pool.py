@@ -28,7 +28,7 @@ if ASYNC:
 
 
 class ConnectionPool:
-    """The connections of a client's sessions. Its engine is made when the first of them is wanted.
+    """The connections of a client's sessions. Its engine is made when the first of them is needed.
 
     Args:
         endpoint: Where they lead.

@@ -21,6 +21,7 @@ from jmsql.values.policies import claim_duration
 
 if TYPE_CHECKING:
     from jmsql.client._async.session.receiving import Receiving
+    from jmsql.store.receiving.redelivery import Rules
     from jmsql.values.destinations import Destination
     from jmsql.values.policies import RedeliveryPolicy
 
@@ -50,7 +51,7 @@ class MessageConsumer:
 
     @property
     def message_selector(self) -> str | None:
-        """The selector's text, or None if every message is wanted.
+        """The selector's text, or None if every message is received.
 
         Raises:
             IllegalStateException: The consumer is closed.
@@ -127,10 +128,11 @@ class MessageConsumer:
 
         Raises:
             IllegalStateException: The consumer is closed, or of a session in the caller's transaction.
+            JMSSecurityException: The role may not send to the policy's dead-letter queue, nor is it the destination's.
             JMSException: The server could not be asked.
         """
         self._check_open()
-        self._state.buffer.policy.rules = None if policy is None else await self._receiving.redelivery_rules(policy)
+        self._state.buffer.policy.rules = None if policy is None else await self._rules_of(policy)
 
     @property
     def default_redelivery_policy(self) -> RedeliveryPolicy | None:
@@ -159,10 +161,14 @@ class MessageConsumer:
 
         Raises:
             IllegalStateException: The consumer is closed, or of a session in the caller's transaction.
+            JMSSecurityException: The role may not send to the policy's dead-letter queue, nor is it the destination's.
             JMSException: The server could not be asked.
         """
         self._check_open()
-        self._state.buffer.policy.default = None if policy is None else await self._receiving.redelivery_rules(policy)
+        self._state.buffer.policy.default = None if policy is None else await self._rules_of(policy)
+
+    async def _rules_of(self, policy: RedeliveryPolicy) -> Rules:
+        return await self._receiving.redelivery_rules(policy, self._state.buffer.source.queue_id)
 
     @property
     def visibility_timeout(self) -> float | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Accept = Callable[[MessageRow], object]
 """Raises an exception if a message is not wanted as it is, which then stays where it was."""
 
-Announce = Callable[[Sequence[MessageKey]], None]
+NotifyReleased = Callable[[Sequence[MessageKey]], None]
 """Tells consumers of messages and groups that are free again."""
 
 
@@ -34,7 +34,7 @@ class Delivery(ABC):
 
     @abstractmethod
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        """Return the next message that was fetched before, now delivered, if nobody has to be asked about it."""
+        """Return the next message that was fetched before, now delivered, if that takes no statement."""
 
     async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None. Callers run it to its end, though cancelled (`finished`)."""

@@ -56,7 +56,7 @@ async def dispatch(
             if delivered:
                 continue
             who = None if client.started else waiting()
-            await watch.wait(None if who is None else client.start_reminder.look(who))
+            await watch.wait(None if who is None else client.start_reminder.remind(who))
     finally:
         watch.close()
 
@@ -174,7 +174,7 @@ class Dispatcher:
     async def _failed(self, error: JMSException) -> None:
         """Tell of an error between listeners."""
         error = await self._transaction.failed(error)
-        logger.warning("The listeners of %r wait: %s", self.state, error)
+        logger.warning("Delivery to the listeners of %r is paused: %s", self.state, error)
         await self._client.failed(error)
 
     # For connection consumers

@@ -43,7 +43,7 @@ class Locks(Delivery):
     What was fetched and not delivered by the end of the transaction is simply unlocked. Where there is a redelivery
     policy, deliveries are recorded beside the transaction, as claims, before they are made: if the client dies, they
     count. Those made for the first time are recorded together, since most end well; a message that was delivered
-    before is recorded for itself, so that it alone is blamed if it is delivered in vain once more.
+    before is recorded for itself, so that it alone is blamed if its delivery fails once more.
 
     The application's savepoints are heard of before each of its statements. By then what was delivered is deleted, so
     that a rollback to a savepoint brings back what was delivered since. Where the text of a statement does not tell
@@ -155,7 +155,7 @@ class Locks(Delivery):
         self._claims.update(dict.fromkeys(keys, claim_id))
 
     async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
-        if buffer.is_likely_empty and not (self._database.is_lent or await self._database.look(buffer.look())):
+        if buffer.is_likely_empty and not (self._database.is_lent or await self._database.look(buffer.may_find())):
             return False
         # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
         # prefetch buffers of the session hold is left out here.

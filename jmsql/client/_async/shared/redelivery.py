@@ -15,6 +15,7 @@ from jmsql.client._async.shared.side_connection import SideConnection
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.store.control.control import ControlConnection
+from jmsql.store.destinations.lookup import require_access
 from jmsql.store.receiving.redelivery import (
     QueuePolicy,
     Release,
@@ -42,7 +43,7 @@ _NEVER: tuple[float, QueuePolicy | None] = 0.0, None
 
 
 class FailedDelivery(NamedTuple):
-    """A delivery that was in vain.
+    """A delivery that failed.
 
     Args:
         buffer: Where the message came to.
@@ -82,17 +83,39 @@ class Redelivery:
         self._refresh_interval = refresh_interval
         self._policies: dict[int, tuple[float, QueuePolicy | None]] = {}
 
-    async def rules_of(self, policy: RedeliveryPolicy) -> Rules:
-        """Return what a consumer's own policy means; its dead-letter queue is made if need be."""
+    async def rules_of(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
+        """Return what a consumer's own policy means; its dead-letter queue is made if need be.
+
+        Args:
+            policy: The policy.
+            queue_id: What the consumer receives from.
+
+        Raises:
+            JMSSecurityException: The role may not send to the dead-letter queue, nor is it the one of the queue.
+        """
         if policy.maximum_deliveries is None:
             return Rules(policy, 0, 0)
         if policy.dead_letter_queue not in {None, DEFAULT_DEAD_LETTER_QUEUE}:
             named = await self._destinations.look_up(Queue(policy.dead_letter_queue))
+            of_queue = (await self._of_queue(queue_id)).rules
+            if of_queue is None or of_queue.dead_letter_queue_id != named:
+                await self._require_access(policy.dead_letter_queue, named)
             return Rules(policy, named, named)
         try:
             return Rules(policy, 0, await self._destinations.look_up(Queue(DEFAULT_DEAD_LETTER_QUEUE)))
         except (InvalidDestinationException, JMSSecurityException):  # who buries makes it
             return Rules(policy, 0, 0)
+
+    async def _require_access(self, name: str, queue_id: int) -> None:
+        """Refuse a dead-letter queue to which the role may not send: the messages would come again for ever."""
+        try:
+            await self._side.run(require_access, queue_id, "send")
+        except JMSSecurityException as error:
+            raise JMSSecurityException(
+                f"The role may not send to {name!r}, the dead-letter queue of the consumer's own policy. Let it send "
+                "there (`jmsql destination grant`), or set the policy for the destination (`jmsql destination set`).",
+                error.error_code,
+            ) from error
 
     async def rules(self, buffer: PrefetchBuffer) -> Rules | None:
         """Return what holds for failed deliveries: by the consumer, by the destination, or else; None: nothing does."""

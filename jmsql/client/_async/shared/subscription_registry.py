@@ -78,9 +78,9 @@ class SubscriptionRegistry:
             kept = await self._destinations.join_again(former_ids)
             for subscriber in subscribers():
                 if subscriber.subscription is not None and subscriber.buffer.source.next_queue_id not in kept:
-                    await self._join_anew(subscriber, subscriber.subscription)
+                    await self._rejoin(subscriber, subscriber.subscription)
 
-    async def _join_anew(self, subscriber: ConsumerState, subscription: SubscriptionDefinition) -> None:
+    async def _rejoin(self, subscriber: ConsumerState, subscription: SubscriptionDefinition) -> None:
         buffer = subscriber.buffer
         # What others have made of the name meanwhile, and have collected, is theirs.
         definition = subscription._replace(if_changed=SubscriptionChange.REFUSE)

@@ -184,7 +184,7 @@ def _range(
 ) -> HistoryRange:
     for outcome in outcomes or ():
         if outcome not in OUTCOMES:
-            raise ValueError(f"{outcome!r} is no outcome; there are {', '.join(OUTCOMES)}.")
+            raise ValueError(f"{outcome!r} is not an outcome; there are {', '.join(OUTCOMES)}.")
     return HistoryRange(
         None if destination is None else named_destination(destination),
         _timestamp(since),

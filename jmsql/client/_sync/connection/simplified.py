@@ -92,7 +92,7 @@ class JMSProducer(PropertyAccess):
             JMSException: It was not sent; the message says why.
         """
         if destination is None:
-            raise InvalidDestinationException("None is no destination; send to a Queue or a Topic.")
+            raise InvalidDestinationException("None is not a destination; send to a Queue or a Topic.")
         is_message = isinstance(body, Message) or hasattr(body, "get_object_property")
         message: Any = body if is_message else message_of(body)
         for name, value in self.properties.items():
@@ -303,7 +303,7 @@ class JMSConsumer:
 
     @property
     def message_selector(self) -> str | None:
-        """The selector's text, or None if every message is wanted."""
+        """The selector's text, or None if every message is received."""
         return self._consumer.message_selector
 
     @property

@@ -282,7 +282,7 @@ class SessionConnection:
             self._driver_connection.watch(heed)
             self._runner = PsycopgRunner(
                 self._driver_connection, self._schema
-            )  # which bears with the application's use
+            )  # which allows for the application's use
             event.listen(shared, "commit", note_commit)
             event.listen(shared, "rollback", note_rollback)
         return self.begin()

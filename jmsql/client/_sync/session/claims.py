@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from jmsql.client._sync.session.delivery import Accept, Announce, Delivery, count_outcome
+from jmsql.client._sync.session.delivery import Accept, Delivery, NotifyReleased, count_outcome
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import JMSException
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.database.session_connection import SessionConnection
     from jmsql.selectors import Selector
     from jmsql.store.control.control import ControlConnection
-    from jmsql.store.receiving.dequeue import GroupScan
+    from jmsql.store.receiving.scanning import GroupScan
     from jmsql.store.statement import Query
 
 
@@ -38,7 +38,7 @@ class Claims(Delivery):
 
     Messages are claimed in batches, and deleted when they are acknowledged, if the claim still holds by then. If the
     client dies, the whole batch counts as delivered. Where there is a redelivery policy, a message that was delivered
-    before is claimed for itself, so that it alone is blamed if it is delivered in vain once more.
+    before is claimed for itself, so that it alone is blamed if its delivery fails once more.
 
     A client that was suspended, or cut off, may have been taken for dead, and its claims given to others. While that is
     not certain to be wrong, nothing is claimed, nor delivered of what was, without asking the server.
@@ -47,7 +47,7 @@ class Claims(Delivery):
         connection: The session's connection, where each statement commits by itself.
         control: The control connection, in whose name messages are claimed.
         redelivery: Knows the policies.
-        announce: Tells consumers of messages and groups that are free again.
+        notify_released: Tells consumers of messages and groups that are free again.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class Claims(Delivery):
         connection: SessionConnection,
         control: ControlConnection,
         redelivery: Redelivery,
-        announce: Announce,
+        notify_released: NotifyReleased,
     ) -> None:
         self.operation = self._claim
         self._connection = connection
         self._control = control
         self._redelivery = redelivery
-        self._announce = announce
+        self._notify_released = notify_released
         self._visibility_timeout: float | None = None
         self._buffers: set[PrefetchBuffer] = set()
         self._delivered: list[_Delivered] = []
@@ -101,7 +101,7 @@ class Claims(Delivery):
 
         Args:
             buffer: Where it comes to.
-            accept: Called with the message, which is not delivered if it is refused; None: any is wanted.
+            accept: Called with the message, which is not delivered if it is refused; None: any is delivered.
         """
         row = self.next(buffer)
         if row is not None and accept is not None:
@@ -136,7 +136,7 @@ class Claims(Delivery):
         buffer.keep_first(row)
         if buffer.claimed_for is not None:  # its time would run out while it waits
             self._extended.pop()
-            self._announce(self._release_rows(buffer, buffer.give_up()))
+            self._notify_released(self._release_rows(buffer, buffer.give_up()))
 
     def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
         if not self._lives():
@@ -253,7 +253,7 @@ class Claims(Delivery):
             free = [(buffer, key) for buffer, key in keys if key.group_hash not in held]
             for buffer, key in free:
                 buffer.source.returned(key)
-            self._announce([key for _, key in free])
+            self._notify_released([key for _, key in free])
 
     def _release_rows(self, buffer: PrefetchBuffer, rows: list[MessageRow]) -> list[MessageKey]:
         """Give up the claims on messages that a prefetch buffer holds no more, and return those.

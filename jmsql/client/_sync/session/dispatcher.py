@@ -57,7 +57,7 @@ def dispatch(
             if delivered:
                 continue
             who = None if client.started else waiting()
-            watch.wait(None if who is None else client.start_reminder.look(who))
+            watch.wait(None if who is None else client.start_reminder.remind(who))
     finally:
         watch.close()
 
@@ -173,7 +173,7 @@ class Dispatcher:
     def _failed(self, error: JMSException) -> None:
         """Tell of an error between listeners."""
         error = self._transaction.failed(error)
-        logger.warning("The listeners of %r wait: %s", self.state, error)
+        logger.warning("Delivery to the listeners of %r is paused: %s", self.state, error)
         self._client.failed(error)
 
     # For connection consumers

@@ -185,7 +185,7 @@ class Receiving:
                     if is_delivering:
                         if self._wake_ups is not None:
                             look = self._wake_ups.look(buffer.source.competition, buffer.source.channels)
-                        if not self._is_in_vain(buffer, look):
+                        if not self._would_find_nothing(buffer, look):
                             message, look = self._look(consumer, check, look, deadline if timeout else None)
                             if message is not None:
                                 if watch is not None:
@@ -193,7 +193,7 @@ class Receiving:
                                 return message
                 if state.closed or client.closed:
                     return None  # a listener gets what is there, and does not make close() wait for what may come
-                pause = None if started else client.start_reminder.look(consumer)
+                pause = None if started else client.start_reminder.remind(consumer)
                 remaining = _remaining(deadline)
                 if remaining == 0:
                     return None
@@ -205,12 +205,12 @@ class Receiving:
             if watch is not None:
                 watch.close()
 
-    def _is_in_vain(self, buffer: PrefetchBuffer, look: Look | None) -> bool:
+    def _would_find_nothing(self, buffer: PrefetchBuffer, look: Look | None) -> bool:
         """Whether a look would find nothing: one that competes has just seen the end, and there is no news since."""
         if look is None or self._wake_ups is None or not buffer.looks_again:
             return False
         return (
-            self._wake_ups.is_in_vain(look, self._client.timings.minimum_poll_interval / 2)
+            self._wake_ups.would_find_nothing(look, self._client.timings.minimum_poll_interval / 2)
             and self.connection.control.is_attentive
             and buffer.is_unchanged
             and self._transaction.is_settled
@@ -235,12 +235,12 @@ class Receiving:
         if turn is not None:
             turn.acquire()
         try:
-            is_in_vain = False
+            would_find_nothing = False
             database.hold()
             try:
                 message = None
                 buffer.expectation.has_seen_end = False
-                if not is_in_vain:
+                if not would_find_nothing:
                     message = self._transaction.next(consumer, check)
                     is_end = message is None or buffer.expectation.has_seen_end
                     if is_end and self._transaction.is_settled:
@@ -283,9 +283,9 @@ class Receiving:
         if listener is not None:
             dispatcher.start()
 
-    def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
-        """Return what a consumer's policy means, making its dead-letter queue if need be."""
-        return self._transaction.redelivery_rules(policy)
+    def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
+        """Return what the policy of a consumer of a queue means, making its dead-letter queue if need be."""
+        return self._transaction.redelivery_rules(policy, queue_id)
 
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
         """Read messages of a queue after a key."""

@@ -31,10 +31,6 @@ _AT_MOST = """,
 def make_fit(connection: psycopg.Connection[Any], timings: Timings) -> bool:
     """Set what a new connection needs, and tell whether it leads through a pooler.
 
-    Args:
-        connection: The connection, in autocommit mode.
-        timings: How soon the server notices that this client is gone.
-
     Raises:
         JMSException: A pooler answers, and the default is another isolation level than READ COMMITTED.
     """
@@ -54,10 +50,6 @@ def _begin(connection: psycopg.Connection[Any], settings: Mapping[str, int]) -> 
     the process which serves the connection. A pooler does not know yet which one will, and gives one that it has
     thought up, for requests to cancel. A pooler in session mode cannot be told from one in transaction mode. Nothing is
     set on its connections, which others use as well.
-
-    Args:
-        connection: A connection in autocommit mode.
-        settings: Settings of the server's for the session, and the most that each is to be.
 
     Raises:
         JMSException: A pooler answers, and the default is another isolation level.
@@ -84,9 +76,6 @@ def _keeps_prepared_statements(connection: psycopg.Connection[Any]) -> bool:
 
     Such a pooler gives them names of its own. Where the server knows a statement by the client's name, the pooler knows
     nothing of it, and the next transaction may miss it, or meet that of another client.
-
-    Args:
-        connection: A connection through a pooler, in autocommit mode.
     """
     if not psycopg.capabilities.has_send_close_prepared():
         return False  # psycopg would end statements by SQL, with names that the server does not know

@@ -275,6 +275,25 @@ def test_closed_connection_consumer_takes_nothing_more(
         assert texts_left(jmsql_factory, queue) == ["b"]
 
 
+def test_a_temporary_queue_is_deleted_once_the_pool_is_closed(connection: Connection) -> None:
+    session = connection.create_session()
+    queue = session.create_temporary_queue()
+    listener = HeldListener()
+    with ThreadServerSessionPool(connection, 1, lambda _: listener) as pool:
+        consumer = connection.create_connection_consumer(queue, None, pool, 1)
+        with pytest.raises(IllegalStateException, match="has a consumer; close that one first"):
+            queue.delete()
+        send_texts(session, queue, "a")
+        listener.wait_until_called()
+        consumer.close()
+        with pytest.raises(
+            IllegalStateException, match=r"server session still delivers.*closing the server session pool"
+        ):
+            queue.delete()
+        listener.release()
+    queue.delete()
+
+
 def test_closing_the_pool_from_a_listener_does_not_wait(
     connection: Connection, others: Session, jmsql_factory: ConnectionFactory, queue: Queue
 ) -> None:

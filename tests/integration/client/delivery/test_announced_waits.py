@@ -182,7 +182,7 @@ def test_a_client_that_has_not_waited_for_a_while_is_told_no_more(
 
 @pytest.mark.parametrize("interval", [0.002, 1.0])
 @TRANSACTED
-def test_whoever_waits_is_woken_each_time_of_many(
+def test_a_consumer_that_waits_is_woken_each_time_of_many(
     jmsql_factory: ConnectionFactory, connection: Connection, transacted: bool
 ) -> None:
     there, back = Queue("there"), Queue("back")

@@ -116,7 +116,7 @@ def test_lock_that_somebody_keeps_holds_up_no_control_connection_for_long(
     wait_for(lambda: server.rows(LEADER))
     before = server.rows("select connection_id from jmsql_internal.connection")
     blocker.execute("lock table jmsql_internal.body in access exclusive mode")
-    wait_for(lambda: "looked after a little later" in caplog.text, BOUND)
+    wait_for(lambda: "Maintenance is postponed" in caplog.text, BOUND)
     wait_for(lambda: server.rows(LEADER) == [], BOUND)
     blocker.rollback()
     wait_for(lambda: server.rows(LEADER) == before, BOUND)

@@ -69,7 +69,7 @@ def test_receive_that_waits_is_told(mode_session: Session, others: Session, serv
     assert receive_texts(consumer, 1) == ["a"]
 
 
-def test_transaction_is_rolled_back_and_its_session_begins_anew(
+def test_transaction_is_rolled_back_and_its_session_begins_again(
     connection: Connection, others: Session, server: Server, queue: Queue
 ) -> None:
     session = connection.create_session(transacted=True)

@@ -70,7 +70,7 @@ def test_it_reads_long_queues_page_by_page(connection: Connection, queue: Queue)
     assert texts_of(session.create_browser(queue, "JMSPriority = 4")) == texts
 
 
-def test_each_iteration_begins_anew_and_goes_its_own_way(session: Session, queue: Queue) -> None:
+def test_each_iteration_begins_again_and_goes_its_own_way(session: Session, queue: Queue) -> None:
     send_texts(session, queue, *TEXTS)
     browser = session.create_browser(queue)
     first, second = browser.enumeration, browser.enumeration

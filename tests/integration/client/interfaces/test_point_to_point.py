@@ -95,7 +95,7 @@ class TestConnection:
     def test_its_connection_consumers_are_of_queues(self, queue_connection: QueueConnection, queue: Queue) -> None:
         heard: list[Message] = []
         with ThreadServerSessionPool(queue_connection, 1, lambda session: heard.append) as pool:
-            with pytest.raises(InvalidDestinationException, match="A queue is wanted"):
+            with pytest.raises(InvalidDestinationException, match="Expected a queue"):
                 queue_connection.create_connection_consumer(TOPIC, None, pool, 1)
             with queue_connection.create_connection_consumer(queue, None, pool, 1):
                 session = queue_connection.create_queue_session()
@@ -209,7 +209,7 @@ def test_methods_for_topics_are_refused(
     ],
 )
 def test_a_topic_is_no_destination(queue_session: QueueSession, use: Callable[[QueueSession, Message], object]) -> None:
-    with pytest.raises(InvalidDestinationException, match="A queue is wanted"):
+    with pytest.raises(InvalidDestinationException, match="Expected a queue"):
         use(queue_session, queue_session.create_message())
 
 

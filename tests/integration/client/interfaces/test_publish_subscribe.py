@@ -80,7 +80,7 @@ def test_a_session_has_the_mode_that_is_asked_for(topic_connection: TopicConnect
 def test_its_connection_consumers_are_of_topics(topic_connection: TopicConnection, topic: Topic) -> None:
     heard: list[Message] = []
     with ThreadServerSessionPool(topic_connection, 1, lambda session: heard.append) as pool:
-        with pytest.raises(InvalidDestinationException, match="A topic is wanted"):
+        with pytest.raises(InvalidDestinationException, match="Expected a topic"):
             topic_connection.create_connection_consumer(QUEUE, None, pool, 1)
         session = topic_connection.create_topic_session()
         with (
@@ -229,7 +229,7 @@ def test_methods_for_queues_are_refused(
     ],
 )
 def test_a_queue_is_no_destination(topic_session: TopicSession, use: Callable[[TopicSession, Message], object]) -> None:
-    with pytest.raises(InvalidDestinationException, match="A topic is wanted"):
+    with pytest.raises(InvalidDestinationException, match="Expected a topic"):
         use(topic_session, topic_session.create_message())
 
 

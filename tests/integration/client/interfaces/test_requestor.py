@@ -52,7 +52,7 @@ def text(message: Message | None) -> str:
     return message.text or ""
 
 
-def test_a_reply_comes_from_whoever_receives_from_the_queue(
+def test_a_reply_comes_from_a_receiver_of_the_queue(
     requestor: QueueRequestor, session: Session, others: Session, queue: Queue
 ) -> None:
     answer_all(others, others.create_consumer(queue))
@@ -62,7 +62,7 @@ def test_a_reply_comes_from_whoever_receives_from_the_queue(
         assert isinstance(request.jms_reply_to, TemporaryQueue)
 
 
-def test_a_reply_comes_from_whoever_subscribes_to_the_topic(session: Session, others: Session) -> None:
+def test_a_reply_comes_from_a_subscriber_of_the_topic(session: Session, others: Session) -> None:
     answer_all(others, others.create_consumer(TOPIC))
     with TopicRequestor(session, TOPIC) as requestor:
         request = session.create_text_message("why")
@@ -172,12 +172,12 @@ class TestRefusals:
 
     @pytest.mark.parametrize("destination", [TOPIC, None, "orders"])
     def test_what_is_no_queue(self, session: Session, destination: object) -> None:
-        with pytest.raises(InvalidDestinationException, match="A queue is wanted"):
+        with pytest.raises(InvalidDestinationException, match="Expected a queue"):
             QueueRequestor(session, destination)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("destination", [Queue("orders"), None, "prices"])
     def test_what_is_no_topic(self, session: Session, destination: object) -> None:
-        with pytest.raises(InvalidDestinationException, match="A topic is wanted"):
+        with pytest.raises(InvalidDestinationException, match="Expected a topic"):
             TopicRequestor(session, destination)  # type: ignore[arg-type]
 
     def test_a_session_of_the_other_domain(self, jmsql_clean_url: str, queue: Queue) -> None:

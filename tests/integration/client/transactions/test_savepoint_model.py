@@ -50,7 +50,7 @@ class SavepointMachine(RuleBasedStateMachine):
         self.queue = Queue(f"savepoints {next(numbers)}")
         self.clients: list[Client] = []
         self.available: dict[str, int] = {}
-        """The messages that somebody can have, and how often each was delivered in vain."""
+        """The messages that somebody can have, and how often each was delivered without success."""
         self.acknowledged: set[str] = set()
         self.sent = 0
 

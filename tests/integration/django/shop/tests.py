@@ -35,7 +35,7 @@ class Deliveries(TestCase):
         bills = [message.get_body(dict) for message in sent(connection, BILLS)]
         self.assertEqual(bills, [{"name": "kite of the class"}, {"name": "kite"}])
 
-    def test_each_test_begins_anew(self) -> None:
+    def test_each_test_begins_again(self) -> None:
         self.assertEqual(len(app.drain()), 1)
         self.assertEqual(Article.objects.count(), 2)
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from jmsql.store.control.listening import ListeningConnection
     from jmsql.store.control.wake_ups import Look
     from jmsql.store.destinations.access import Action
-    from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.receiving.receive import Fetch
+    from jmsql.store.receiving.scanning import GroupScan
     from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.store.wire._async.runner import Runner
@@ -240,7 +240,7 @@ class EnlistedTransaction(Transaction):
             database = await self.look(self._find_database())
         return listening_connection(database.identity, self._schema)
 
-    async def redelivery_rules(self, policy: RedeliveryPolicy) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
+    async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> NoReturn:  # noqa: ARG002 - refused
         raise IllegalStateException(
             "A session in your transaction counts no deliveries: how that ends, it need not learn. Make a connection "
             "with ConnectionFactory.create_connection."

@@ -104,7 +104,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def take_held(self, consumer: ConsumerState) -> Message | None:
-        """Do what `next` does if the message was fetched before and nobody has to be asked about it, else nothing."""
+        """Do what `next` does if the message was fetched before and that takes no statement, else nothing."""
 
     @abstractmethod
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
@@ -133,7 +133,7 @@ class Transaction(ABC):
         """Return how a consumer waits for messages."""
 
     @abstractmethod
-    async def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
+    async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
         """Return what a consumer's policy means, making its dead-letter queue if need be."""
 
     # Acknowledging
@@ -246,8 +246,8 @@ class OwnTransaction(Transaction):
     def watch(self, consumer: ConsumerState) -> Watch:
         return Watch(self.state, self._client, consumer.buffer.poll, self.database, self.delivery)
 
-    async def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
-        return await self._client.redelivery.rules_of(policy)
+    async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
+        return await self._client.redelivery.rules_of(policy, queue_id)
 
     # For listeners
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from jmsql.store.control.listening import ListeningConnection
     from jmsql.store.control.wake_ups import Look
     from jmsql.store.destinations.access import Action
-    from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.receiving.receive import Fetch
+    from jmsql.store.receiving.scanning import GroupScan
     from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.store.wire._sync.runner import Runner
@@ -236,7 +236,7 @@ class EnlistedTransaction(Transaction):
             database = self.look(self._find_database())
         return listening_connection(database.identity, self._schema)
 
-    def redelivery_rules(self, policy: RedeliveryPolicy) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
+    def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> NoReturn:  # noqa: ARG002 - refused
         raise IllegalStateException(
             "A session in your transaction counts no deliveries: how that ends, it need not learn. Make a connection "
             "with ConnectionFactory.create_connection."

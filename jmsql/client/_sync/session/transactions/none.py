@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.messages import Message
     from jmsql.selectors import Selector
-    from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.receiving.receive import Fetch
+    from jmsql.store.receiving.scanning import GroupScan
     from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Destination
@@ -217,7 +217,7 @@ class AutoAcknowledge(OwnAcknowledge):
         return self._dequeue if consumer is None or consumer.listener is None else self._claims.operation
 
     def take_held(self, consumer: ConsumerState) -> None:
-        """Return None: nothing is fetched before it is wanted."""
+        """Return None: nothing is fetched before it is received."""
 
     def _next(self, consumer: ConsumerState, accept: Accept | None) -> MessageRow | None:
         buffer = consumer.buffer

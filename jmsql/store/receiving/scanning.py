@@ -94,7 +94,7 @@ _PLACES_AT_ONCE = 20
 
 
 class FreedGroups:
-    """The groups that nobody holds any more, whose messages may lie below the bounds of the scan.
+    """The groups that are free again, whose messages may lie below the bounds of the scan.
 
     It forgets groups when there are too many. They are then found by sweeps.
     """
@@ -128,13 +128,7 @@ class FreedGroups:
         return GroupScan(places, max(1, limit // (2 * count)) if places else 1, own_claims)
 
     def looked(self, places: Iterable[tuple[int, int]], found: Collection[tuple[int, int]], *, full: bool) -> None:
-        """Note what was found.
-
-        Args:
-            places: Where one has looked.
-            found: The messages that were there.
-            full: As many messages were found as were wanted, so that others were perhaps not come to.
-        """
+        """Note what was found."""
         if full:
             self._places.extend(place for place in places if place not in found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.store.receiving.dequeue import PRIORITIES, Prefetch, ScanBounds
+from jmsql.store.receiving.scanning import PRIORITIES, Prefetch, ScanBounds
 
 
 class Clock:

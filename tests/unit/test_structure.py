@@ -1,0 +1,122 @@
+"""How much one class holds, and how many classes and places do the same: who reads the code has to keep it in mind.
+
+The numbers are upper bounds, which a change may lower and not raise.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import jmsql
+
+PACKAGE = Path(jmsql.__file__).parent
+
+MOST_ATTRIBUTES = 14
+MOST_BOOLEANS = 2
+APART = {"ControlConnection"}
+"""It does many things, which are to become objects of their own."""
+EXCEPTIONS = {"SessionConnection": (19, 7)}
+"""Classes with more, and with how many."""
+
+MOST_RUNNERS = 7
+MOST_BRANCHES_FOR_ASYNCIO = 47
+
+
+class State(NamedTuple):
+    """What a class keeps in its objects."""
+
+    attributes: set[str]
+    booleans: set[str]
+
+
+def written_files(*folders: str) -> Iterator[Path]:
+    """Return the modules of some folders that people write, without those that are generated from them."""
+    for folder in folders:
+        yield from (path for path in sorted((PACKAGE / folder).rglob("*.py")) if "_sync" not in path.parts)
+
+
+def is_boolean(annotation: ast.expr | None, value: ast.expr | None) -> bool:
+    """Tell whether an attribute is True or False, as far as its assignment shows."""
+    if annotation is not None:
+        return ast.unparse(annotation) == "bool"
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func) == "bool"
+    return isinstance(value, ast.Compare) or (isinstance(value, ast.Constant) and isinstance(value.value, bool))
+
+
+def targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, ast.expr | None]]:
+    """Return what an assignment assigns to, with its annotation and value."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+                yield each, None, node.value
+    elif isinstance(node, ast.AnnAssign):
+        yield node.target, node.annotation, node.value
+
+
+def state_of(definition: ast.ClassDef) -> State:
+    """Return what a class keeps in its objects: what it assigns to `self`, or the fields of a data class."""
+    state = State(set(), set())
+    properties = {each.name for each in definition.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    is_data_class = any("dataclass" in ast.unparse(each) for each in definition.decorator_list)
+    fields = [each for each in definition.body if isinstance(each, ast.AnnAssign)] if is_data_class else []
+    for node in (*ast.walk(definition), *fields):
+        for target, annotation, value in targets(node):
+            is_own = isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
+            if is_own or node in fields:
+                name = target.attr if isinstance(target, ast.Attribute) else ast.unparse(target)
+                if name not in properties:
+                    state.attributes.add(name)
+                    if is_boolean(annotation, value):
+                        state.booleans.add(name)
+    return state
+
+
+def classes(*folders: str) -> Iterator[ast.ClassDef]:
+    """Return the classes of some folders."""
+    for path in written_files(*folders):
+        yield from (each for each in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(each, ast.ClassDef))
+
+
+def lines(pattern: str) -> list[str]:
+    """Return the lines of all modules that match a pattern."""
+    return [line for path in written_files(".") for line in re.findall(pattern, path.read_text("utf-8"), re.MULTILINE)]
+
+
+def test_no_class_of_the_client_or_the_store_keeps_much_in_its_objects() -> None:
+    found = {}
+    for definition in classes("client", "store"):
+        state = state_of(definition)
+        if definition.name in APART:
+            continue
+        if len(state.attributes) > MOST_ATTRIBUTES or len(state.booleans) > MOST_BOOLEANS:
+            found[definition.name] = len(state.attributes), len(state.booleans)
+    assert found.keys() <= EXCEPTIONS.keys(), found
+    for name, (attributes, booleans) in found.items():
+        assert attributes <= EXCEPTIONS[name][0], (name, attributes)
+        assert booleans <= EXCEPTIONS[name][1], (name, booleans)
+
+
+def test_the_state_of_a_class_is_seen() -> None:
+    (definition,) = (each for each in classes("client") if each.name == "PrefetchBuffer")
+    state = state_of(definition)
+    assert {"source", "rows", "looks_again"} <= state.attributes
+    assert "looks_again" in state.booleans
+    assert "held" not in state.attributes
+
+
+def test_few_classes_run_statements() -> None:
+    names = [each.name for each in classes(".") if each.name.endswith(("Runner", "Executor"))]
+    assert 0 < len(names) <= MOST_RUNNERS, names
+
+
+def test_one_place_enters_a_pipeline_of_libpq() -> None:
+    assert len(lines(r"\.enter_pipeline_mode\(|\.pipeline\(\)")) == 1
+
+
+def test_few_branches_tell_asyncio_from_threads() -> None:
+    assert 0 < len(lines(r"^ *if ASYNC:")) <= MOST_BRANCHES_FOR_ASYNCIO
