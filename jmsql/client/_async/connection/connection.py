@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from jmsql.client._async.connection.connection_consumer import ConnectionConsumer
 from jmsql.client._async.connection.requestor import Replies, Requestor
-from jmsql.client._async.database.pool import ConnectionPool
+from jmsql.client._async.link.pool import ConnectionPool
 from jmsql.client._async.session.session import Session
 from jmsql.client._async.session.sessions import Sessions
 from jmsql.client._async.shared.client_context import ClientContext

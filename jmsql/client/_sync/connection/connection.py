@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from jmsql.client._sync.connection.connection_consumer import ConnectionConsumer
 from jmsql.client._sync.connection.requestor import Replies, Requestor
-from jmsql.client._sync.database.pool import ConnectionPool
+from jmsql.client._sync.link.pool import ConnectionPool
 from jmsql.client._sync.session.session import Session
 from jmsql.client._sync.session.sessions import Sessions
 from jmsql.client._sync.shared.client_context import ClientContext
