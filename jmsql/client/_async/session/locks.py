@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from jmsql.client._async.session.delivery import Delivery, count_outcome
-from jmsql.client._async.shared.redelivery import FailedDelivery, Redelivery
+from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
 from jmsql.exceptions import JMSException
@@ -125,7 +125,7 @@ class Locks(Delivery):
                 row = row._replace(delivery_count=(row.delivery_count or 0) + 1)
             if rules is not None:
                 try:
-                    if rules.is_exhausted(key, row.delivery_count or 0):
+                    if row.delivery_count and await self._redelivery.is_exhausted(rules, key, row.delivery_count):
                         await self._mark_exhausted(key, rules)
                         continue
                     await self._record(buffer, row, rules)
@@ -274,22 +274,22 @@ class Locks(Delivery):
             logger.warning("Messages that were fetched and not delivered come late to other consumers: %s", error)
         self._claims.clear()
 
-    async def before_rollback(self, error: str | None = None) -> None:
+    async def before_rollback(self, failure: Failure | None = None) -> None:
         """Count the deliveries, so that no other consumer sees the messages without their redelivered flag.
 
         Args:
-            error: Why they failed, if that is known.
+            failure: Why they failed, if that is known.
         """
         if self.has_delivered and self._known is _Known.AS_BEFORE:
-            await self._count_failures(self._delivered, error)
+            await self._count_failures(self._delivered, failure)
             self._known = _Known.COUNTED
 
-    async def _count_failures(self, keys: Collection[MessageKey], error: str | None = None) -> None:
+    async def _count_failures(self, keys: Collection[MessageKey], failure: Failure | None = None) -> None:
         failed = []
         for key in keys:
             buffer, row = self._delivered[key]
             failed.append(FailedDelivery(buffer, key, self._claims.get(key), (row.delivery_count or 0) + 1))
-        releases = await self._redelivery.failures(failed, error)
+        releases = await self._redelivery.failures(failed, failure)
         await self._redelivery.release(releases)
         self._has_exhausted |= any(release.dead_letter_queue_id is not None for release in releases)
         for release in releases:

@@ -12,7 +12,7 @@ from jmsql.client._async.link.lease import Lease
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.transaction import OwnTransaction
-from jmsql.client._async.shared.redelivery import failure_text
+from jmsql.client._async.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.tasks import RLock, finished, uninterrupted
@@ -261,20 +261,20 @@ class LocalTransaction(OwnTransaction):
     async def rollback(self, error: BaseException | str | None) -> None:
         await self.complete("rollback")
         async with self.state.lock:
-            await finished(self._rollback(failure_text(error)))
+            await finished(self._rollback(failure_of(error)))
 
-    async def _rollback(self, error_text: str | None) -> None:
+    async def _rollback(self, failure: Failure | None) -> None:
         with settling(self.state.facts, "rollback"):
-            await self._undo(error_text)
+            await self._undo(failure)
 
-    async def _undo(self, error_text: str | None = None) -> None:
+    async def _undo(self, failure: Failure | None = None) -> None:
         """Roll back, with the session's lock held.
 
         Args:
-            error_text: What is kept with the messages that were received.
+            failure: What is kept with the messages that were received.
         """
         try:
-            await self._locks.before_rollback(error_text)
+            await self._locks.before_rollback(failure)
         except JMSException as error:
             logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         await self._end_rollback()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.session.waiting import Waiting
     from jmsql.client._async.shared.client_context import ClientContext
+    from jmsql.client._async.shared.redelivery import Failure
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
     from jmsql.client.prefetch_buffer import PrefetchBuffer
@@ -249,11 +250,11 @@ class OwnTransaction(Transaction):
 
     # For listeners
 
-    async def handled(self, error: str | None) -> None:
+    async def handled(self, failure: Failure | None) -> None:
         """Settle what a listener was given.
 
         Args:
-            error: What went wrong, if something did.
+            failure: What went wrong, if something did.
         """
 
     async def paused(self) -> None:

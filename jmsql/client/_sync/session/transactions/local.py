@@ -13,7 +13,7 @@ from jmsql.client._sync.link.lease import Lease
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction
-from jmsql.client._sync.shared.redelivery import failure_text
+from jmsql.client._sync.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.threads import RLock
@@ -258,20 +258,20 @@ class LocalTransaction(OwnTransaction):
     def rollback(self, error: BaseException | str | None) -> None:
         self.complete("rollback")
         with self.state.lock:
-            self._rollback(failure_text(error))
+            self._rollback(failure_of(error))
 
-    def _rollback(self, error_text: str | None) -> None:
+    def _rollback(self, failure: Failure | None) -> None:
         with settling(self.state.facts, "rollback"):
-            self._undo(error_text)
+            self._undo(failure)
 
-    def _undo(self, error_text: str | None = None) -> None:
+    def _undo(self, failure: Failure | None = None) -> None:
         """Roll back, with the session's lock held.
 
         Args:
-            error_text: What is kept with the messages that were received.
+            failure: What is kept with the messages that were received.
         """
         try:
-            self._locks.before_rollback(error_text)
+            self._locks.before_rollback(failure)
         except JMSException as error:
             logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         self._end_rollback()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.session.waiting import Waiting
     from jmsql.client._sync.shared.client_context import ClientContext
+    from jmsql.client._sync.shared.redelivery import Failure
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
     from jmsql.client.prefetch_buffer import PrefetchBuffer
@@ -248,11 +249,11 @@ class OwnTransaction(Transaction):
 
     # For listeners
 
-    def handled(self, error: str | None) -> None:
+    def handled(self, failure: Failure | None) -> None:
         """Settle what a listener was given.
 
         Args:
-            error: What went wrong, if something did.
+            failure: What went wrong, if something did.
         """
 
     def paused(self) -> None:
