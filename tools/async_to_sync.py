@@ -59,8 +59,8 @@ CALLS = {"apart", "detached", "finished", "interruptible"}
 BLOCKS = {"with uninterrupted():"}
 """Heads of blocks that stay without them, for the same reason."""
 
-DECORATORS = {"@opens"}
-"""Decorators that say nothing about threads."""
+DECORATORS = {"@opens", "await unlocked(self.connection.lock)"}
+"""Decorators and statements that say nothing about threads: a thread waits for a lock when it takes it."""
 
 TEXTS = (
     ("HandlerTask", "HandlerThread"),

@@ -60,7 +60,8 @@ class ConnectionLimit(Generic[T]):
         self.most: int | None = None
         """How many; None: all."""
         self._give_back = give_back
-        self._holders: dict[Holder[T], None] = {}
+        self.holders: dict[Holder[T], None] = {}
+        """Those that have a connection."""
         self.waiting: OrderedDict[Holder[T], asyncio.Future[bool]] = OrderedDict()
         """Those that wait, in turn. What is freed need not be told if there are none."""
         # Those whose turn has come and whose tasks have not run since; and whether they were given a connection.
@@ -82,10 +83,7 @@ class ConnectionLimit(Generic[T]):
             ResourceAllocationException: All connections are in use, and stay so for too long.
             JMSException: What connects has failed.
         """
-        if self.most is None:
-            holder.accept(await connect())
-            return True
-        if holder not in self._holders:
+        if holder not in self.holders:
             turn = self.waiting[holder] = asyncio.get_running_loop().create_future()
             self._serve()
             if not await self._wait(holder, turn, patience):
@@ -129,7 +127,7 @@ class ConnectionLimit(Generic[T]):
 
     def _occupations(self) -> str:
         """Say what the connections are needed for."""
-        counts = Counter(holder.occupation for holder in self._holders)
+        counts = Counter(holder.occupation for holder in self.holders)
         phrases = [
             f"{number} {'is' if number == 1 else 'are'} {occupation}" for occupation, number in counts.most_common()
         ]
@@ -142,7 +140,7 @@ class ConnectionLimit(Generic[T]):
 
     def left(self, holder: Holder[T]) -> None:
         """Take note that a session has no connection any more."""
-        self._holders.pop(holder, None)
+        self.holders.pop(holder, None)
         self.freed()
 
     def _serve(self) -> None:
@@ -151,7 +149,7 @@ class ConnectionLimit(Generic[T]):
             holder, turn = next(iter(self.waiting.items()))
             if turn.done():  # it was cancelled, or has waited for too long
                 del self.waiting[holder]
-            elif self.most is None or len(self._holders) + self._returning < self.most:
+            elif self.most is None or len(self.holders) + self._returning < self.most:
                 self._choose(holder, turn, has_connection=False)
             elif not self._take_from_another(holder, turn):
                 break
@@ -159,7 +157,7 @@ class ConnectionLimit(Generic[T]):
     def _take_from_another(self, holder: Holder[T], turn: asyncio.Future[bool]) -> bool:
         """Have another session give up a connection that it does not need; return False if none can."""
         spare = None
-        for other in self._holders:
+        for other in self.holders:
             if other not in self._chosen and other.is_spare:
                 spare = other
                 if self._can_use(holder, other):
@@ -167,7 +165,7 @@ class ConnectionLimit(Generic[T]):
         if spare is None or (self._returning >= len(self.waiting) and not self._can_use(holder, spare)):
             return False
         is_usable = self._can_use(holder, spare)
-        del self._holders[spare]
+        del self.holders[spare]
         connection = spare.hand_over()
         if is_usable:
             # Not by way of the pool: to check a connection in and out takes longer than to look for a message, and the
@@ -185,7 +183,7 @@ class ConnectionLimit(Generic[T]):
 
     def _choose(self, holder: Holder[T], turn: asyncio.Future[bool], *, has_connection: bool) -> None:
         del self.waiting[holder]
-        self._holders[holder] = None
+        self.holders[holder] = None
         self._chosen[holder] = has_connection
         _end(turn, has_come=True)
 
@@ -209,6 +207,8 @@ class NoLimit(Generic[T]):
         give_back: Returns a connection to its pool.
     """
 
+    most: ClassVar[int | None] = None
+    holders: ClassVar[Sequence[Any]] = ()
     waiting: ClassVar[Sequence[Any]] = ()
     """Nobody waits."""
 

@@ -30,7 +30,6 @@ __all__ = [
     "is_over",
     "opened_in_thread",
     "sleep",
-    "unlocked",
 ]
 
 T = TypeVar("T")
@@ -112,10 +111,6 @@ class BackgroundTask(threading.Thread):
     def identity(self) -> object:
         """What `current` returns to what it runs."""
         return self
-
-
-def unlocked(lock: Lock) -> None:
-    """Do nothing: a thread waits for the lock when it takes it."""
 
 
 class Turns:

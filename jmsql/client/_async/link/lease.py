@@ -242,7 +242,9 @@ class Lease:
         if self._connection is None:
             async with self._taking:  # the asynchronous sender may need it too
                 if self._connection is None:
-                    return await self._pool.limit.take(self, self._connect, patience)
+                    if self._pool.limit.most is not None:
+                        return await self._pool.limit.take(self, self._connect, patience)
+                    self.accept(await self._connect())
         return True
 
     async def _connect(self) -> AsyncConnection:
@@ -351,14 +353,15 @@ class Lease:
         if self._transacted:
             if self._work is _Work.NONE:
                 self._work = _Work.BEGUN
-            if self.is_lent and not connection.in_transaction():
+            if self.holding is Holding.LENT and not connection.in_transaction():
                 await connection.begin()
         return connection
 
     async def _run(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
         """Run statements in the transaction, which begins if none is open."""
         await self._begin()
-        self._note_work()
+        if self._transacted:
+            self._note_work()
         runner = self._runner
         assert runner is not None
         if isinstance(runner, WireRunner):
@@ -367,11 +370,10 @@ class Lease:
 
     def _note_work(self) -> None:
         """Note that the session is about to run statements."""
-        if self._transacted:
-            if self.is_idle:
-                self._work = _Work.OURS
-            elif self._work is _Work.BEGUN:
-                self._work = _Work.SHARED
+        if self.is_idle:
+            self._work = _Work.OURS
+        elif self._work is _Work.BEGUN:
+            self._work = _Work.SHARED
 
     async def run(self, work: Query[T] | Steps[T]) -> T:
         """Run statements in the transaction, which begins if none is open.
@@ -563,7 +565,8 @@ class Lease:
         """
         if last:
             await self.begin()
-            self._note_work()
+            if self._transacted:
+                self._note_work()
         if self._connection is None:
             return None
         transaction = self._transaction
@@ -719,7 +722,8 @@ class Lease:
 
     def _forget_connection(self) -> None:
         self._forget()
-        self._pool.limit.left(self)
+        if self in self._pool.limit.holders:
+            self._pool.limit.left(self)
 
     def _forget(self) -> None:
         self._connection = self._runner = self._driver_connection = None

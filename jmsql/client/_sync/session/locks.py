@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from jmsql.client._sync.link.lease import Holding
 from jmsql.client._sync.session.delivery import Delivery, count_outcome
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
@@ -88,7 +89,7 @@ class Locks(Delivery):
             self._unlisted.clear()
 
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if self._database.is_lent or not (buffer.recorded or self._redelivery.knows_no_rules(buffer)):
+        if self._database.holding is Holding.LENT or not (buffer.recorded or self._redelivery.knows_no_rules(buffer)):
             return None
         row = buffer.next_fresh()
         if row is not None:
@@ -156,7 +157,9 @@ class Locks(Delivery):
         self._claims.update(dict.fromkeys(keys, claim_id))
 
     def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
-        if buffer.is_likely_empty and not (self._database.is_lent or self._database.look(buffer.may_find())):
+        if buffer.is_likely_empty and not (
+            self._database.holding is Holding.LENT or self._database.look(buffer.may_find())
+        ):
             return False
         # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
         # prefetch buffers of the session hold is left out here.
@@ -208,7 +211,7 @@ class Locks(Delivery):
             What is still to be deleted, together with the commit.
         """
         recipient = self._database.recipient
-        if not self._database.is_lent:
+        if self._database.holding is not Holding.LENT:
             recorded, claim_ids = self._recorded()
             if recorded:
                 self._known = _Known.FORGOTTEN

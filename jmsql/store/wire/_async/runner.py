@@ -153,11 +153,12 @@ class PsycopgRunner(Runner):
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         # Only what has the connection to itself is known to be interrupted alone. psycopg takes its lock without a wait
         # where it is free, so nobody comes in between.
-        await self.wait_for_others()
+        await unlocked(self.connection.lock)
         work = self._execute(statement, parameters)
         return await interruptible(work, Interruption(self.connection), is_apart=True)
 
     async def wait_for_others(self) -> None:
+        """Wait until no other task runs a statement on the connection; threads do when they run theirs."""
         await unlocked(self.connection.lock)
 
     async def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
@@ -176,7 +177,7 @@ class PsycopgRunner(Runner):
     async def copy(self, statement: bytes, data: bytes) -> Result:
         if self.connection.pgconn.pipeline_status != PipelineStatus.OFF:
             raise CannotCopyError
-        await self.wait_for_others()
+        await unlocked(self.connection.lock)
         work = copy(self.connection, statement, data)
         return await interruptible(work, Interruption(self.connection), is_apart=True)
 

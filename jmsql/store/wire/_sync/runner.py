@@ -12,7 +12,7 @@ import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from jmsql.concurrency.threads import sleep, unlocked
+from jmsql.concurrency.threads import sleep
 from jmsql.store.errors import is_driver_error, jms_errors, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 
@@ -153,12 +153,11 @@ class PsycopgRunner(Runner):
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         # Only what has the connection to itself is known to be interrupted alone. psycopg takes its lock without a wait
         # where it is free, so nobody comes in between.
-        self.wait_for_others()
         work = self._execute(statement, parameters)
         return work
 
     def wait_for_others(self) -> None:
-        unlocked(self.connection.lock)
+        """Wait until no other task runs a statement on the connection; threads do when they run theirs."""
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
@@ -176,7 +175,6 @@ class PsycopgRunner(Runner):
     def copy(self, statement: bytes, data: bytes) -> Result:
         if self.connection.pgconn.pipeline_status != PipelineStatus.OFF:
             raise CannotCopyError
-        self.wait_for_others()
         work = copy(self.connection, statement, data)
         return work
 

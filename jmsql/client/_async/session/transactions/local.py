@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jmsql.client._async.link.lease import Lease
+from jmsql.client._async.link.lease import Holding, Lease
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.transaction import OwnTransaction
@@ -81,7 +81,7 @@ class LocalTransaction(OwnTransaction):
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self.check_usable()
         async with self._sending:
-            if self.database.is_lent:
+            if self.database.holding is Holding.LENT:
                 await self.database.begin()  # else the application might
             if self._send_buffer.is_full:  # before the message is added: a caller that is cancelled has not sent it
                 await self._insert()
@@ -100,7 +100,7 @@ class LocalTransaction(OwnTransaction):
         """Insert what waits, unless the application shares the transaction, whose statements and commit do it then."""
         try:
             async with self._sending:
-                if not self.database.is_lent:
+                if self.database.holding is not Holding.LENT:
                     await self._insert()
         except JMSException as error:
             return [error] * len(batch)
@@ -122,7 +122,7 @@ class LocalTransaction(OwnTransaction):
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         message: Message | None = None
         try:
-            if self.database.is_lent:
+            if self.database.holding is Holding.LENT:
                 row = await self._locks.next_in_shared_transaction(consumer.buffer)
             else:
                 row = await self._locks.next(consumer.buffer)
@@ -168,7 +168,7 @@ class LocalTransaction(OwnTransaction):
     async def _end_unused(self) -> None:
         """Keep no transaction open, while the session waits, in which nothing has happened."""
         database = self.database
-        if database.is_lent and not database.is_ours:
+        if database.holding is Holding.LENT and not database.is_ours:
             return  # the application may have done something in it
         if not self.is_used:
             await database.end_unused()
@@ -222,7 +222,7 @@ class LocalTransaction(OwnTransaction):
         If one of those fails, `_missing_queue` tells whether it is for a queue that does not exist.
         """
         async with self._sending:
-            if not self.database.is_lent and self._send_buffer.can_go_with_commit:
+            if self.database.holding is not Holding.LENT and self._send_buffer.can_go_with_commit:
                 return self._send_buffer.last_insertions()
             await self._insert()
         return []

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jmsql.client._sync.link.lease import Lease
+from jmsql.client._sync.link.lease import Holding, Lease
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction
@@ -82,7 +82,7 @@ class LocalTransaction(OwnTransaction):
     def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self.check_usable()
         with self._sending:
-            if self.database.is_lent:
+            if self.database.holding is Holding.LENT:
                 self.database.begin()  # else the application might
             if self._send_buffer.is_full:  # before the message is added: a caller that is cancelled has not sent it
                 self._insert()
@@ -101,7 +101,7 @@ class LocalTransaction(OwnTransaction):
         """Insert what waits, unless the application shares the transaction, whose statements and commit do it then."""
         try:
             with self._sending:
-                if not self.database.is_lent:
+                if self.database.holding is not Holding.LENT:
                     self._insert()
         except JMSException as error:
             return [error] * len(batch)
@@ -123,7 +123,7 @@ class LocalTransaction(OwnTransaction):
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         message: Message | None = None
         try:
-            if self.database.is_lent:
+            if self.database.holding is Holding.LENT:
                 row = self._locks.next_in_shared_transaction(consumer.buffer)
             else:
                 row = self._locks.next(consumer.buffer)
@@ -165,7 +165,7 @@ class LocalTransaction(OwnTransaction):
     def _end_unused(self) -> None:
         """Keep no transaction open, while the session waits, in which nothing has happened."""
         database = self.database
-        if database.is_lent and not database.is_ours:
+        if database.holding is Holding.LENT and not database.is_ours:
             return  # the application may have done something in it
         if not self.is_used:
             database.end_unused()
@@ -219,7 +219,7 @@ class LocalTransaction(OwnTransaction):
         If one of those fails, `_missing_queue` tells whether it is for a queue that does not exist.
         """
         with self._sending:
-            if not self.database.is_lent and self._send_buffer.can_go_with_commit:
+            if self.database.holding is not Holding.LENT and self._send_buffer.can_go_with_commit:
                 return self._send_buffer.last_insertions()
             self._insert()
         return []
