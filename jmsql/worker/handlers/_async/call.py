@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
-from jmsql.client.transaction_of_caller import in_transaction_of
+from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import call, is_failure
 from jmsql.exceptions import InvalidDestinationException, JMSException
@@ -103,7 +103,8 @@ class HandlerCall:
         async with self._exits:
             self._exits.enter_context(self.listener.surrounding(self))
             if self.listener.transacted:
-                self._exits.enter_context(in_transaction_of(str(self.listener)))
+                token = handler_in_transaction.set(str(self.listener))
+                self._exits.callback(handler_in_transaction.reset, token)
             arguments = await self.arguments()
             if ASYNC:
                 # In a task that can be cancelled without the commit, and in a context of its own.

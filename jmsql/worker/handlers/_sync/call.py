@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
-from jmsql.client.transaction_of_caller import in_transaction_of
+from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency.threads import call
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import Message
@@ -93,7 +93,8 @@ class HandlerCall:
         with self._exits:
             self._exits.enter_context(self.listener.surrounding(self))
             if self.listener.transacted:
-                self._exits.enter_context(in_transaction_of(str(self.listener)))
+                token = handler_in_transaction.set(str(self.listener))
+                self._exits.callback(handler_in_transaction.reset, token)
             arguments = self.arguments()
             result = self._call_in_thread(arguments)
             return result
