@@ -1,4 +1,4 @@
-"""What a worker handles: listeners, registered with their destinations."""
+"""The application of a worker: listeners, registered with their destinations."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 -- A server's clock that is set back: what was noted before may lie ahead.
 
--- A heartbeat that lies ahead is from before: whoever lives sends another one.
+-- A heartbeat that lies ahead is from before: a client that is alive sends another one.
 create or replace function jmsql_internal.is_connected(connection bigint) returns boolean
     language sql stable
     return exists (

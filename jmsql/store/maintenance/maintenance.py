@@ -54,7 +54,7 @@ _parts = {
 
 
 class Work(NamedTuple):
-    """What the maintenance finds to do.
+    """The work that the maintenance has found.
 
     Args:
         requested: The tasks that were requested.

@@ -70,7 +70,7 @@ class Release:
 
 
 class Rules(NamedTuple):
-    """What holds for messages of a queue whose deliveries fail."""
+    """The rules for messages of a queue whose deliveries fail."""
 
     policy: RedeliveryPolicy
     dead_letter_queue_id: int
@@ -105,7 +105,7 @@ def after_error(key: MessageKey, claim_id: int | None, errors: int, error: str, 
 
 
 class QueuePolicy(NamedTuple):
-    """What is set for a queue."""
+    """The settings of a queue."""
 
     rules: Rules | None
     visibility_timeout: float | None

@@ -17,7 +17,7 @@ from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
 
 if TYPE_CHECKING:
-    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.client._async.link.lease import Lease
     from jmsql.selectors import Selector
     from jmsql.store.control.control import ControlConnection
     from jmsql.store.receiving.scanning import GroupScan
@@ -51,7 +51,7 @@ class Claims(Delivery):
 
     def __init__(
         self,
-        connection: SessionConnection,
+        connection: Lease,
         control: ControlConnection,
         redelivery: Redelivery,
         notify_released: NotifyReleased,

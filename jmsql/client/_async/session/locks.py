@@ -20,7 +20,7 @@ from jmsql.store.rows.message_rows import MessageKey, MessageRow, size_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
-    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.client._async.link.lease import Lease
     from jmsql.store.statement import Query
 
 
@@ -56,7 +56,7 @@ class Locks(Delivery):
 
     operation: Fetch = staticmethod(lock)
 
-    def __init__(self, database: SessionConnection, redelivery: Redelivery) -> None:
+    def __init__(self, database: Lease, redelivery: Redelivery) -> None:
         self._database = database
         self._redelivery = redelivery
         self._buffers: list[PrefetchBuffer] = []
@@ -378,9 +378,7 @@ class FrugalLocks(Locks):
         redelivery: Records deliveries outside of it.
     """
 
-    def __init__(
-        self, database: SessionConnection, sending: AbstractAsyncContextManager[bool], redelivery: Redelivery
-    ) -> None:
+    def __init__(self, database: Lease, sending: AbstractAsyncContextManager[bool], redelivery: Redelivery) -> None:
         super().__init__(database, redelivery)
         self._sending = sending
 

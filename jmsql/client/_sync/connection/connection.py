@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from jmsql.client._sync.connection.connection_consumer import ConnectionConsumer
 from jmsql.client._sync.connection.requestor import Replies, Requestor
-from jmsql.client._sync.database.pool import ConnectionPool
+from jmsql.client._sync.link.pool import ConnectionPool
 from jmsql.client._sync.session.session import Session
 from jmsql.client._sync.session.sessions import Sessions
 from jmsql.client._sync.shared.client_context import ClientContext
@@ -133,7 +133,8 @@ class Connection:
 
     def _serve(self, control: ControlConnection) -> None:
         """Have the control connection do its duties while somebody has this connection, or what it has made."""
-        itself, is_loop_closed, description = weakref.ref(self), is_over(), repr(self)
+        itself, is_loop_closed = weakref.ref(self), is_over()
+        kind, url = type(self).__name__, self._client.pool.url
         tell, join = weakref.WeakMethod(self.tell_exception_listener), weakref.WeakMethod(self._join_again)
         count = weakref.WeakMethod(self._sessions.consumption)
         open_connections = self._client.pool.open_connections, self._side_pool.open_connections
@@ -152,7 +153,7 @@ class Connection:
         def end() -> None:
             for connection in itertools.chain(*map(list, open_connections)):
                 connection.pgconn.finish()
-            warnings.warn(f"{description} was not closed.", ResourceWarning, stacklevel=2)
+            warnings.warn(f"<{kind} {without_secrets(url)}> was not closed.", ResourceWarning, stacklevel=2)
 
         abandonment = Abandonment(lambda: itself() is None or is_loop_closed(), end)
         control.serve(from_thread(failed), from_thread(returned), self._counters, consumption, abandonment)

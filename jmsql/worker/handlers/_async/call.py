@@ -23,12 +23,8 @@ from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
-    if ASYNC:
-        from sqlalchemy.ext.asyncio import AsyncConnection as DatabaseConnection
-        from sqlalchemy.ext.asyncio import AsyncSession as DatabaseSession
-    else:
-        from sqlalchemy import Connection as DatabaseConnection
-        from sqlalchemy.orm import Session as DatabaseSession
+    from sqlalchemy.ext.asyncio import AsyncConnection as DatabaseConnection
+    from sqlalchemy.ext.asyncio import AsyncSession as DatabaseSession
 
 
 AnySession = TypeVar("AnySession", bound="DatabaseSession")

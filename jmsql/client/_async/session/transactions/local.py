@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jmsql.client._async.database.session_connection import SessionConnection
+from jmsql.client._async.link.lease import Lease
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.transaction import OwnTransaction
@@ -57,7 +57,7 @@ class LocalTransaction(OwnTransaction):
     """
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = SessionConnection(
+        database = Lease(
             client.pool, client.schema, transacted=True, client=client.control, restricted=client.is_restricted
         )
         self._sending = RLock()
@@ -67,7 +67,7 @@ class LocalTransaction(OwnTransaction):
         self._locks = self._create_locks(database, client.redelivery)
         super().__init__(state, client, database, self._locks)
 
-    def _create_locks(self, database: SessionConnection, redelivery: Redelivery) -> Locks:
+    def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
         """Make what delivers messages in the transactions."""
         return Locks(database, redelivery)
 

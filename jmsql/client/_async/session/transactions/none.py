@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import psycopg
 
-from jmsql.client._async.database.session_connection import SessionConnection
+from jmsql.client._async.link.lease import Lease
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender, BatchInsertion
 from jmsql.client._async.session.claims import Claims
 from jmsql.client._async.session.transactions.transaction import OwnTransaction
@@ -56,7 +56,7 @@ class NoTransaction(OwnTransaction):
     """
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = SessionConnection(
+        database = Lease(
             client.pool, client.schema, transacted=False, client=client.control, restricted=client.is_restricted
         )
         self._claims = Claims(database, client.control, client.redelivery, client.returned)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jmsql.client._sync.database.session_connection import SessionConnection
+from jmsql.client._sync.link.lease import Lease
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction
@@ -58,7 +58,7 @@ class LocalTransaction(OwnTransaction):
     """
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = SessionConnection(
+        database = Lease(
             client.pool, client.schema, transacted=True, client=client.control, restricted=client.is_restricted
         )
         self._sending = RLock()
@@ -68,7 +68,7 @@ class LocalTransaction(OwnTransaction):
         self._locks = self._create_locks(database, client.redelivery)
         super().__init__(state, client, database, self._locks)
 
-    def _create_locks(self, database: SessionConnection, redelivery: Redelivery) -> Locks:
+    def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
         """Make what delivers messages in the transactions."""
         return Locks(database, redelivery)
 

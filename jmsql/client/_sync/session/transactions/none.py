@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import psycopg
 
-from jmsql.client._sync.database.session_connection import SessionConnection
+from jmsql.client._sync.link.lease import Lease
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender, BatchInsertion
 from jmsql.client._sync.session.claims import Claims
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction
@@ -57,7 +57,7 @@ class NoTransaction(OwnTransaction):
     """
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = SessionConnection(
+        database = Lease(
             client.pool, client.schema, transacted=False, client=client.control, restricted=client.is_restricted
         )
         self._claims = Claims(database, client.control, client.redelivery, client.returned)
