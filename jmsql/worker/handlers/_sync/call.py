@@ -93,17 +93,17 @@ class HandlerCall:
         with self._exits:
             self._exits.enter_context(self.listener.surrounding(self))
             if self.listener.transacted:
-                token = handler_in_transaction.set(str(self.listener))
+                token = handler_in_transaction.set(self.listener.name)
                 self._exits.callback(handler_in_transaction.reset, token)
             arguments = self.arguments()
-            result = self._call_in_thread(arguments)
+            if self.deadline is None:
+                result = self.listener.handler(**arguments)
+            else:
+                result = self._call_until(self.deadline, arguments)
             return result
 
-    def _call_in_thread(self, arguments: dict[str, object]) -> object:
-        """Call the handler; what watches it ends it at its deadline, if it has one."""
-        deadline = self.deadline
-        if deadline is None:
-            return self.listener.handler(**arguments)
+    def _call_until(self, deadline: Deadline, arguments: dict[str, object]) -> object:
+        """Call the handler, which what watches it ends at its deadline."""
         try:
             result = self.listener.handler(**arguments)
         except BaseException as error:
