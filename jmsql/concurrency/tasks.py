@@ -464,6 +464,8 @@ def _this_task() -> asyncio.Task[Any]:
 
 def begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Start a task that counts as the caller's."""
+    # In a copy of the caller's context, as every task: so what it calls counts as the caller there. The shield in it
+    # does not, since that knows its task.
     context = contextvars.copy_context()
     context.run(_call.set, _Call(current()))
     task = asyncio.get_running_loop().create_task(work, context=context)
@@ -503,6 +505,7 @@ async def opened_in_thread(
         if not opened.cancelled() and opened.exception() is None and not loop.is_closed():
             loop.run_in_executor(None, close, opened.result())
 
+    # A thread cannot be interrupted, and what it opens has to be closed by somebody.
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
@@ -651,6 +654,9 @@ async def unlocked(lock: Lock) -> None:
             pass
 
 
+# What follows has the names of `threads`, and what is generated for threads imports them from there.
+
+
 class Turns(Semaphore):
     """Lets so many tasks at once do something, and the others wait."""
 
@@ -680,6 +686,7 @@ class RLock:
             try:
                 await waiter
             except asyncio.CancelledError:
+                # It may have been given the lock before it could run, and been cancelled then.
                 if waiter.done() and not waiter.cancelled():
                     self._hand_over()
                 raise
@@ -694,6 +701,8 @@ class RLock:
             self._hand_over()
 
     def _hand_over(self) -> None:
+        # To the first that waits, and not to the task that runs next: a task that releases the lock and takes it again
+        # at once would keep all others out.
         self._owner = None
         while self._waiting:
             waiter, owner = self._waiting.popleft()

@@ -6,6 +6,14 @@ import re
 from enum import Enum, auto
 from typing import NamedTuple
 
+# The application shares a connection with a session, and runs what it likes there. Two things matter afterwards:
+# whether the connection can go to others, and which of the session's messages a savepoint of the application's has
+# taken back.
+#
+# What its statements do is told by their text, since asking the server would take a round trip for each. Where the text
+# does not tell, the safer answer is given: the connection is closed and not shared, and anything may have been rolled
+# back. A function that changes a setting goes unnoticed.
+
 _OUTLIVES = re.compile(
     r"""
     (?:^|;|\*/)\s*  # at the beginning of a statement

@@ -17,6 +17,15 @@ from jmsql.store.rows.arrays import array_literal
 from jmsql.store.statement import Result
 from jmsql.store.wire._async.runner import Runner
 
+# asyncpg speaks another dialect than psycopg in three ways, which this module bridges.
+#
+# - Parameters have numbers, and the server decides their types; asyncpg then takes no str for an int. Most parameters
+#   of the store's statements are cast where they stand, so they can go as text, and PostgreSQL reads them.
+# - Results come as Python's types, but the application may have set codecs of its own for them. That is checked by the
+#   first row of each result, and refused.
+# - It keeps prepared statements in a cache by their text, which a pooler in transaction mode breaks. The application
+#   has chosen the cache's size for that. Only the look at a statement's columns is prepared here, without a name.
+
 _PLACEHOLDER = re.compile(r"%(?:%|\((?P<name>\w+)\)s(?P<cast>::(?P<bytes>bytea\b(?!\[))?)?)")
 
 

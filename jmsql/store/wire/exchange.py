@@ -182,6 +182,8 @@ def converse(
     if not exchange.is_answered:
         return Outcome([])
 
+    # From here on everything that was sent is read, whatever fails: the results in `results`, each at the place of its
+    # command, and the answers to Sync in `syncs`. The first error is kept and raised at the end.
     results: list[PGresult] = []
     error: psycopg.Error | None = None
     has_ended = False
@@ -212,10 +214,13 @@ def converse(
                     has_ended = True  # though the server may not live to say that it is ready
                 results.append(result)
     finally:
+        # A name counts as prepared from when it is sent, so that the rest of the exchange can use it. One whose Parse
+        # did not succeed, or was not answered, must not be used again.
         if prepared is not None:
             for place, statement in sent.preparations:
                 if len(results) <= place or results[place].status != ExecStatus.COMMAND_OK:
                     prepared.discard(statement.text, statement.types)
+    # Both ways the connection is known: it is gone, or nothing is left on it to be read.
     if syncs < sent.syncs:
         pgconn.finish()  # it was lost after the end
     elif syncs:

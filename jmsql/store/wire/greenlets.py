@@ -17,6 +17,11 @@ from jmsql.store.wire._async.runner import PsycopgRunner
 from jmsql.store.wire._async.runner import Runner as AsyncRunner
 from jmsql.store.wire._sync.runner import Runner
 
+# The application is under asyncio, and calls what does not await: code that SQLAlchemy's `run_sync` runs in a greenlet.
+# jmsql's client for threads runs there, on the connection that the application has. Each statement switches to the
+# event loop, and back with its result; other tasks run meanwhile. All of it is one task, so a cancellation reaches it
+# in the middle of a statement, and is kept away by `finished` as in the client for asyncio.
+
 
 class GreenletRunner(Runner):
     """Runs statements with a runner of asyncio.

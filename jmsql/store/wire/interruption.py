@@ -9,6 +9,14 @@ from psycopg.pq import TransactionStatus
 
 from jmsql.store.errors import was_interrupted
 
+# PostgreSQL is asked over a connection of its own, with a key that says which session is meant and not which statement:
+# the request hits whatever runs when it arrives. It is answered by closing that connection, after the signal was sent.
+# So:
+#
+# - Nothing is asked for while the server is at a commit that an earlier caller relies on.
+# - The end of the request is awaited before the connection is used again.
+# - If it does not end, the connection itself has to.
+
 _PATIENCE = 5.0
 """Seconds that the server, or a pooler in front of it, may take for a request."""
 

@@ -7,6 +7,13 @@ from collections import OrderedDict
 from functools import lru_cache
 from typing import NamedTuple
 
+# A statement that is prepared saves the server its parsing and, after five runs, its planning, which takes longer than
+# many a statement itself. PostgreSQL keeps what is prepared for each connection, without a limit, in its memory; so the
+# statement that was used least recently is closed here where there are too many.
+#
+# The types of the parameters are a part of what is prepared, and of the key: the same text with an int and with None
+# for a parameter are two statements to PostgreSQL.
+
 _MOST = 100
 
 _PLACEHOLDER = re.compile(rb"%(?:%|\((\w+)\)s)")

@@ -233,6 +233,8 @@ class Lease:
             IllegalStateException: It was closed, by another thread that did not wait for this one.
             ResourceAllocationException: All connections are in use, and stay so; or the server cannot be reached.
         """
+        # The order matters. A lost connection is given up only between transactions: in one, its end has to learn
+        # that it is gone. And the lock is taken only where something has to be waited for.
         if self.holding is Holding.CLOSED:
             raise IllegalStateException("The session is closed.")
         if self.is_lost and self._work is _Work.NONE:
@@ -324,6 +326,7 @@ class Lease:
         assert driver is not None
         if not driver.has_changed_settings:
             synchronous(connection).info.pop(LENT, None)
+        # The session forgets it before it goes back, else its next call could use what is the pool's by then.
         with uninterrupted():
             driver.watch(None)
             self._forget_connection()
@@ -377,7 +380,7 @@ class Lease:
             JMSException: PostgreSQL refused, or the connection is lost.
         """
         await self._take_connection()
-        self._uses += 1
+        self._uses += 1  # before the next wait, in which the limit might hand the connection over
         try:
             return await finished(self._run(work))
         finally:
@@ -421,6 +424,8 @@ class Lease:
             return await self.attempt(work)
         driver = self._driver_connection
         assert driver is not None
+        # BEGIN, the look and COMMIT in one exchange: no transaction stays open, which would keep the server from
+        # vacuum, and the limit from the connection, for as long as the session waits.
         self._uses += 1
         try:
             looking = WireRunner(driver, self._schema, begin=True, end=End.COMMIT)
@@ -472,6 +477,8 @@ class Lease:
         shared = synchronous(connection)
         shared.info[LENT] = True
 
+        # The hooks of the driver see every statement of the application's, those of SQLAlchemy the ends of transactions
+        # that are asked for by its methods.
         async def heed(step: SavepointStep | None) -> None:
             if self._work is _Work.OURS:
                 self._work = _Work.SHARED
@@ -519,6 +526,7 @@ class Lease:
                 "08007",
             )
 
+    # Nothing more is done in a transaction of which a part is gone: its commit would do the rest alone.
     def _require_whole(self) -> None:
         if self._connection is not None and self._connection.closed:
             raise TransactionRolledBackException(
@@ -598,6 +606,8 @@ class Lease:
                 "The transaction was rolled back: one of its statements had failed before. Do it again.", "25P02"
             )
         try:
+            # A commit can be interrupted as long as the server has not begun to write it. If it was, the transaction is
+            # gone at the server, and the session has to know.
             outcome = await finished(self._end_or_lose(end()))
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             if is_connection_lost(error):
@@ -614,6 +624,8 @@ class Lease:
         return outcome
 
     async def _end_or_lose(self, end: Coroutine[Any, Any, T]) -> T:
+        # Only what is interrupted raises this here: a call that is cancelled before it begins gets it from
+        # `finished`, and has lost nothing.
         try:
             return await interruptible(end, Interruption(self._driver_connection))
         except CancelledError:

@@ -17,6 +17,15 @@ from jmsql.store.wire.interruption import Interruption
 
 T = TypeVar("T")
 
+# A decision asks for one statement after the other, since the next one depends on the last answer. So each statement is
+# an exchange of its own here, and what belongs to its transaction travels with it: BEGIN with the first one, COMMIT or
+# the question with the last. Only `commit` knows which statements are the last.
+#
+# What was prepared on the connection before is trusted where a failure can be repeated: in an exchange that begins its
+# transaction. Some user of the connection before this one may have run DISCARD ALL or DEALLOCATE. A later statement of
+# a transaction is therefore sent with its text until one that was prepared has run, which shows that they are still
+# there.
+
 
 class WireRunner(Runner):
     """Runs each statement in an exchange of its own, which may begin its transaction, end it, or both.
@@ -67,12 +76,16 @@ class WireRunner(Runner):
             call = bind(self._connection, statement, parameters)
             [result] = await self._exchange([call], self._end, self.question if self._connection.is_idle else None)
         except BaseException:
+            # With FLUSH nobody else knows of the transaction, and with COMMIT nobody expects one to be open. One that
+            # ends with SYNC is the session's, which hears of the failure and rolls back.
             if self._end is not End.SYNC:
                 await self._connection.undo()
             raise
         return result
 
     async def copy(self, statement: bytes, data: bytes) -> Result:
+        # COPY does not go through a pipeline, so psycopg does it. Only a transaction with BEGIN can be open then: one
+        # that PostgreSQL begins by itself would end with the COPY.
         if not self._begin:
             raise CannotCopyError
         return await copy(self._connection, statement, data)

@@ -18,6 +18,14 @@ from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, S
 
 T = TypeVar("T")
 
+# A decision of the store is a generator: it yields statements, and is sent their results. So it can be read and tested
+# without a database, and is the same for threads and asyncio, and for every driver. `run` below is where the two meet.
+#
+# - What goes wrong is raised in the decision, at the statement, as a JMS exception: it may know what to do, and yields
+#   other statements then. What it does not catch is raised to the caller of `run`.
+# - Not everything that is raised is an error of the database's: a cancellation and Ctrl-C pass through the decision,
+#   too, so that its `finally` blocks run, but are not translated.
+
 
 class Runner(ABC):
     """Runs statements, and decisions that take several, in whatever transaction its connection is in.
@@ -143,6 +151,8 @@ class PsycopgRunner(Runner):
         return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
 
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        # Only what has the connection to itself is known to be interrupted alone. psycopg takes its lock without a wait
+        # where it is free, so nobody comes in between.
         self.wait_for_others()
         work = self._execute(statement, parameters)
         return work

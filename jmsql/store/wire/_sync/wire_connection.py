@@ -15,6 +15,23 @@ from jmsql.store.wire.prepared_statements import PreparedStatements
 
 T = TypeVar("T")
 
+# Where a connection is, is known by three things: libpq's transaction status, `_is_open` and `_failed`.
+#
+# - libpq's status says whether BEGIN is in force. It says nothing of a transaction that PostgreSQL begins by itself
+#   with the first statement of a pipeline, which ends with the Sync. `_is_open` says that one of those goes on.
+# - `_failed` is set from a Sync that commits to its answer, which is read with the next use. Meanwhile the connection
+#   counts as idle, since nothing that follows can change what the server does with the transaction.
+#
+# The rules:
+#
+# - An exchange is read to its end, or the connection is ended. `give_up` tells the two apart by pipeline mode, which
+#   `converse` leaves only at the end.
+# - An exchange is repeated only if it has begun the transaction. PostgreSQL refuses a prepared statement that it does
+#   not know, or whose tables have changed, and with it goes the whole transaction; one that had done something before
+#   would be repeated in part. It is repeated once, since what it has just prepared is not outdated.
+# - Who has left a commit behind is told of its failure, and nobody else. The next user of the connection must not get
+#   an error for what another session did.
+
 
 class WireConnection(psycopg.Connection[Any]):
     """Carries exchanges out, one at a time.
@@ -49,6 +66,7 @@ class WireConnection(psycopg.Connection[Any]):
 
     def notice_loss(self) -> None:
         """Count as closed if the server has ended the connection, before anything is sent."""
+        # libpq reads what has come, and notices the end of the connection only when nothing is left to read.
         with contextlib.suppress(psycopg.OperationalError):
             self.pgconn.consume_input()  # the server's last words
             self.pgconn.consume_input()
@@ -127,7 +145,8 @@ class WireConnection(psycopg.Connection[Any]):
     def undo(self) -> None:
         """Roll back the transaction that is open, if one is; a lost connection has done so already."""
         if not self.is_idle:
-            # A transaction that began by itself can be rolled back once it is one that has begun.
+            # PostgreSQL warns of a ROLLBACK in a transaction that it has begun by itself. BEGIN turns that into one
+            # like others, with all that it has done so far.
             undone = Exchange(begin=BEGIN if self._is_open else None, end=End.ROLLBACK)
             unanswered = None if self._failed is None else self._answered
             work = converse(self.pgconn, undone, None, unanswered, self.info.encoding)
