@@ -52,23 +52,23 @@ def console_pages(setting: Setting) -> list[BenchmarkResult]:
     setting.database.execute(_FILL.replace("{deep}", str(deep)))
     console = Console(setting.database.factory, access=lambda _: Visitor("benchmark", Level.OPERATE))
     try:
+        times, loads = _measure(setting, console)
         return [
-            BenchmarkResult(
-                f"console-pages {name}",
-                "p95",
-                "100 ms",
-                "ms",
-                figures,
-                [_MOST_MILLISECONDS] * len(figures),
-                at_most(1.0),
-            )
-            for name, figures in _measure(setting, console).items()
+            _beside_target(f"console-pages {name}{what}", subject, figures[name])
+            for what, subject, figures in (("", "p95", times), (" load", "processor time", loads))
+            for name in figures
         ]
     finally:
         console.close()
 
 
-def _measure(setting: Setting, console: Console) -> dict[str, list[float]]:
+def _beside_target(benchmark: str, subject: str, figures: list[float]) -> BenchmarkResult:
+    most = [_MOST_MILLISECONDS] * len(figures)
+    return BenchmarkResult(benchmark, subject, "100 ms", "ms", figures, most, at_most(1.0))
+
+
+def _measure(setting: Setting, console: Console) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Return for each page the p95 of its time, and the processor time that it takes here and at the server."""
     number = setting.database.queue_id("deep")
     listing = _get(console, f"/destinations/{number}")
     found = re.search(r'href="(/destinations/\d+/messages/[^"]*)"', listing)
@@ -86,17 +86,21 @@ def _measure(setting: Setting, console: Console) -> dict[str, list[float]]:
         "clients": "/clients",
         "question before deleting": f"/destinations/{number}/purge",
     }
-    figures: dict[str, list[float]] = {name: [] for name in pages}
+    times: dict[str, list[float]] = {name: [] for name in pages}
+    loads: dict[str, list[float]] = {name: [] for name in pages}
     for turn in range(max(3, setting.effort.rounds // 4)):
         for name, path in pages.items():
-            times = []
+            taken = []
+            seconds = time.process_time() + setting.database.server_seconds()
             for _ in range(_REQUESTS):
                 started = time.perf_counter()
                 _get(console, path)
-                times.append(1000 * (time.perf_counter() - started))
-            figures[name].append(statistics.quantiles(times, n=20, method="inclusive")[-1])
+                taken.append(1000 * (time.perf_counter() - started))
+            seconds = time.process_time() + setting.database.server_seconds() - seconds
+            times[name].append(statistics.quantiles(taken, n=20, method="inclusive")[-1])
+            loads[name].append(1000 * seconds / _REQUESTS)
         setting.tell(f"round {turn}")
-    return figures
+    return times, loads
 
 
 def _get(console: Console, path: str) -> str:

@@ -14,6 +14,9 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support import expected_conditions
+from selenium.webdriver.support.wait import WebDriverWait
 
 import jmsql
 from jmsql.admin import Administration
@@ -108,6 +111,13 @@ def emulate(browser: webdriver.Chrome, *, width: int = 1280, scheme: str = "ligh
     )
 
 
+def follow(browser: webdriver.Chrome, element: WebElement) -> None:
+    """Click what leads to another page, and wait until the browser has left this one."""
+    page = browser.find_element(By.TAG_NAME, "html")
+    element.click()
+    WebDriverWait(browser, 30).until(expected_conditions.staleness_of(page))
+
+
 def complaints(browser: webdriver.Chrome) -> list[dict[str, Any]]:
     return list(browser.get_log("browser"))  # type: ignore[no-untyped-call]
 
@@ -198,15 +208,15 @@ def test_all_can_be_read_without_javascript(
     console = Browsing(serve())
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     browser.get(console.served.url("/"))
-    browser.find_element(By.LINK_TEXT, "orders").click()
+    follow(browser, browser.find_element(By.LINK_TEXT, "orders"))
     body = browser.find_element(By.TAG_NAME, "main")
     assert "1,000+" in body.text
     assert "UTC" in body.text
-    browser.find_element(By.LINK_TEXT, "Next messages").click()
+    follow(browser, browser.find_element(By.LINK_TEXT, "Next messages"))
     browser.find_elements(By.CSS_SELECTOR, "tbody input")[0].click()
-    browser.find_elements(By.CSS_SELECTOR, "form.chosen button.danger")[0].click()
+    follow(browser, browser.find_element(By.CSS_SELECTOR, "form.chosen button.danger"))
     assert "1 message of queue://orders" in browser.find_element(By.TAG_NAME, "main").text
-    browser.find_element(By.CSS_SELECTOR, "form.confirm button").click()
+    follow(browser, browser.find_element(By.CSS_SELECTOR, "form.confirm button"))
     assert browser.find_element(By.CSS_SELECTOR, ".notice").text == "1 message deleted."
     with Administration(jmsql_factory) as administration:
         assert administration.count("orders") == 1199
@@ -302,9 +312,9 @@ def test_page_lives_on_when_the_server_was_started_again(
     with jmsql_factory.create_context() as context:
         context.create_producer().send(jmsql.Queue("orders"), "x")
     with served(Console(jmsql_factory, access=lambda _: ALICE), port=port) as second:
-        wait_for(lambda: browser.find_elements(By.LINK_TEXT, "orders"), timeout=30)[0].click()
-        browser.find_element(By.PARTIAL_LINK_TEXT, "Pause").click()
-        browser.find_element(By.CSS_SELECTOR, "form.confirm button").click()
+        follow(browser, wait_for(lambda: browser.find_elements(By.LINK_TEXT, "orders"), timeout=30)[0])
+        follow(browser, browser.find_element(By.PARTIAL_LINK_TEXT, "Pause"))
+        follow(browser, browser.find_element(By.CSS_SELECTOR, "form.confirm button"))
         assert browser.find_element(By.CSS_SELECTOR, ".notice").text == "queue://orders is paused."
         assert second.port == port
         browser.get("about:blank")
