@@ -60,7 +60,7 @@ def test_overview_shows_the_oldest_first_with_how_many_and_who_receives(
         text = words(console.get("/").text)
     assert text.index("older under 1 min 1 0 0 0") < text.index("newer under 1 min 1,000+ 0 0 0")
     assert text.index("newer under") < text.index("prices → web under 1 min 1 0 0")
-    assert "nobody receives from 'older' (1 message" in text
+    assert "no consumer receives from 'older' (1 message" in text
 
 
 def test_overview_shows_problems_before_notes_with_the_way_out(
