@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.connection.connection import Connection
     from jmsql.client._sync.connection.context import JMSContext
     from jmsql.client._sync.connection.factory import ConnectionFactory
+    from jmsql.client._sync.connection.requestor import Requestor
     from jmsql.client._sync.connection.simplified import JMSConsumer, JMSProducer
     from jmsql.client._sync.session.browser import QueueBrowser
     from jmsql.client._sync.session.consumer import MessageConsumer
@@ -93,6 +94,7 @@ __all__ = [
     "Queue",
     "QueueBrowser",
     "RedeliveryPolicy",
+    "Requestor",
     "ResourceAllocationException",
     "Session",
     "StreamMessage",
@@ -117,6 +119,7 @@ _PLACES = {
     "BytesMessage": "jmsql.messages",
     "Connection": "jmsql.client._sync.connection.connection",
     "ConnectionFactory": "jmsql.client._sync.connection.factory",
+    "Requestor": "jmsql.client._sync.connection.requestor",
     "DeliveryMode": "jmsql.messages",
     "Destination": "jmsql.values.destinations",
     "IllegalStateException": "jmsql.exceptions",

@@ -57,7 +57,7 @@ class Health(StrEnum):
 
 
 class Finding(NamedTuple):
-    """What was found about one thing, and what to do about it."""
+    """A finding about one subject, and its remedy."""
 
     check: str
     health: Health

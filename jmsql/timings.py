@@ -32,7 +32,7 @@ _SHORTEST = 0.001
 """Seconds: PostgreSQL counts milliseconds."""
 
 _WHOLE_SECONDS = {"connect_timeout": 2, "keepalives_idle": 1, "keepalives_interval": 1}
-"""What libpq takes in whole seconds only, and the least of each that it takes as it is."""
+"""Fields that libpq takes in whole seconds only, with the smallest value that it takes as it is."""
 
 _MARGIN = 2.0
 """How many intervals there are at least in the time after which silence counts: one may be late, or be lost."""
@@ -206,7 +206,7 @@ _FOR_ALL = {
     "history_maintenance_interval": 60.0,
     "history_lock_timeout": 0.1,
 }
-"""What other clients count on, and how long it may be."""
+"""Fields that other clients count on, with their largest values."""
 
 _MARGINS = (
     ("heartbeat_timeout", "heartbeat_interval"),

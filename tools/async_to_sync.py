@@ -29,8 +29,10 @@ NAMES = {
     "AsyncExitStack": "ExitStack",
     "AsyncIterator": "Iterator",
     "AsyncServerCursor": "ServerCursor",
-    "AsyncSession": "orm.Session",
+    "AsyncSession": "Session",
     "AsyncTransaction": "Transaction",
+    "ConnectionLimit": "NoLimit",
+    "Openings": "Opener",
     "StopAsyncIteration": "StopIteration",
     "_TaskServerSession": "_ThreadServerSession",
     "__aenter__": "__enter__",
@@ -64,6 +66,7 @@ TEXTS = (
     ("HandlerTask", "HandlerThread"),
     ("TaskServerSessionPool", "ThreadServerSessionPool"),
     ("jmsql.asyncio", "jmsql"),
+    ("sqlalchemy.ext.asyncio import AsyncSession", "sqlalchemy.orm import AsyncSession"),
     ("sqlalchemy.ext.asyncio", "sqlalchemy"),
 )
 """What becomes of modules' names, in the code as in docstrings."""

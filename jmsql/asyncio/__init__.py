@@ -19,6 +19,7 @@ from jmsql.client._async.administration.administered_objects import lookup
 from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.connection.factory import ConnectionFactory
+from jmsql.client._async.connection.requestor import Requestor
 from jmsql.client._async.connection.simplified import JMSConsumer, JMSProducer
 from jmsql.client._async.session.browser import QueueBrowser
 from jmsql.client._async.session.consumer import MessageConsumer
@@ -90,6 +91,7 @@ __all__ = [
     "Queue",
     "QueueBrowser",
     "RedeliveryPolicy",
+    "Requestor",
     "ResourceAllocationException",
     "Session",
     "StreamMessage",

@@ -1,4 +1,4 @@
-"""What the demo shows at its end: of its messages, and of its pipeline."""
+"""The report at the end of the demo: its messages and its pipeline."""
 
 from __future__ import annotations
 

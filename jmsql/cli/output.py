@@ -1,4 +1,4 @@
-"""What the command prints: tables for people, JSON for programs, and progress on standard error."""
+"""The output of the command: tables for people, JSON for programs, and progress on standard error."""
 
 from __future__ import annotations
 

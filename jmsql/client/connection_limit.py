@@ -1,12 +1,12 @@
-"""How many connections the sessions of asyncio share: each needs one only while it works."""
+"""How many connections sessions share: each needs one only while it works."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from jmsql.concurrency.tasks import BackgroundTask
 from jmsql.exceptions import ResourceAllocationException
@@ -61,7 +61,8 @@ class ConnectionLimit(Generic[T]):
         """How many; None: all."""
         self._give_back = give_back
         self._holders: dict[Holder[T], None] = {}
-        self._waiting: OrderedDict[Holder[T], asyncio.Future[bool]] = OrderedDict()
+        self.waiting: OrderedDict[Holder[T], asyncio.Future[bool]] = OrderedDict()
+        """Those that wait, in turn. What is freed need not be told if there are none."""
         # Those whose turn has come and whose tasks have not run since; and whether they were given a connection.
         self._chosen: dict[Holder[T], bool] = {}
         self._returning = 0
@@ -85,7 +86,7 @@ class ConnectionLimit(Generic[T]):
             holder.accept(await connect())
             return True
         if holder not in self._holders:
-            turn = self._waiting[holder] = asyncio.get_running_loop().create_future()
+            turn = self.waiting[holder] = asyncio.get_running_loop().create_future()
             self._serve()
             if not await self._wait(holder, turn, patience):
                 return False
@@ -116,8 +117,8 @@ class ConnectionLimit(Generic[T]):
         finally:
             if timer is not None:
                 timer.cancel()
-            if self._waiting.get(holder) is turn:
-                del self._waiting[holder]
+            if self.waiting.get(holder) is turn:
+                del self.waiting[holder]
         if patience is not None and patience < _PATIENCE:
             return False
         raise ResourceAllocationException(
@@ -136,7 +137,7 @@ class ConnectionLimit(Generic[T]):
 
     def freed(self) -> None:
         """Take note that a session does not need its connection for now."""
-        if self._waiting:
+        if self.waiting:
             self._serve()
 
     def left(self, holder: Holder[T]) -> None:
@@ -146,10 +147,10 @@ class ConnectionLimit(Generic[T]):
 
     def _serve(self) -> None:
         """Give those that wait what they can have now."""
-        while self._waiting:
-            holder, turn = next(iter(self._waiting.items()))
+        while self.waiting:
+            holder, turn = next(iter(self.waiting.items()))
             if turn.done():  # it was cancelled, or has waited for too long
-                del self._waiting[holder]
+                del self.waiting[holder]
             elif self.most is None or len(self._holders) + self._returning < self.most:
                 self._choose(holder, turn, has_connection=False)
             elif not self._take_from_another(holder, turn):
@@ -163,7 +164,7 @@ class ConnectionLimit(Generic[T]):
                 spare = other
                 if self._can_use(holder, other):
                     break
-        if spare is None or (self._returning >= len(self._waiting) and not self._can_use(holder, spare)):
+        if spare is None or (self._returning >= len(self.waiting) and not self._can_use(holder, spare)):
             return False
         is_usable = self._can_use(holder, spare)
         del self._holders[spare]
@@ -183,7 +184,7 @@ class ConnectionLimit(Generic[T]):
         return other.is_transacted == holder.is_transacted and not other.is_lost
 
     def _choose(self, holder: Holder[T], turn: asyncio.Future[bool], *, has_connection: bool) -> None:
-        del self._waiting[holder]
+        del self.waiting[holder]
         self._holders[holder] = None
         self._chosen[holder] = has_connection
         _end(turn, has_come=True)
@@ -199,3 +200,28 @@ class ConnectionLimit(Generic[T]):
 def _end(turn: asyncio.Future[bool], *, has_come: bool) -> None:
     if not turn.done():
         turn.set_result(has_come)
+
+
+class NoLimit(Generic[T]):
+    """Lets each session have a connection: for threads, each of which costs more than that.
+
+    Args:
+        give_back: Returns a connection to its pool.
+    """
+
+    waiting: ClassVar[Sequence[Any]] = ()
+    """Nobody waits."""
+
+    def __init__(self, give_back: Callable[[T], object]) -> None:
+        """Limit nothing."""
+
+    def take(self, holder: Holder[T], connect: Callable[[], T], patience: float | None = None) -> bool:  # noqa: ARG002 - nobody waits
+        """Have a session accept a connection, and return True."""
+        holder.accept(connect())
+        return True
+
+    def freed(self) -> None:
+        """Do nothing: nobody waits for the connection."""
+
+    def left(self, holder: Holder[T]) -> None:
+        """Do nothing: nobody waits for the connection."""

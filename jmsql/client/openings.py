@@ -1,4 +1,4 @@
-"""Connections that are being opened for tasks, which may be cancelled meanwhile."""
+"""Connections that are being opened. Under asyncio their callers may be cancelled meanwhile."""
 
 from __future__ import annotations
 
@@ -65,3 +65,25 @@ class Openings(Generic[T]):
     def close(self) -> None:
         """Discard what nobody waits for any more, as soon as it is open."""
         self._closed = True
+
+
+class Opener(Generic[T]):
+    """Opens connections for threads, which are not cancelled.
+
+    Args:
+        open_: Opens a connection.
+        give_back: Not called.
+        discard: Not called.
+    """
+
+    def __init__(
+        self,
+        open_: Callable[[], T],
+        give_back: Callable[[T], object],  # noqa: ARG002 - each caller takes what it has opened
+        discard: Callable[[T], object],  # noqa: ARG002
+    ) -> None:
+        self.take = open_
+        """Opens a connection."""
+
+    def close(self) -> None:
+        """Do nothing: none is left."""

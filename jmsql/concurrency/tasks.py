@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 import types
-from asyncio import Condition, Event, Lock, Semaphore, sleep
+from asyncio import CancelledError, Condition, Event, Lock, Semaphore, sleep
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future as ThreadFuture
@@ -22,6 +22,7 @@ from jmsql.exceptions import IllegalStateException, JMSException
 
 __all__ = [
     "BackgroundTask",
+    "CancelledError",
     "Condition",
     "Event",
     "Exchange",
@@ -29,7 +30,7 @@ __all__ = [
     "Notifications",
     "Opening",
     "RLock",
-    "Semaphore",
+    "Turns",
     "apart",
     "begin",
     "call",
@@ -49,6 +50,7 @@ __all__ = [
     "sleep",
     "unfinished",
     "uninterrupted",
+    "unlocked",
 ]
 
 logger = logging.getLogger("jmsql")
@@ -640,6 +642,17 @@ class Notifications:
             self._waiting.discard(waiter)
             if timer is not None:
                 timer.cancel()
+
+
+async def unlocked(lock: Lock) -> None:
+    """Wait until nobody has a lock. Until the caller waits for something, nobody else can take it."""
+    while lock.locked():
+        async with lock:
+            pass
+
+
+class Turns(Semaphore):
+    """Lets so many tasks at once do something, and the others wait."""
 
 
 class RLock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import Condition, Event, Lock, RLock
@@ -11,12 +12,14 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 __all__ = [
     "BackgroundTask",
+    "CancelledError",
     "Condition",
     "Event",
     "Home",
     "Lock",
     "Notifications",
     "RLock",
+    "Turns",
     "call",
     "calling",
     "current",
@@ -27,6 +30,7 @@ __all__ = [
     "is_over",
     "opened_in_thread",
     "sleep",
+    "unlocked",
 ]
 
 T = TypeVar("T")
@@ -108,6 +112,27 @@ class BackgroundTask(threading.Thread):
     def identity(self) -> object:
         """What `current` returns to what it runs."""
         return self
+
+
+def unlocked(lock: Lock) -> None:
+    """Do nothing: a thread waits for the lock when it takes it."""
+
+
+class Turns:
+    """Lets any number of threads at once do something: they are never as many as tasks.
+
+    Args:
+        number: How many tasks may do it.
+    """
+
+    def __init__(self, number: int) -> None:
+        """Limit nothing."""
+
+    def __enter__(self) -> None:
+        """Begin at once."""
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: nobody waits."""
 
 
 class Notifications:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from jmsql import ConnectionFactory
-from jmsql.client._sync.database.opening import default_url, open_runner
+from jmsql.client._sync.link.opening import default_url, open_runner
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
 from jmsql.store.administration import looks
 from jmsql.store.errors import is_connection_lost

@@ -31,7 +31,7 @@ _STORED = sqlalchemy.text(f"select flight_id from {flight}")
 
 
 class Piped(NamedTuple):
-    """What the pipeline has come to.
+    """The result of the pipeline.
 
     Args:
         archive: The archive's directory.

@@ -158,7 +158,7 @@ class Step(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the demo has come to."""
+    """The result of the demo."""
 
     flights: int
     handled: int

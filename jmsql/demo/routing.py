@@ -1,4 +1,4 @@
-"""Who of the demo gets which flights: a queue shared out by selectors, and subscriptions to a topic."""
+"""The routing of the flights: a queue shared out by selectors, and subscriptions to a topic."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ DELAY_DESK = "delay desk"
 """The name of the worker that handles delayed flights alone."""
 
 DELAYED = "carrier = 'UA' AND departure_delay > 60"
-"""What the delay desk receives."""
+"""The selector of the delay desk."""
 
 ALL_OTHERS = "carrier <> 'UA' OR departure_delay <= 60 OR departure_delay IS NULL"
-"""What the other workers receive. A cancelled flight has no delay, and to compare that is neither true nor false."""
+"""The selector of the other workers. A cancelled flight has no delay, and to compare that is neither true nor false."""
 
 DEPARTURES = jmsql.Topic("jmsql_demo.departures")
 

@@ -31,7 +31,7 @@ _CARRIER_OF_FAILURES = "HA"
 
 
 class FirstAttemptFailed(Exception):
-    """What goes wrong in the demo, so that messages are rolled back and delivered again."""
+    """An error of the demo, so that messages are rolled back and delivered again."""
 
 
 class Duty(ABC):

@@ -19,7 +19,7 @@ EncodedColumns: TypeAlias = tuple[
     str | None,
     bytes | None,
 ]
-"""What an `EncodedMessage` is, without its names: a plain tuple is made in a fraction of the time."""
+"""An `EncodedMessage` without its names: a plain tuple is made in a fraction of the time."""
 
 
 class EncodedMessage(NamedTuple):

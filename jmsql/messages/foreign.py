@@ -26,7 +26,7 @@ _PIECE = 64 * 1024
 
 @set_module("jmsql.types")
 class ForeignMessage(Protocol):
-    """What every foreign message has; alone, it is a message without a body."""
+    """The members of every foreign message; alone, they make a message without a body."""
 
     @property
     def jms_correlation_id(self) -> str | None: ...

@@ -1,4 +1,4 @@
-"""What all messages have: headers, properties, acknowledgement. Source: JMS 1.1 chapter 3."""
+"""The base of all messages: headers, properties, acknowledgement. Source: JMS 1.1 chapter 3."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from jmsql.client._sync.database.opening import open_runner
+from jmsql.client._sync.link.opening import open_runner
 from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
 from jmsql.store.administration import measurement

@@ -1,4 +1,4 @@
-"""What a selector says of a message: the meaning of selectors, in plain Python.
+"""The meaning of selectors, in plain Python.
 
 Three-valued logic with None for unknown, and the numbers of Java: exact ones wrap around at 64 bits, approximate ones
 are IEEE 754 doubles, and an exact number beside an approximate one is promoted. What JMS leaves open is decided so:

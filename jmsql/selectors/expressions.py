@@ -20,7 +20,7 @@ ArithmeticOperator: TypeAlias = Literal["+", "-", "*", "/"]
 
 
 class Wildcard(Enum):
-    """What stands for more than itself in the pattern of LIKE."""
+    """The wildcards of LIKE."""
 
     CHARACTER = "_"
     RUN = "%"

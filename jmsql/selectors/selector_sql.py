@@ -1,4 +1,4 @@
-"""What a selector becomes in PostgreSQL."""
+"""A selector as SQL."""
 
 from __future__ import annotations
 

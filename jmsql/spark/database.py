@@ -1,4 +1,4 @@
-"""What Spark needs of the database before it reads or writes, and what it has left undone there."""
+"""Checks of the database before Spark reads or writes, and streams that have stopped."""
 
 from __future__ import annotations
 

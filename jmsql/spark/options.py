@@ -35,7 +35,7 @@ OPTIONS = (
 
 
 class Use(Enum):
-    """What options are given for."""
+    """The uses of options."""
 
     BATCH_READ = "a batch read"
     HISTORY_READ = "a batch read of the history"
@@ -57,7 +57,7 @@ _USES = {
     "writeId": (Use.WRITE,),
     "writeIdDays": (Use.WRITE,),
 }
-"""What those options are for that are not for everything."""
+"""The uses of those options that are not for all."""
 
 _NAMES = {name.lower(): name for name in OPTIONS}
 _OF_SPARK = {"checkpointlocation", "queryname"}
@@ -77,7 +77,7 @@ _OF_OTHERS = {
     "kafka.bootstrap.servers": "connection",
     "subscribe": "queue",
 }
-"""What options are called in other data sources, and here."""
+"""The names of options in other data sources, and their names here."""
 
 
 ADVICE_ON_TABLES = (

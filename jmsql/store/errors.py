@@ -1,4 +1,4 @@
-"""What PostgreSQL reports, as JMS exceptions: no error of a driver reaches a user."""
+"""Errors of PostgreSQL as JMS exceptions: no error of a driver reaches a user."""
 
 from __future__ import annotations
 

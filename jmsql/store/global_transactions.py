@@ -46,7 +46,7 @@ class Xid(NamedTuple):
 
     @property
     def identifier(self) -> str:
-        """What PostgreSQL calls the transaction: digits, letters, and _+/= alone. PgJDBC and psycopg do it likewise."""
+        """PostgreSQL's name of the transaction: digits, letters, and _+/= alone. PgJDBC and psycopg do it likewise."""
         return str(psycopg.Xid.from_parts(*self))
 
 

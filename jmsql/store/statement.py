@@ -23,7 +23,7 @@ _INDENTATION = re.compile(r"\s*\n\s*")
 
 
 class Result(NamedTuple):
-    """What a statement brought.
+    """The result of a statement.
 
     `rows` is empty for a statement that returns none; `row_count` is the number of rows returned or changed.
     """

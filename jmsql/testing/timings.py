@@ -27,4 +27,4 @@ FAST_TIMINGS = InternalTimings(
     history_refresh_interval=0.1,
     policy_refresh_interval=0.1,
 )
-"""What waits for maintenance, for a poll or for a reconnection waits for some hundredths of a second."""
+"""Waits for maintenance, for a poll or for a reconnection last some hundredths of a second."""

@@ -13,7 +13,7 @@ Received_co = TypeVar("Received_co", covariant=True)
 
 
 class Receiver(Protocol[Received_co]):
-    """What messages can be received from, such as a ``MessageConsumer``."""
+    """A source of messages, such as a ``MessageConsumer``."""
 
     def receive(self, timeout: float | None = None) -> Received_co | None:
         """The next message, or None if none came within `timeout` seconds."""

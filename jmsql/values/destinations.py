@@ -17,7 +17,7 @@ _NAME_LIMIT = 255
 @set_module("jmsql")
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What queues and topics have in common.
+    """A queue or a topic.
 
     Args:
         name: 1 to 255 characters; letter case counts.

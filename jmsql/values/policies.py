@@ -1,4 +1,4 @@
-"""What becomes of messages that were delivered and not acknowledged: decisions only, no I/O."""
+"""Redelivery policies and visibility timeouts: decisions only, no I/O."""
 
 import math
 from dataclasses import dataclass

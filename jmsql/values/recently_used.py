@@ -1,4 +1,4 @@
-"""What a process remembers of what it used lately."""
+"""A cache of the entries that were used last."""
 
 from __future__ import annotations
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jmsql.values.outcomes import Reject, RetryAfter
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:
     from jmsql.worker.application import Application
     from jmsql.worker.handlers.drained import DrainedMessage
 
-__all__ = ["Application", "DrainedMessage", "WorkerTimings"]
+__all__ = ["Application", "DrainedMessage", "Reject", "RetryAfter", "WorkerTimings"]
 
 if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
 

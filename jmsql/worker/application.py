@@ -1,9 +1,9 @@
-"""What a worker handles: listeners, registered with their destinations."""
+"""The application of a worker: listeners, registered with their destinations."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -84,6 +84,9 @@ class Application:
         durable: bool = True,
         redelivery: RedeliveryPolicy | None = None,
         visibility_timeout: float | timedelta | None = None,
+        never_retry: type[Exception] | Iterable[type[Exception]] = (),
+        timeout: float | timedelta | None = None,
+        reply_to: str | Destination | None = None,
     ) -> Callable[[Handler], Handler]:
         """Register a handler: a function, or a coroutine function, which is called with one message at a time.
 
@@ -104,6 +107,12 @@ class Application:
             visibility_timeout: After how many seconds (or a `timedelta`) without a heartbeat of its process a message
                 goes to another handler, if it is not transacted; None: what is set for the destination, or else only
                 when the process has ended.
+            never_retry: Exceptions with which a message fails for good: it moves to the dead-letter queue at once, as
+                if the handler had raised `Reject` from them.
+            timeout: After how many seconds (or a `timedelta`) the handler is ended, and its message has failed with a
+                `TimeoutError`: see [time-outs](handlers.md#time-outs). None: it may take any time.
+            reply_to: Where what the handler returns goes if its message has no JMSReplyTo: a queue, the name of one, or
+                a topic; None: nowhere. See [replies](handlers.md#replies).
 
         Returns:
             What registers the handler, and returns it unchanged.
@@ -111,17 +120,18 @@ class Application:
         Raises:
             InvalidDestinationException: That is not a destination.
             InvalidSelectorException: The selector has an error; the message shows where.
-            TypeError: The handler asks for something that it cannot be given.
+            TypeError: The handler asks for something that it cannot be given; or `never_retry` names no exception.
             ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the visibility
-                timeout is less than a second, or for a handler that is transacted.
+                timeout is less than a second, or for a handler that is transacted; the timeout is 0, or negative.
         """
-        found = Queue(destination) if isinstance(destination, str) else require_destination(destination)
-        assert isinstance(found, Queue | Topic)
+        final = _exceptions(never_retry)
+        answers = None if reply_to is None else _destination(reply_to)
+        found = _destination(destination)
 
         def register(handler: Handler) -> Handler:
             name = _name(handler)
             _check(name, found, concurrency, subscription)
-            timeout = _visibility_timeout(name, visibility_timeout, transacted=transacted)
+            claimed_for = _visibility_timeout(name, visibility_timeout, transacted=transacted)
             try:
                 Selector.parse(selector)
             except InvalidSelectorException as error:
@@ -129,8 +139,21 @@ class Application:
             parameters = read_parameters(handler, name, transacted=transacted)
             self.listeners.append(
                 Listener(
-                    *(name, handler, parameters, found, selector, transacted),
-                    *(concurrency, subscription, durable, redelivery, timeout, self.surrounding),
+                    name=name,
+                    handler=handler,
+                    parameters=parameters,
+                    destination=found,
+                    selector=selector,
+                    transacted=transacted,
+                    concurrency=concurrency,
+                    subscription=subscription,
+                    durable=durable,
+                    redelivery=redelivery,
+                    visibility_timeout=claimed_for,
+                    never_retry=final,
+                    timeout=_timeout(name, timeout),
+                    reply_to=answers,
+                    surrounding=self.surrounding,
                 )
             )
             return handler
@@ -301,6 +324,12 @@ class Application:
         return f"<{type(self).__name__} {', '.join(map(str, self.listeners)) or 'without listeners'}>"
 
 
+def _destination(destination: str | Destination) -> Queue | Topic:
+    found = Queue(destination) if isinstance(destination, str) else require_destination(destination)
+    assert isinstance(found, Queue | Topic)
+    return found
+
+
 def _name(handler: object) -> str:
     owner = handler if hasattr(handler, "__qualname__") else type(handler)
     return f"{owner.__module__}.{getattr(owner, '__qualname__', '?')}"
@@ -313,6 +342,23 @@ def _check(name: str, destination: Destination, concurrency: int | None, subscri
         raise ValueError(f"The handler {name} listens to {destination}, and only topics have subscriptions.")
     if concurrency is not None and concurrency < 1:
         raise ValueError(f"The concurrency of the handler {name} is at least 1, not {concurrency}.")
+
+
+def _exceptions(classes: type[Exception] | Iterable[type[Exception]]) -> tuple[type[Exception], ...]:
+    found = (classes,) if isinstance(classes, type) else tuple(classes)
+    for each in found:
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            raise TypeError(f"never_retry names classes of exceptions, such as ValueError, not {each!r}.")
+    return found
+
+
+def _timeout(name: str, timeout: float | timedelta | None) -> float | None:
+    if timeout is None:
+        return None
+    duration = seconds(timeout, "timeout")
+    if not duration:
+        raise ValueError(f"The timeout of the handler {name} is more than 0 s.")
+    return duration
 
 
 def _visibility_timeout(name: str, limit: float | timedelta | None, *, transacted: bool) -> float | None:

@@ -109,7 +109,7 @@ class Child:
 
     def _look(self) -> None:
         """Report, and supervise the handlers."""
-        self._watch.warn_of_long_transactions()
+        self._watch.look()
         now = time.monotonic()
         if now >= self._next_heartbeat:
             self._next_heartbeat = now + self._timings.report_interval

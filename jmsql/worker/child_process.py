@@ -60,6 +60,11 @@ class ChildProcess:
         return self._kill_at is not None
 
     @property
+    def has_timeouts(self) -> bool:
+        """Whether one of its handlers has a time-out."""
+        return any(listener.get("timeout") is not None for listener in self.listeners)
+
+    @property
     def silence(self) -> float:
         """For how many seconds it has not reported anything."""
         return time.monotonic() - self._last_sign

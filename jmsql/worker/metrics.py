@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Totals:
-    """What processes have done, by listener and by destination."""
+    """The calls and messages of processes, by listener and by destination."""
 
     handler_counters: dict[str, HandlerCounters] = field(default_factory=dict)
     destination_counters: dict[str, Counts] = field(default_factory=dict)

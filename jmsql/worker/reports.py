@@ -1,4 +1,4 @@
-"""What a worker's process tells its supervisor, as lines of JSON through a socket.
+"""The reports of a worker's process to its supervisor, as lines of JSON through a socket.
 
 The socket is a lifeline as well: it ends with the supervisor, however that ends.
 """

@@ -1,4 +1,4 @@
-"""What a worker's processes are told."""
+"""The settings of a worker's processes."""
 
 from __future__ import annotations
 

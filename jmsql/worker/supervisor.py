@@ -136,6 +136,9 @@ class Supervisor:
                 self._ended(key.data)
         for child in self._children:
             child.kill_if_overdue()
+            if child.has_timeouts and child.silence > self._settings.timings.silence_timeout:
+                logger.error("%s is silent: it is killed, since its handlers have time-outs.", child.name)
+                child.kill()
         if self._exit_code is None:
             self._keep_up()
 

@@ -62,6 +62,8 @@ declare
             'delivery_count, error_count, last_error, claim_expires_at, first_failed_at, dead_letter_queue_id), '
             'update (claim_id, connection_id, claimed_at, next_attempt, delivery_count, error_count, last_error, '
             'claim_expires_at, first_failed_at, dead_letter_queue_id) on jmsql_internal.delivery',
+        'select, insert (queue_id, inverse_priority, sequence, retry_count, dead_letter_reason), '
+            'update (retry_count, dead_letter_reason) on jmsql_internal.delivery_outcome',
         'insert (messages, deliveries, connection_id, is_exact) on jmsql_internal.removal',
         'select, insert (queue_id, lowest, connection_id) on jmsql_internal.dequeue',
         'insert (name, connection_id), update (connection_id) on jmsql_internal.queue, jmsql_internal.topic',
@@ -74,7 +76,8 @@ declare
         'execute on function jmsql_internal.bury_dead_letters(integer)'];
     administration constant text[] := messaging || array[
         'delete on'
-            ' jmsql_internal.message, jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
+            ' jmsql_internal.message, jmsql_internal.delayed_message, jmsql_internal.delivery,'
+            ' jmsql_internal.delivery_outcome, jmsql_internal.body,'
             ' jmsql_internal.queue, jmsql_internal.topic, jmsql_internal.connection,'
             ' jmsql_internal.destination_counters',
         'update (transaction_id) on jmsql_internal.delayed_message',

@@ -31,6 +31,7 @@ THEMES = (
     "baseline",
     "permissions",
     "delivery",
+    "redelivery",
     "dequeue",
     "administration",
     "functions",

@@ -10,14 +10,22 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.faults.clock import JumpingClocks
 from tests.faults.endurance import Endurance
 from tests.faults.failover import Failovers
 from tests.faults.full_disk import FullDisks
+from tests.faults.pooled import Poolers
 from tests.faults.spark_storm import SparkReport, SparkStorm
 from tests.faults.storm import Report, Storm
 from tests.faults.trial import Trial
 
-_TRIALS: dict[str, type[Trial]] = {"failover": Failovers, "full-disk": FullDisks}
+_TRIALS: dict[str, type[Trial]] = {
+    "clock": JumpingClocks,
+    "failover": Failovers,
+    "full-disk": FullDisks,
+    "pooler": Poolers,
+}
+"""The faults that come alone."""
 
 
 def main() -> int:

@@ -19,6 +19,7 @@ from jmsql.admin import Administration
 from jmsql.testing import FAST_TIMINGS, drain, wait_for
 from tests.background import Background
 from tests.clocks import HOUR, require_servers_time
+from tests.faults.clock import Clock
 from tests.faults.faulty_server import FaultyServer, faulty_server
 from tests.texts import receive, receive_texts, send_texts
 
@@ -28,40 +29,10 @@ DAY = 24 * HOUR
 PATIENCE = 30.0
 
 
-class Clock:
-    """What tells a process the time, if it was started with `environment`.
-
-    Args:
-        file: Where it is written by how much the time is off.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self.set(0)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What makes a process ask it."""
-        libraries = list(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-        if not libraries:
-            pytest.skip("libfaketime is not installed (Debian: apt-get install libfaketime)")
-        return {
-            "LD_PRELOAD": str(libraries[0]),
-            "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
-
-    def set(self, seconds: float) -> None:
-        """Let it be off by so many seconds, for all at once: nobody reads a file that is half written."""
-        written = self._file.with_suffix(".new")
-        written.write_text(f"{seconds:+}s\n")
-        written.chmod(0o644)
-        written.replace(self._file)
-
-
 @pytest.fixture
 def clock(tmp_path: Path) -> Clock:
+    if not Clock.can_be_set():
+        pytest.skip("libfaketime is not installed (Debian: apt-get install libfaketime)")
     for directory in (tmp_path, *tmp_path.parents):
         if directory == Path(tempfile.gettempdir()):
             break
@@ -70,15 +41,10 @@ def clock(tmp_path: Path) -> Clock:
 
 
 @pytest.fixture
-def server(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+def server(clock: Clock) -> Iterator[FaultyServer]:
     """A server that asks the clock."""
-    environment = clock.environment
     with faulty_server() as server:
-        server.stop()
-        with monkeypatch.context() as patch:
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            server.start()
+        clock.start(server)
         yield server
 
 

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy
 
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, Queue
-from jmsql.client._sync.database.opening import open_runner
+from jmsql.client._sync.link.opening import open_runner
 from jmsql.spark.connection import DatabaseReference
 from jmsql.store.connections.database_url import parse_url
 from jmsql.store.connections.engine import Endpoint

@@ -19,11 +19,11 @@ MOST_ATTRIBUTES = 14
 MOST_BOOLEANS = 2
 APART = {"ControlConnection"}
 """It does many things, which are to become objects of their own."""
-EXCEPTIONS = {"SessionConnection": (19, 7)}
+EXCEPTIONS: dict[str, tuple[int, int]] = {}
 """Classes with more, and with how many."""
 
 MOST_RUNNERS = 7
-MOST_BRANCHES_FOR_ASYNCIO = 47
+MOST_BRANCHES_FOR_ASYNCIO = 18
 
 
 class State(NamedTuple):

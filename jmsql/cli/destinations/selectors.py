@@ -8,7 +8,7 @@ import typer
 
 from jmsql.cli.options import Json, QueueName, Schema, Url, command_group, open_database
 from jmsql.cli.output import answer, console, print_json, print_rows, progress, working
-from jmsql.client._sync.database.opening import open_runner
+from jmsql.client._sync.link.opening import open_runner
 from jmsql.selectors import Selector
 from jmsql.store.administration import selector_indexes
 from jmsql.store.administration.selector_indexes import Explanation, IndexProgress

@@ -30,8 +30,9 @@ def dead_letters(
 ) -> None:
     """List dead letters: messages whose delivery failed too often, or that have expired. The newest comes first.
 
-    A selector may compare JMS_jmsql_OriginalDestination, JMS_jmsql_DeadLetterReason ('maximum deliveries' or
-    'expired'), JMS_jmsql_Deliveries and JMS_jmsql_LastError. `jmsql browse` shows the messages themselves.
+    A selector may compare JMS_jmsql_OriginalDestination, JMS_jmsql_DeadLetterReason ('maximum deliveries',
+    'maximum retries', 'rejected', 'unreadable' or 'expired'), JMS_jmsql_Deliveries and JMS_jmsql_LastError.
+    `jmsql browse` shows the messages themselves.
 
     Example: `jmsql dead-letters DLQ --selector "JMS_jmsql_OriginalDestination = 'queue://orders'"`
     """

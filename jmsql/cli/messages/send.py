@@ -19,7 +19,7 @@ from jmsql.values.counting import counted
 
 
 class BodyType(StrEnum):
-    """What becomes of the body."""
+    """The type of message that the body becomes."""
 
     text = "text"
     bytes = "bytes"

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from jmsql.cli.options import Json, Schema, Url, advice_for, open_database
 from jmsql.cli.output import console, print_json, table, working
-from jmsql.client._sync.database.opening import open_runner
+from jmsql.client._sync.link.opening import open_runner
 from jmsql.doctor import Finding, Health, Thresholds, examine
 from jmsql.values.counting import counted
 

@@ -15,14 +15,14 @@ _LONGEST_LAG = 5.0
 
 
 class Look(NamedTuple):
-    """What was there at a moment of the server's time."""
+    """The state of the store at a moment of the server's time."""
 
     store: StoreMeasurement
     destinations: Sequence[DestinationMeasurement]
 
 
 class Order(StrEnum):
-    """What comes first."""
+    """The order of the rows."""
 
     busy = "busy"
     depth = "depth"

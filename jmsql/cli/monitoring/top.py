@@ -21,7 +21,7 @@ from rich.text import Text
 from jmsql.cli.monitoring.rates import DestinationRates, Look, Order, Rates
 from jmsql.cli.options import Schema, Url, open_database
 from jmsql.cli.output import console, json_text, print_json, shown_number, table, write
-from jmsql.client._sync.database.opening import open_runner
+from jmsql.client._sync.link.opening import open_runner
 from jmsql.store.administration import measurement
 from jmsql.store.administration.measurement import LONGEST_LOOK, StoreMeasurement
 from jmsql.store.wire._sync.runner import Runner

@@ -45,6 +45,11 @@ def codec_of(cls: type[T]) -> Codec[T]:
     return codec
 
 
+def is_registered(cls: type) -> bool:
+    """Tell whether an ObjectMessage may hold objects of exactly this class."""
+    return cls in _by_type
+
+
 def codec_named(name: object) -> Codec[Any]:
     """Find the codec that a message names.
 

@@ -1,4 +1,4 @@
-"""What goes into an archive: the history, from where the last run has stopped, and what waits now."""
+"""The contents of an archive: the history, from where the last run has stopped, and messages that wait now."""
 
 from __future__ import annotations
 

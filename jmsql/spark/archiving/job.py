@@ -27,7 +27,7 @@ _FILE_SIZE = 256 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReport:
-    """What a run has done.
+    """The result of a run.
 
     Args:
         target: Where the archive is: a path without symbolic links, or a URL.

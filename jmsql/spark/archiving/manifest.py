@@ -113,7 +113,7 @@ class Manifest:
         self.batch = 0
         """The number of the last batch."""
         self.change = Change()
-        """What was decided last, and perhaps not carried out."""
+        """The change that was decided last, and perhaps not carried out."""
 
     def read(self) -> None:
         """Find out what the target has: this archive, or nothing.

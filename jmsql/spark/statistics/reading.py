@@ -1,4 +1,4 @@
-"""What the statistics are computed from: a row for each message that has left a destination, wherever it is kept."""
+"""The input of the statistics: a row for each message that has left a destination, wherever it is kept."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from jmsql.spark.statistics.reading import Source, read_dead_letters, read_messages
 
 _DEATH_COLUMNS = ("message_id", "original_destination", "original_subscription", "reason", "error", "died_at")
-"""What is known of a dead letter."""
+"""The columns of a dead letter."""
 
 _PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _CONSUMED_FROM = ("destination", "subscription_client_id", "subscription")

@@ -133,7 +133,7 @@ def _columns(origin: HistoryOrigin) -> dict[str, object]:
 
 
 class _Scan:
-    """What is asked of the rows of an origin in a range of places."""
+    """The conditions on the rows of an origin in a range of places."""
 
     def __init__(self, origin: HistoryOrigin) -> None:
         self._origin = origin

@@ -28,7 +28,7 @@ _POLL = 1.0
 
 
 class _Opened(NamedTuple):
-    """What a stream keeps in the driver while it runs: its connection, and the read that it holds."""
+    """The state of a stream in the driver while it runs: its connection, and the read that it holds."""
 
     connection: psycopg.Connection[Any]
     stream: HistoryStream

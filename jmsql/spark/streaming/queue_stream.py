@@ -43,7 +43,7 @@ _EVERYTHING = 2**63 - 1
 
 
 class Start(NamedTuple):
-    """What a new streaming read begins with.
+    """The beginning of a new streaming read.
 
     Args:
         sequence: Messages before it are left to others.
@@ -92,7 +92,7 @@ class _Piece(NamedTuple):
 
 
 class _Claimed(NamedTuple):
-    """What several connections have claimed for a batch: how much, and where it lies."""
+    """The messages that several connections have claimed for a batch: how many, and where."""
 
     batch: int
     claim_id: int
@@ -116,7 +116,7 @@ class FrozenBatch(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What waits in the queue: messages, bytes, and for how many seconds the oldest has waited."""
+    """The backlog of the queue: messages, bytes, and for how many seconds the oldest has waited."""
 
     messages: int
     size: int

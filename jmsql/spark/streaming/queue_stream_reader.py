@@ -91,7 +91,7 @@ class _Beside:
 
 
 class _Driver:
-    """What a stream keeps in the driver while it runs: its connections, and the read that it holds."""
+    """The state of a stream in the driver while it runs: its connections, and the read that it holds."""
 
     def __init__(self, options: Options, source_id: str) -> None:
         self.source_id = source_id

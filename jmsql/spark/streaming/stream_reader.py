@@ -1,4 +1,4 @@
-"""What the readers of streams have in common: their limits, their connection in the driver, and their progress."""
+"""The base of the readers of streams: their limits, their connection in the driver, and their progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks of a write have committed, and sending it: once, and all of it at one instant."""
+"""Sending the messages that the tasks of a write have committed: once, and all at one instant."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ forget_writes = _sql.statement("forget_writes", "forgetting writes", nothing).bi
 
 
 class Attempt(NamedTuple):
-    """What a task has committed.
+    """The messages that a task has committed.
 
     Args:
         transaction_id: The number of its transaction.

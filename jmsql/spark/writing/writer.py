@@ -47,14 +47,14 @@ def _plan(options: Options) -> int:
 
 @dataclass
 class WrittenPartition(WriterCommitMessage):
-    """What a task has committed, if anything, and for which streaming query, if it ran for one."""
+    """The messages that a task has committed, if any, and its streaming query, if it ran for one."""
 
     attempt: Attempt | None
     query_id: str | None
 
 
 class _Writer:
-    """What batch and streaming writes have in common.
+    """The base of batch and streaming writes.
 
     Made when the write is planned.
 

@@ -1,1 +1,1 @@
-"""What administrators ask and do: destinations' contents, dead letters, indexes, diagnosis."""
+"""Administration: the contents of destinations, dead letters, indexes, diagnosis."""

@@ -45,7 +45,7 @@ class DeadLetter(NamedTuple):
 
 @set_module("jmsql.admin")
 class Retry(NamedTuple):
-    """What a retry has done."""
+    """The result of a retry."""
 
     returned: dict[str, int]
     """How many dead letters went back, by destination."""

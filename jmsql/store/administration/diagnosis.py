@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class ServerFacts(NamedTuple):
-    """What the server is, and the settings on which durability and vacuum depend."""
+    """The server, and the settings on which durability and vacuum depend."""
 
     version: str
     database: str
@@ -189,7 +189,7 @@ def _question(name: str, decode: Callable[[Result], T]) -> Query[T]:
 
 
 server = _question("server", record(ServerFacts._make))
-"""What the server is, and its settings."""
+"""Returns the server and its settings."""
 _maintenance = _sql.statement("maintenance", "examining the server", record(MaintenanceFacts._make))
 snapshot_holders = _question("snapshot_holders", records(SnapshotHolder._make))
 """What keeps vacuum from removing dead rows of this database, the oldest first.

@@ -54,7 +54,7 @@ class DestinationMeasurement(NamedTuple):
 
 
 class StoreMeasurement(NamedTuple):
-    """What concerns the store as a whole.
+    """Measurements of the store as a whole.
 
     `holding_transactions` are those open transactions that have touched messages, `longest_transaction_seconds` is how
     long the oldest of them has been open. `prepared_transactions` wait for the second phase of their commit.
@@ -86,7 +86,7 @@ destinations = _sql.statement(
 ).bind()
 """All destinations that are not temporary, by kind and name."""
 store = _sql.statement("store", "measuring the store", record(StoreMeasurement._make)).bind()
-"""What concerns the store as a whole."""
+"""Measurements of the store as a whole."""
 dead_letters: Query[list[tuple[str, int]]] = _sql.statement("dead_letters", "counting the dead letters", rows).bind()
 """How many dead letters there are in each queue that has some, or is named for them."""
 tables = _sql.statement("tables", "measuring the tables", records(TableMeasurement._make)).bind()

@@ -23,8 +23,8 @@ from jmsql.timings import Timings
 
 # SQLAlchemy is imported where it is used: it takes longer than all else that a command does.
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Dialect, Engine
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy import URL, Connection, Dialect, Engine
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
     from sqlalchemy.pool import ConnectionPoolEntry
 
     from jmsql.store.connections.pools import DemandPool
@@ -209,6 +209,13 @@ class Endpoint:
     @cached_property
     def _arguments(self) -> dict[str, Any]:
         return _given(self.url) | _beside(self.url, self._timings)
+
+
+def synchronous(connection: AsyncConnection | Connection) -> Connection:
+    """Return the connection that SQLAlchemy's events are told of."""
+    found: Any = getattr(connection, "sync_connection", connection)
+    synchronous_connection: Connection = found
+    return synchronous_connection
 
 
 def connect(url: str, *, autocommit: bool, timings: Timings = Timings()) -> psycopg.Connection[Any]:

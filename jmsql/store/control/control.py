@@ -451,7 +451,7 @@ class ControlConnection:
 
     def _serve_connection(self) -> None:
         control = PsycopgRunner(self._connection, self.schema)
-        maintenance = Maintenance(self._timings, pooled=self._pooled)
+        maintenance = Maintenance(self._timings, pooled=self._pooled, keeps_outcomes=self.server.keeps_outcomes)
         self.queues_with_history.changed()
         self._heard.clear()
         if self._announces_waits:

@@ -1,4 +1,4 @@
-"""Who may send to a destination, receive from it, and browse it: a thin cover of the SQL functions that see to it."""
+"""The rights to send to a destination, receive from it, and browse it: a thin cover of SQL functions."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class ChangeRefusedException(IllegalStateException):
 
 
 class SubscriptionDefinition(NamedTuple):
-    """What a consumer asks of a topic.
+    """The definition of a subscription, as a consumer gives it.
 
     `name` and `client_id` identify a durable or shared subscription; the rest may differ from what it is now, and
     `if_changed` says what happens then.

@@ -48,7 +48,7 @@ class HistoryDay(NamedTuple):
 
 @set_module("jmsql.admin")
 class PruneStep(NamedTuple):
-    """What a step removed from a day: some messages, or the whole day, with about so many."""
+    """The messages that a step removed from a day: some, or the whole day, with about so many."""
 
     day: date
     messages: int

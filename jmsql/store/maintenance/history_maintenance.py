@@ -1,4 +1,4 @@
-"""What maintenance does for the history: little at a time, and only what can be done at once."""
+"""The maintenance of the history: little at a time, and only what can be done at once."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Lease:
         self._connection_id = connection_id
         self._renewed_at = -math.inf
         self.standing: Standing | None = None
-        """What it was told when it asked last."""
+        """The answer to its last question."""
 
     @property
     def is_fresh(self) -> bool:

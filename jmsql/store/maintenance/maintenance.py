@@ -15,7 +15,7 @@ from jmsql.store.maintenance.history_maintenance import HistoryMaintenance
 from jmsql.store.maintenance.leadership import HAS_MESSAGE, LeadershipLostError, Lease, Standing, while_leading
 from jmsql.store.maintenance.maintenance_task import MaintenanceTask, load_task
 from jmsql.store.receiving.candidates import LOOK_UPS
-from jmsql.store.receiving.redelivery import LostClaim, Release, bury, lost_claims, release
+from jmsql.store.receiving.redelivery import LostClaim, Release, bury, forget_outcomes, lost_claims, release
 from jmsql.store.rows.columns import SEND_COLUMNS
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothing, record, row_count, rows, value
@@ -54,7 +54,7 @@ _parts = {
 
 
 class Work(NamedTuple):
-    """What the maintenance finds to do.
+    """The work that the maintenance has found.
 
     Args:
         requested: The tasks that were requested.
@@ -105,9 +105,10 @@ class Maintenance:
     serves one connection.
     """
 
-    def __init__(self, timings: InternalTimings, *, pooled: bool = False) -> None:
+    def __init__(self, timings: InternalTimings, *, pooled: bool = False, keeps_outcomes: bool = False) -> None:
         self._timings = timings
         self._pooled = pooled
+        self._keeps_outcomes = keeps_outcomes
         self._due_messages = DueMessages(timings)
         history = HistoryMaintenance(timings, pooled=pooled)
         self._tasks = (
@@ -241,7 +242,7 @@ class Maintenance:
 
     def _release_lost_claims(self, runner: Runner, released: list[MessageKey]) -> None:
         """Free what dead clients have claimed, and what was claimed for too long: it counts as a failed delivery."""
-        lost = runner.run(lost_claims(_RELEASE_LIMIT))
+        lost = runner.run(lost_claims(_RELEASE_LIMIT, keeps_outcomes=self._keeps_outcomes))
         runner.run(release([_release(claim) for claim in lost]))
         released += [claim.key for claim in lost]
 
@@ -272,6 +273,8 @@ class Maintenance:
 
     def _forget_orphans(self, runner: Runner) -> bool:
         runner.run(_forget_orphans.bind())
+        if self._keeps_outcomes:
+            runner.run(forget_outcomes)
         runner.run(_find_lost.bind())
         return False
 

@@ -89,7 +89,7 @@ def present(keys: Sequence[MessageKey]) -> Steps[list[MessageKey]]:
 
 
 class Client(Protocol):
-    """Who receives messages, as the server knows it."""
+    """The client that receives messages, as the server knows it."""
 
     @property
     def connection_id(self) -> int:
@@ -125,7 +125,7 @@ def missing_messages(error: JMSException) -> TransactionRolledBackException | No
 
 
 class Recipient:
-    """Who receives messages: it decides by which statements they leave their queues.
+    """The receiver of messages: it decides by which statements they leave their queues.
 
     Args:
         client: The client; None: a caller without a connection of jmsql's.

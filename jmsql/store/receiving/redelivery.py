@@ -43,6 +43,9 @@ class Release:
         error: Why its delivery failed, if it did.
         dead_letter_queue_id: Where it moves as soon as no session holds it; 0: to the queue ``DLQ``; None: it stays.
         is_death: Whether the client died, or held it for too long.
+        retries: 1 if the delivery has not failed, but its handler has asked to have the message again later.
+        dead_letter_reason: Why it moves; None: it was delivered as often as it may be. Schema 0001 knows neither this
+            nor retries.
     """
 
     key: MessageKey
@@ -52,6 +55,13 @@ class Release:
     error: str | None = None
     dead_letter_queue_id: int | None = None
     is_death: bool = False
+    retries: int = 0
+    dead_letter_reason: str | None = None
+
+    @property
+    def says_more(self) -> bool:
+        """Whether it says what only schemas from 0002 on can keep."""
+        return self.retries > 0 or self.dead_letter_reason is not None
 
     @property
     def was_raised(self) -> bool:
@@ -60,7 +70,7 @@ class Release:
 
 
 class Rules(NamedTuple):
-    """What holds for messages of a queue whose deliveries fail."""
+    """The rules for messages of a queue whose deliveries fail."""
 
     policy: RedeliveryPolicy
     dead_letter_queue_id: int
@@ -95,10 +105,12 @@ def after_error(key: MessageKey, claim_id: int | None, errors: int, error: str, 
 
 
 class QueuePolicy(NamedTuple):
-    """What is set for a queue."""
+    """The settings of a queue."""
 
     rules: Rules | None
     visibility_timeout: float | None
+    dead_letter_queue_id: int = _DEFAULT_DEAD_LETTER_QUEUE_ID
+    """Where its dead letters go, those that a handler rejects where there are no rules, too; 0: to ``DLQ``."""
 
     @classmethod
     def of_columns(
@@ -114,12 +126,12 @@ class QueuePolicy(NamedTuple):
     ) -> QueuePolicy:
         """Read the settings of a queue; each was checked when it was set, but not one beside the other."""
         rules = None
+        named = dead_letter_queue_id or _DEFAULT_DEAD_LETTER_QUEUE_ID
         if maximum_deliveries is not None or delay is not None:
             longest = None if maximum_delay is None else max(maximum_delay, delay or 0.0)
             policy = RedeliveryPolicy(maximum_deliveries, delay or 0.0, multiplier or 1.0, longest, jitter or 0.0)
-            named = dead_letter_queue_id or _DEFAULT_DEAD_LETTER_QUEUE_ID
             rules = Rules(policy, named, named or default_dead_letter_queue_id or 0)
-        return cls(rules, visibility_timeout)
+        return cls(rules, visibility_timeout, named)
 
 
 NO_POLICY = QueuePolicy(None, None)
@@ -133,6 +145,15 @@ class LostClaim(NamedTuple):
     failures: int
     has_expired: bool
     policy: QueuePolicy
+
+
+class EarlierDeliveries(NamedTuple):
+    """How deliveries of a message have ended before."""
+
+    errors: int
+    """How many have failed with errors."""
+    retries: int
+    """How many have not failed, but were to be made again later."""
 
 
 class ExtendedClaim(NamedTuple):
@@ -152,10 +173,36 @@ _parts = {
 }
 
 
-def _release(*, restricted: bool) -> Statement[None]:
+def _parts_of_outcomes(*, says_more: bool) -> dict[str, str]:
+    """Return the parts with which a statement keeps what schema 0001 has no place for, or without."""
+    names = ("key_of_k", "said_of_k", "said", "said_names", "said_of_released", "said_of_locked")
+    if not says_more:
+        return dict.fromkeys(names, "") | {"retries_of_r": "0", "retries_of_k": "0"}
+    return {
+        "key_of_k": "k.queue_id, k.inverse_priority, k.sequence, ",
+        "said_of_k": ", k.retry_count, k.dead_letter_reason",
+        "said": ", %(retry_counts)s::integer[], %(dead_letter_reasons)s::text[]",
+        "said_names": ", retry_count, dead_letter_reason",
+        "said_of_released": _sql["outcomes_of_released"],
+        "said_of_locked": _sql["outcomes_of_locked"],
+        "retries_of_r": "r.retry_count",
+        "retries_of_k": "k.retry_count",
+    }
+
+
+def _release(*, restricted: bool, says_more: bool) -> Statement[None]:
     forget = _sql["ask_to_forget_released" if restricted else "forget_released"]
-    parts = _parts | {"forget": forget, "next_attempt": fill(_sql["next_attempt"], outcome="r")}
+    parts = (
+        _parts
+        | {"forget": forget, "next_attempt": fill(_sql["next_attempt"], outcome="r")}
+        | _parts_of_outcomes(says_more=says_more)
+    )
     return _sql.statement("release", "releasing messages", nothing, parts)
+
+
+def _record_attempts(*, says_more: bool) -> Statement[None]:
+    parts = _parts | {"next_attempt": fill(_sql["next_attempt"], outcome="k")} | _parts_of_outcomes(says_more=says_more)
+    return _sql.statement("record_attempts", "releasing messages", nothing, parts)
 
 
 def _to_policy(result: Result) -> QueuePolicy:
@@ -170,16 +217,28 @@ def _to_lost_claim(row: tuple[Any, ...]) -> LostClaim:
 find_policy = _sql.statement("find_policy", "looking up a redelivery policy", _to_policy, _parts)
 _record_first_deliveries = _sql.statement("record_first_deliveries", "recording deliveries", value(int))
 _record_deliveries = _sql.statement("record_deliveries", "recording deliveries", value(int))
-_release_claimed = {restricted: _release(restricted=restricted) for restricted in (False, True)}
-_record_attempts = _sql.statement(
-    "record_attempts",
-    "releasing messages",
-    nothing,
-    _parts | {"next_attempt": fill(_sql["next_attempt"], outcome="k")},
-)
-_find_errors = _sql.statement("find_errors", "looking up errors", rows, _parts)
+_release_claimed = {
+    (restricted, says_more): _release(restricted=restricted, says_more=says_more)
+    for restricted in (False, True)
+    for says_more in (False, True)
+}
+_record_attempts_of = {says_more: _record_attempts(says_more=says_more) for says_more in (False, True)}
+_retries = {keeps_outcomes: _sql["retries_of_d"] if keeps_outcomes else "0" for keeps_outcomes in (False, True)}
+_find_earlier_deliveries = {
+    keeps_outcomes: _sql.statement(
+        "find_earlier_deliveries", "looking up earlier deliveries", rows, _parts | {"retries_of_d": retries}
+    )
+    for keeps_outcomes, retries in _retries.items()
+}
+forget_outcomes = _sql.statement("forget_outcomes", "forgetting outcomes", nothing).bind()
+"""What handlers have said of messages that are gone. Schema 0001 has no place for it."""
 _extend_claims = _sql.statement("extend_claims", "extending claims", row_count, _parts)
-_find_lost_claims = _sql.statement("find_lost_claims", "looking for lost claims", records(_to_lost_claim), _parts)
+_find_lost_claims = {
+    keeps_outcomes: _sql.statement(
+        "find_lost_claims", "looking for lost claims", records(_to_lost_claim), _parts | {"retries_of_d": retries}
+    )
+    for keeps_outcomes, retries in _retries.items()
+}
 _bury = _sql.statement("bury", "moving messages to a dead-letter queue", column)
 
 
@@ -239,18 +298,26 @@ def release(releases: Sequence[Release], *, restricted: bool = False) -> Steps[N
 def release_claimed(claimed: Sequence[Release], *, restricted: bool = False) -> Query[None]:
     """Release messages that are claimed."""
     claim_ids = array_literal(release.claim_id for release in claimed)
-    return _release_claimed[restricted].bind(_outcomes(claimed), claim_ids=claim_ids)
+    statement = _release_claimed[restricted, _say_more(claimed)]
+    return statement.bind(_outcomes(claimed), claim_ids=claim_ids)
 
 
 def record_attempts(locked: Sequence[Release]) -> Query[None]:
     """Note what became of messages that the caller's open transaction still locks, and is about to release."""
-    return _record_attempts.bind(_outcomes(locked))
+    return _record_attempts_of[_say_more(locked)].bind(_outcomes(locked))
 
 
-def errors(keys: Sequence[MessageKey]) -> Steps[dict[MessageKey, int]]:
-    """Return with how many errors deliveries of the messages have failed before, of those with any."""
-    found = yield from _find_errors.bind(key_parameters(keys))
-    return {keys[position - 1]: count for position, count in found}
+def earlier_deliveries(
+    keys: Sequence[MessageKey], *, keeps_outcomes: bool
+) -> Steps[dict[MessageKey, EarlierDeliveries]]:
+    """Return what is known of earlier deliveries of the messages, of those of which something is.
+
+    Args:
+        keys: The messages.
+        keeps_outcomes: Whether the schema does; 0001 does not.
+    """
+    found = yield from _find_earlier_deliveries[keeps_outcomes].bind(key_parameters(keys))
+    return {keys[position - 1]: EarlierDeliveries(errors, retries) for position, errors, retries in found}
 
 
 def extend_claims(claims: Sequence[ExtendedClaim]) -> Query[int]:
@@ -262,9 +329,14 @@ def extend_claims(claims: Sequence[ExtendedClaim]) -> Query[int]:
     )
 
 
-def lost_claims(limit: int) -> Query[list[LostClaim]]:
-    """Return claims whose holders are gone, or have held them for too long."""
-    return _find_lost_claims.bind(limit=limit)
+def lost_claims(limit: int, *, keeps_outcomes: bool) -> Query[list[LostClaim]]:
+    """Return claims whose holders are gone, or have held them for too long.
+
+    Args:
+        limit: How many at most.
+        keeps_outcomes: Whether the schema does; 0001 does not.
+    """
+    return _find_lost_claims[keeps_outcomes].bind(limit=limit)
 
 
 def bury() -> Query[list[int]]:
@@ -272,8 +344,18 @@ def bury() -> Query[list[int]]:
     return _bury.bind(limit=_BURIED_AT_ONCE)
 
 
+def _say_more(releases: Sequence[Release]) -> bool:
+    return any(release.says_more for release in releases)
+
+
 def _outcomes(releases: Sequence[Release]) -> dict[str, str]:
-    return {
+    more: dict[str, str] = {}
+    if _say_more(releases):
+        more = {
+            "retry_counts": array_literal(release.retries for release in releases),
+            "dead_letter_reasons": array_literal(release.dead_letter_reason for release in releases),
+        }
+    return more | {
         **key_parameters([release.key for release in releases]),
         "attempts": array_literal(release.attempts for release in releases),
         "delays": array_literal(release.delay for release in releases),

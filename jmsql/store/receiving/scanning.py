@@ -21,7 +21,7 @@ _SWEEP_SHARE = 20.0
 
 
 class GroupScan(NamedTuple):
-    """What a scan is to know of groups.
+    """The message groups that a scan has to know.
 
     Args:
         places: Where to look besides: the first messages of groups, as (inverse priority, sequence).

@@ -1,4 +1,4 @@
-"""What statements say of a message `m`: its columns, as a send has them and as they are read, and what chooses it."""
+"""The columns of a message `m` in statements, as a send has them and as they are read, and the conditions on it."""
 
 from __future__ import annotations
 

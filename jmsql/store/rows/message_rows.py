@@ -169,7 +169,7 @@ def send_parameters(messages: Sequence[OutgoingMessage]) -> dict[str, str | byte
 
 
 class MessageKey(NamedTuple):
-    """What identifies a message in the store, and its group if it is in one.
+    """The key of a message in the store, and its group if it is in one.
 
     With the sequence 0, which none has: all that are in the queue.
     """
@@ -181,7 +181,7 @@ class MessageKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """What identifies a message group in the store."""
+    """The key of a message group in the store."""
 
     queue_id: int
     group_hash: int

@@ -43,7 +43,7 @@ _PAUSE = 0.5
 _IN_USE = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 _MADE_BY_ANOTHER = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema, psycopg.errors.DuplicateTable)
-"""What a run fails with that has waited for another to make the same schema."""
+"""The errors of a run that has waited for another to make the same schema."""
 _one_run = threading.Lock()
 """Held while a thread migrates: Alembic keeps what it works on in its module."""
 # Views, policies and defaults keep what they find while they are made, which roles could bring about in another schema.

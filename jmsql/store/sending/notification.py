@@ -1,4 +1,4 @@
-"""What clients tell each other by PostgreSQL's notifications: which queue to look at again, and from where.
+"""The notifications of clients: which queue to read again, and from where.
 
 Every role may notify on any channel. What does not look like one of jmsql's notifications is therefore not believed.
 """

@@ -179,7 +179,7 @@ def _send_one(name: str, parameters: tuple[str, ...]) -> Statement[int]:
 
 
 class Publisher(NamedTuple):
-    """Who publishes, for the subscriptions that do not want what comes from their own client."""
+    """The publisher, for subscriptions with `no_local`."""
 
     connection_id: int | None = None
     client_id: str | None = None

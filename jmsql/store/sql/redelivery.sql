@@ -10,6 +10,32 @@ q.dead_letter_queue_id, (select d.queue_id from jmsql_internal.queue d where d.n
 case when {outcome}.dead_letter_queue_id is not null then 'infinity'
      when {outcome}.delay > 0::float8 then statement_timestamp() + {outcome}.delay * interval '1 second' end;
 
+-- name: outcomes_of_released
+-- What a handler has said of messages that are released. Schema 0001 has no place for it.
+, said as (
+    insert into jmsql_internal.delivery_outcome as o (queue_id, inverse_priority, sequence, retry_count, dead_letter_reason)
+    select r.queue_id, r.inverse_priority, r.sequence, r.retry_count, r.dead_letter_reason from released r
+    order by r.queue_id, r.inverse_priority, r.sequence
+    on conflict (queue_id, inverse_priority, sequence) do update
+    set retry_count = o.retry_count + excluded.retry_count, dead_letter_reason = excluded.dead_letter_reason);
+
+-- name: outcomes_of_locked
+with said as (
+    insert into jmsql_internal.delivery_outcome as o (queue_id, inverse_priority, sequence, retry_count, dead_letter_reason)
+    select k.queue_id, k.inverse_priority, k.sequence, k.retry_count, k.dead_letter_reason
+    from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
+                %(retry_counts)s::integer[], %(dead_letter_reasons)s::text[])
+        as k (queue_id, inverse_priority, sequence, retry_count, dead_letter_reason)
+    order by k.queue_id, k.inverse_priority, k.sequence
+    on conflict (queue_id, inverse_priority, sequence) do update
+    set retry_count = o.retry_count + excluded.retry_count, dead_letter_reason = excluded.dead_letter_reason)
+;
+
+-- name: retries_of_d
+coalesce((
+    select o.retry_count from jmsql_internal.delivery_outcome o
+    where (o.queue_id, o.inverse_priority, o.sequence) = (d.queue_id, d.inverse_priority, d.sequence)), 0);
+
 -- name: find_policy
 select {policy} from jmsql_internal.queue q where q.queue_id = %(queue_id)s;
 
@@ -49,11 +75,12 @@ select claim_id from claim;
 -- name: release
 with commit as materialized (select set_config('synchronous_commit', 'off', true)),
 released as (
-    select d.address, d.delivery_count, k.attempts, k.delay, k.error, k.error_count, k.dead_letter_queue_id
+    select {key_of_k}d.address, d.delivery_count, k.attempts, k.delay, k.error, k.error_count, k.dead_letter_queue_id{said_of_k}
     from commit
     cross join unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
-                      %(claim_ids)s::bigint[], {outcomes})
-        as k (queue_id, inverse_priority, sequence, claim_id, attempts, delay, error, error_count, dead_letter_queue_id)
+                      %(claim_ids)s::bigint[], {outcomes}{said})
+        as k (queue_id, inverse_priority, sequence, claim_id, attempts, delay, error, error_count,
+              dead_letter_queue_id{said_names})
     cross join lateral (
         select d.ctid as address, d.delivery_count from jmsql_internal.delivery d
         where (d.queue_id, d.inverse_priority, d.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
@@ -62,14 +89,14 @@ released as (
 kept as materialized (
     select r.* from released r
     where r.attempts > 0 or r.delivery_count > 0 or r.dead_letter_queue_id is not null),
-forgotten as ({forget})
+forgotten as ({forget}){said_of_released}
 update jmsql_internal.delivery d
 set claim_id = null, connection_id = null, claimed_at = null, claim_expires_at = null,
     delivery_count = d.delivery_count + r.attempts,
     error_count = d.error_count + r.error_count,
     next_attempt = {next_attempt},
     last_error = coalesce(r.error, d.last_error),
-    first_failed_at = coalesce(d.first_failed_at, case when r.attempts > 0 then statement_timestamp() end),
+    first_failed_at = coalesce(d.first_failed_at, case when r.attempts > {retries_of_r} then statement_timestamp() end),
     dead_letter_queue_id = r.dead_letter_queue_id
 from kept r
 where d.ctid = r.address;
@@ -88,13 +115,13 @@ having count(*) > 0;
 
 -- name: record_attempts
 -- Recorded while the caller's open transaction still locks the messages, which it then releases.
-insert into jmsql_internal.delivery as d
+{said_of_locked}insert into jmsql_internal.delivery as d
     (queue_id, inverse_priority, sequence, group_hash, delivery_count, error_count, next_attempt, last_error,
      first_failed_at, dead_letter_queue_id)
 select k.queue_id, k.inverse_priority, k.sequence, m.group_hash, k.attempts, k.error_count, {next_attempt}, k.error,
-       case when k.attempts > 0 then statement_timestamp() end, k.dead_letter_queue_id
-from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[], {outcomes})
-    as k (queue_id, inverse_priority, sequence, attempts, delay, error, error_count, dead_letter_queue_id)
+       case when k.attempts > {retries_of_k} then statement_timestamp() end, k.dead_letter_queue_id
+from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[], {outcomes}{said})
+    as k (queue_id, inverse_priority, sequence, attempts, delay, error, error_count, dead_letter_queue_id{said_names})
 left join {message_of_k} on true
 order by k.queue_id, k.inverse_priority, k.sequence
 on conflict (queue_id, inverse_priority, sequence) do update
@@ -114,17 +141,23 @@ from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequ
 cross join {claimed_of_k}
 where d.ctid = found.address and d.claim_id = found.claim_id;
 
--- name: find_errors
-select k.position, d.error_count
+-- name: find_earlier_deliveries
+select k.position, d.error_count, {retries_of_d}
 from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
     with ordinality as k (queue_id, inverse_priority, sequence, position)
-cross join {delivery_of_k}
-where d.error_count > 0;
+cross join {delivery_of_k};
+
+-- name: forget_outcomes
+delete from jmsql_internal.delivery_outcome o
+where not exists (
+    select from jmsql_internal.delivery d
+    where (d.queue_id, d.inverse_priority, d.sequence) = (o.queue_id, o.inverse_priority, o.sequence)
+    offset 0);
 
 -- name: find_lost_claims
 -- Claims without a connection are those of Spark's batches, which outlive their driver.
-select d.queue_id, d.inverse_priority, d.sequence, d.group_hash, d.claim_id, d.delivery_count,
-       d.claim_expires_at <= clock_timestamp(), {policy}
+select d.queue_id, d.inverse_priority, d.sequence, d.group_hash, d.claim_id,
+       d.delivery_count - {retries_of_d}, d.claim_expires_at <= clock_timestamp(), {policy}
 from jmsql_internal.delivery d
 left join jmsql_internal.queue q using (queue_id)
 where d.claim_id is not null

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -18,18 +17,18 @@ class Interruption:
     """Interrupts the statement that runs on a connection of psycopg's.
 
     Args:
-        connection: Returns the connection; None: there is none yet.
+        connection: The connection; None: there is none.
     """
 
     __slots__ = ("_connection",)
 
-    def __init__(self, connection: Callable[[], psycopg.AsyncConnection[Any] | None]) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection[Any] | None) -> None:
         self._connection = connection
 
     @property
     def can_be_interrupted(self) -> bool:
         """Whether the server is at a statement, and not at the commit before it, which others rely on already."""
-        connection = self._connection()
+        connection = self._connection
         return (
             connection is not None
             and connection.pgconn.transaction_status == TransactionStatus.ACTIVE
@@ -42,7 +41,7 @@ class Interruption:
         Raises:
             psycopg.Error: The request may be under way.
         """
-        connection = self._connection()
+        connection = self._connection
         assert connection is not None
         await connection.cancel_safe(timeout=_PATIENCE)
 
@@ -52,6 +51,6 @@ class Interruption:
 
     def give_up(self) -> None:
         """End the connection."""
-        connection = self._connection()
+        connection = self._connection
         if connection is not None:
             connection.pgconn.finish()

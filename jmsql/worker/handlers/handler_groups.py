@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
@@ -43,6 +44,9 @@ class WatchedTask(Protocol):
     def handling(self) -> Handling | None:
         """The call that runs, if one does."""
 
+    def end_overdue(self, handling: Handling) -> None:
+        """End a handler that has taken too long. It may take some seconds, and be called again meanwhile."""
+
 
 class HandlerWatch:
     """Watches the threads and tasks that call handlers, from any thread.
@@ -72,8 +76,8 @@ class HandlerWatch:
                 return error
         return None
 
-    def warn_of_long_transactions(self) -> None:
-        """Warn of handlers that hold a transaction for long, once of each call."""
+    def look(self) -> None:
+        """Warn of handlers that hold a transaction for long, once of each call, and end those that are overdue."""
         now = time.monotonic()
         calls = [(task, handling) for task in self._tasks if (handling := task.handling) is not None]
         for task, handling in calls:
@@ -81,6 +85,8 @@ class HandlerWatch:
             if task.listener.transacted and handling not in self._named and seconds >= self._long_transaction:
                 self._named.add(handling)
                 self._warn(task, handling, seconds)
+            if handling.deadline is not None and handling.deadline.overdue(now) > 0 and not task.has_ended:
+                _in_daemon_thread(partial(task.end_overdue, handling), "end of an overdue handler")
         self._named.intersection_update([handling for _, handling in calls])
 
     def _warn(self, task: WatchedTask, handling: Handling, seconds: float) -> None:

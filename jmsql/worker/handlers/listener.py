@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
-import types
+import logging
 import typing
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,11 +12,13 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from jmsql.exceptions import MessageFormatException
-from jmsql.messages import BytesMessage, MapMessage, Message, TextMessage
-from jmsql.messages.codecs.registry import codec_of
+from jmsql.messages import Message
 from jmsql.store.destinations.subscriptions import ChangeRefusedException
 from jmsql.values.destinations import Queue, Topic
+from jmsql.values.outcomes import UNREADABLE, Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
+from jmsql.worker.handlers.bodies import body_reader, members_of
+from jmsql.worker.handlers.deadline import Deadline
 
 
 class HandlerCall(Protocol):
@@ -57,8 +58,8 @@ class Parameter(NamedTuple):
     """Returns it, or under asyncio what is awaited for it."""
     shares_transaction: bool = False
     """Whether the handler can do something in the session's transaction with it."""
-    is_body: bool = False
-    """Whether it is the message's body."""
+    body: Any = None
+    """The annotation that describes the message's body, if it is that."""
 
 
 class Kinds(NamedTuple):
@@ -100,12 +101,10 @@ def _kinds(*, is_async: bool) -> Kinds:
     return Kinds(sqlalchemy.Connection, orm.Session, Session, JMSContext)
 
 
-_JSON = (dict, list)
-"""What the JSON in a TextMessage is read as, where a handler wants it."""
-
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSSIBLE = (
-    "a message class, a class of bodies (str, bytes, dict, or one given to jmsql.register_type), {}; "
+    "a message class, what describes a body (str, bytes, dict, a dataclass, pydantic model or msgspec struct, or a "
+    "class given to jmsql.register_codec), {}; "
     "without an annotation it is named message, body, database, session or context"
 )
 _IN_THREADS = "sqlalchemy.Connection, sqlalchemy.orm.Session, jmsql.Session or jmsql.JMSContext"
@@ -153,7 +152,7 @@ def read_parameters(handler: Callable[..., object], name: str, *, transacted: bo
 
 
 def _check_that_one_is_the_body(parameters: list[Parameter], signature: inspect.Signature, handler: str) -> None:
-    bodies = sorted((each for each in parameters if each.is_body), key=lambda each: each.name != "body")
+    bodies = sorted((each for each in parameters if each.body is not None), key=lambda each: each.name != "body")
     if len(bodies) > 1:
         body, other = (signature.parameters[each.name] for each in bodies[:2])
         raise TypeError(
@@ -162,98 +161,61 @@ def _check_that_one_is_the_body(parameters: list[Parameter], signature: inspect.
         )
 
 
-def _kind(parameter: inspect.Parameter, by_name: dict[str, type]) -> tuple[object, bool]:
-    """Return what class a parameter is to be of, and whether it may be None."""
-    annotation = parameter.annotation
-    if annotation is inspect.Parameter.empty or annotation is Any:
-        return by_name.get(parameter.name), parameter.name == "body"
-    members = [annotation]
-    if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
-        members = [member for member in typing.get_args(annotation) if member is not types.NoneType]
-    optional = annotation is object or members != [annotation]
-    return (typing.get_origin(members[0]) or members[0]) if len(members) == 1 else None, optional
-
-
 def _read(parameter: inspect.Parameter, handler: str, *, transacted: bool, is_async: bool) -> Parameter:
     name, kinds = parameter.name, _kinds(is_async=is_async)
-    kind, optional = _kind(parameter, kinds.by_name)
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty or annotation is Any:
+        annotation = kinds.by_name.get(name)
     possible = _POSSIBLE.format(_IN_EVENT_LOOP if is_async else _IN_THREADS)
     refusal = f"The handler {handler} has the parameter {parameter}, and a parameter is {possible}."
-    if not isinstance(kind, type):
+    if annotation is None:
         raise TypeError(refusal)
-    if issubclass(kind, Message):
-        return Parameter(name, _message(kind))
-    if issubclass(kind, kinds.session):
-        return Parameter(name, lambda call: call.session, shares_transaction=transacted)
-    if issubclass(kind, kinds.context):
-        return Parameter(name, lambda call: call.context(), shares_transaction=transacted)
-    if issubclass(kind, kinds.database | kinds.orm_session):
-        if not transacted:
-            raise TypeError(
-                f"The handler {handler} asks for the database of its transaction; with transacted=False it has none."
-            )
-        return Parameter(name, _database if kind is kinds.database else _orm(kind), shares_transaction=True)
-    if kind is not object:
-        try:
-            codec_of(kind)
-        except MessageFormatException as error:
-            raise TypeError(refusal) from error
-    return Parameter(name, _body(kind, optional=optional), is_body=True)
-
-
-def _message(kind: type[Message]) -> Callable[[HandlerCall], object]:
-    def value(call: HandlerCall) -> object:
-        if not isinstance(call.message, kind):
-            raise MessageFormatException(
-                f"The handler takes messages of the type {kind.__name__}, and got {type(call.message).__name__}."
-            )
-        return call.message
-
-    return value
-
-
-def _body(kind: type, *, optional: bool) -> Callable[[HandlerCall], object]:
-    def value(call: HandlerCall) -> object:
-        message = call.message
-        body: object
-        if kind in _JSON and isinstance(message, TextMessage) and message.text is not None:
-            body = _json(message.text, kind)
-        else:
-            body = message.get_body(kind)
-            if body is None and isinstance(empty := _empty_body(message), kind):
-                body = empty
-        if body is None and not optional:
-            raise MessageFormatException(f"The handler takes {kind.__name__}, and the message has no body.")
-        return body
-
-    return value
-
-
-def _json(text: str, kind: type) -> object:
-    """Read what SQL, `jmsql send` and programs in other languages send."""
+    members = members_of(annotation)
+    kind = members[0] if len(members) == 1 else None
+    if isinstance(kind, type) and typing.get_origin(kind) is None:
+        if issubclass(kind, Message):
+            return Parameter(name, _reading(_message(kind)))
+        if issubclass(kind, kinds.session):
+            return Parameter(name, lambda call: call.session, shares_transaction=transacted)
+        if issubclass(kind, kinds.context):
+            return Parameter(name, lambda call: call.context(), shares_transaction=transacted)
+        if issubclass(kind, kinds.database | kinds.orm_session):
+            if not transacted:
+                raise TypeError(
+                    f"The handler {handler} asks for the database of its transaction; with transacted=False it has "
+                    "none."
+                )
+            return Parameter(name, _database if kind is kinds.database else _orm(kind), shares_transaction=True)
     try:
-        body: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MessageFormatException(
-            f"The body of this TextMessage is no JSON ({error}), and the handler takes {kind.__name__}."
-        ) from error
-    if not isinstance(body, kind):
-        raise MessageFormatException(
-            f"The body of this TextMessage is JSON, but no {'object' if kind is dict else 'array'}, and the handler "
-            f"takes {kind.__name__}."
-        )
-    return body
+        read = body_reader(annotation)
+    except TypeError as error:
+        raise TypeError(f"{refusal} As a body: {error}.") from error
+    return Parameter(name, _reading(read), body=annotation)
 
 
-def _empty_body(message: Message) -> object:
-    """Return the empty bytes or map that a message was sent with, which `get_body` takes for no body, as JMS does."""
-    match message:
-        case BytesMessage():
-            return b""
-        case MapMessage():
-            return {}
-        case _:
-            return None
+def _reading(read: Callable[[Message], object]) -> Callable[[HandlerCall], object]:
+    """Return what gives the handler what is read from its message, and rejects a message that cannot be read so."""
+
+    def value(call: HandlerCall) -> object:
+        try:
+            return read(call.message)
+        except MemoryError:
+            raise  # it is not the message's fault
+        except Exception as error:
+            raise RejectBecause(error, UNREADABLE) from error
+
+    return value
+
+
+def _message(kind: type[Message]) -> Callable[[Message], object]:
+    def read(message: Message) -> object:
+        if not isinstance(message, kind):
+            raise MessageFormatException(
+                f"The handler takes messages of the type {kind.__name__}, and got {type(message).__name__}."
+            )
+        return message
+
+    return read
 
 
 def _database(call: HandlerCall) -> object:
@@ -263,6 +225,11 @@ def _database(call: HandlerCall) -> object:
 def _orm(kind: type[Any]) -> Callable[[HandlerCall], object]:
     return lambda call: call.orm_session(kind)
 
+
+logger = logging.getLogger("jmsql.worker")
+
+_lose_replies: set[str] = set()
+"""Handlers that were named in the log since what they return goes nowhere."""
 
 DEFAULT_REDELIVERY = RedeliveryPolicy(
     maximum_deliveries=20, delay=1.0, multiplier=2.0, maximum_delay=4 * 3600.0, jitter=0.1
@@ -285,7 +252,25 @@ class Listener:
     durable: bool
     redelivery: RedeliveryPolicy | None
     visibility_timeout: float | None
+    never_retry: tuple[type[Exception], ...]
+    timeout: float | None
+    reply_to: Queue | Topic | None
     surrounding: Surrounding
+
+    def verdict(self, error: BaseException) -> BaseException:
+        """Return what the session is told of an error with which a message has failed."""
+        is_rejected = isinstance(error, self.never_retry) and not isinstance(error, Reject | RetryAfter)
+        return RejectBecause(error) if is_rejected else error
+
+    def warn_of_lost_reply(self) -> None:
+        """Warn, once, that what the handler returns goes nowhere."""
+        if self.name not in _lose_replies:
+            _lose_replies.add(self.name)
+            logger.warning(
+                "%s has returned something, and its message has no JMSReplyTo: it is dropped. Register the handler "
+                "with reply_to=…, or return None.",
+                self,
+            )
 
     @property
     def is_async(self) -> bool:
@@ -311,6 +296,7 @@ class Listener:
             "durable": None if self.subscription is None else self.durable,
             "concurrency": self.concurrency or concurrency,
             "transacted": self.transacted,
+            "timeout": self.timeout,
         }
 
     def __str__(self) -> str:
@@ -323,6 +309,7 @@ class Handling(Protocol):
     message_id: str | None
     started: float
     """When, on the monotonic clock."""
+    deadline: Deadline | None
 
 
 def way_out(error: ChangeRefusedException, listener: Listener) -> str:

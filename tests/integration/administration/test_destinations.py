@@ -137,7 +137,7 @@ class TestSettings:
         with pytest.raises(InvalidDestinationException, match=r"no queue 'nowhere'.*jmsql destination list"):
             administration.destination("nowhere")
         wrong: Any = {"expiry_queue": timedelta}
-        with pytest.raises(TypeError, match="no value of a setting"):
+        with pytest.raises(TypeError, match="is not a value of a setting"):
             administration.alter(queue, **wrong)
         assert administration.destination(queue).settings == {}
 

@@ -17,7 +17,7 @@ from tests.integration.cli.conftest import Command
     [
         ((), "Missing argument 'TARGET'"),
         (("--properties", "csv"), "'csv' is not one of 'json', 'map'"),
-        (("--destination", "temp://orders"), "no destination"),
+        (("--destination", "temp://orders"), "is not a destination"),
         (("--keep-days", "3"), "--keep-days goes together with --drop"),
         (("--partitions", "0"), "greater than or equal to 1"),
     ],

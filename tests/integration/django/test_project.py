@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from django.core.management.base import CommandError
 from django.db import connection
 
 import jmsql
-from jmsql.admin import Administration
 from jmsql.testing import wait_for
 
 ROOT = Path(__file__).parents[3]
@@ -126,74 +123,10 @@ class TestCommand:
             call_command("jmsql", "browse", "no such queue")
 
 
-@contextmanager
-def worker(environment: dict[str, str], log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker of the project, from another directory."""
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests/integration/django/manage.py"), "jmsql", "worker", *options],
-            cwd=log.parent,
-            env=os.environ | environment | {"PYTHONPATH": str(ROOT)},
-            stderr=output,
-        )
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0, log.read_text()
-
-
-def test_killed_workers_and_ended_server_processes_lose_and_double_nothing(
-    environment: dict[str, str], jmsql_factory: jmsql.ConnectionFactory, tmp_path: Path
-) -> None:
-    from tests.integration.django.shop.models import Article
-
-    count = 200
-    log = tmp_path / "log"
-    with jmsql_factory.create_context() as context, worker(environment, log, "-p", "2", "-c", "3") as running:
-        wait_for(lambda: "Handling messages" in log.read_text(), PATIENCE)
-        producer = context.create_producer()
-        kills = 0
-        for number in range(count):
-            producer.send(jmsql.Queue("deliveries"), {"name": f"article {number}"})
-            if number % 20 == 10:
-                wait_for_more(Article)
-                if number % 40 == 10:
-                    kill_a_child(running.pid)
-                else:
-                    end_a_server_process()
-                kills += 1
-        wait_for(lambda: left("deliveries") == 0, PATIENCE)
-    assert kills == 10
-    assert Article.objects.filter(amount=1).count() == Article.objects.count() == count
-    assert left("bills") == count
-    assert left("DLQ") == 0
-    with Administration(jmsql_factory) as administration:
-        assert sum(queue.claimed for queue in administration.queues()) == 0
-
-
-def wait_for_more(model: Any) -> None:
-    seen = model.objects.count()
-    wait_for(lambda: model.objects.count() > seen, PATIENCE)
-
-
 def left(queue: str) -> int:
     with connection.cursor() as cursor:
         cursor.execute("select count(*) from jmsql.messages where queue = %s", [queue])
         return int(cursor.fetchone()[0])
-
-
-def kill_a_child(supervisor: int) -> None:
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGKILL)
-
-
-def end_a_server_process() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() "
-            "and application_name like 'jmsql worker%%' and state <> 'idle' limit 1"
-        )
 
 
 class TestAdmin:

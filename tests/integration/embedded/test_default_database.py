@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import jmsql
-from jmsql.client._sync.database.opening import default_url
+from jmsql.client._sync.link.opening import default_url
 from jmsql.embedded import server
 from jmsql.embedded.account import ServerAccount
 from jmsql.embedded.installation import find_installation

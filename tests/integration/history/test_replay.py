@@ -143,7 +143,7 @@ def test_only_acknowledged_messages_go_unless_others_are_named(
     assert _texts(_received(jmsql_factory)) == ["handled"]
     administration.history.replay(orders, AGAIN, since=since, outcomes=["purged"])
     assert _texts(_received(jmsql_factory)) == ["purged"]
-    with pytest.raises(ValueError, match="no outcome"):
+    with pytest.raises(ValueError, match="is not an outcome"):
         administration.history.replay(orders, AGAIN, since=since, outcomes=["lost"])
 
 

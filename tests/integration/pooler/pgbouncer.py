@@ -53,11 +53,36 @@ class PgBouncer:
     """A running pooler.
 
     Args:
-        directory: Where its socket is.
+        directory: Where its settings are, and its socket.
+        program: What runs.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, program: str) -> None:
         self._directory = directory
+        self._program = program
+
+    def start(self) -> None:
+        """Start it, or start it again."""
+        entry = ServerAccount.choose().entry
+        with (self._directory / "log").open("w+b") as log:
+            self._process = subprocess.Popen(
+                [self._program, "--quiet", self._directory / "pgbouncer.ini"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                user=None if entry is None else entry.pw_uid,
+                group=None if entry is None else entry.pw_gid,
+                extra_groups=None if entry is None else [],
+            )
+            wait_for(lambda: self.is_ready() or self._process.poll() is not None, _PATIENCE)
+            log.seek(0)
+            assert self._process.poll() is None, f"pgbouncer does not start: {log.read().decode()}"
+
+    def kill(self) -> None:
+        """End it as nothing can prevent."""
+        self._process.kill()
+        self._process.wait()
 
     def url(self, server_url: str) -> str:
         """The URL that leads to the same database through the pooler."""
@@ -133,30 +158,14 @@ def pgbouncer(server_url: str, size: int = SERVER_CONNECTIONS, *, current: bool 
                 size=size,
             )
         )
-        account = ServerAccount.choose()
         for path in (directory, settings):
-            account.take_over(path)
-        entry = account.entry
-        with (directory / "log").open("w+b") as log:
-            process = subprocess.Popen(
-                [program, "--quiet", settings],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd="/",
-                user=None if entry is None else entry.pw_uid,
-                group=None if entry is None else entry.pw_gid,
-                extra_groups=None if entry is None else [],
-            )
-            pooler = PgBouncer(directory)
-            try:
-                wait_for(lambda: pooler.is_ready() or process.poll() is not None, _PATIENCE)
-                log.seek(0)
-                assert process.poll() is None, f"pgbouncer does not start: {log.read().decode()}"
-                yield pooler
-            finally:
-                process.kill()
-                process.wait()
+            ServerAccount.choose().take_over(path)
+        pooler = PgBouncer(directory, program)
+        pooler.start()
+        try:
+            yield pooler
+        finally:
+            pooler.kill()
 
 
 def _program(*, current: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jmsql import ConnectionFactory, Queue
-from jmsql.client._sync.database.opening import open_runner
+from jmsql.client._sync.link.opening import open_runner
 from jmsql.doctor import Health, Thresholds, examine
 from jmsql.store.administration.measurement import LONGEST_LOOK, destinations
 from tests.texts import send_texts

@@ -12,7 +12,7 @@ import sqlalchemy
 
 import jmsql
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Queue, Session
-from jmsql.client._sync.database.opening import open_runner
+from jmsql.client._sync.link.opening import open_runner
 from jmsql.store.schema.migration import migrate
 from jmsql.store.schema.version import current_version, newest_version
 from jmsql.testing import drain, wait_for

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.client._sync.database.opening import open_runner
+from jmsql.client._sync.link.opening import open_runner
 from jmsql.exceptions import JMSException
 from jmsql.store.statement import Statement, value
 

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from jmsql.client._sync.database.opening import open_runner
+from jmsql.client._sync.link.opening import open_runner
 from jmsql.store.administration.measurement import destinations
 from tests.integration.store.plans import PlannedStatement
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from jmsql import Queue
-from jmsql.client._sync.database.opening import open_runner
+from jmsql.client._sync.link.opening import open_runner
 from jmsql.messages.types.typed_json import parse_json
 from jmsql.store.administration import diagnosis, looks
 from jmsql.store.administration.looks import BEGINNING, Choice, MessageState, Place

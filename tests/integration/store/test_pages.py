@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 
 import jmsql
-from jmsql.client._sync.database.opening import open_runner
+from jmsql.client._sync.link.opening import open_runner
 from jmsql.store.administration.diagnosis import tables_without_pages
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.wire._sync.runner import PsycopgRunner

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy
 
 from jmsql import InvalidDestinationException, InvalidSelectorException, JMSException
-from jmsql.client._sync.database.opening import open_runner
+from jmsql.client._sync.link.opening import open_runner
 from jmsql.selectors import Selector
 from jmsql.store.administration.selector_indexes import (
     IndexProgress,

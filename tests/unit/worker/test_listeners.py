@@ -19,14 +19,13 @@ from jmsql import (
     JMSContext,
     MapMessage,
     Message,
-    MessageFormatException,
     Queue,
     Session,
     TextMessage,
     Topic,
 )
 from jmsql.client._sync.connection.simplified import message_of
-from jmsql.worker import Application
+from jmsql.worker import Application, Reject
 from jmsql.worker.handlers._sync.call import HandlerCall
 
 
@@ -86,6 +85,7 @@ def test_what_a_listener_handles_and_how_is_told() -> None:
             "durable": None,
             "concurrency": 3,
             "transacted": False,
+            "timeout": None,
         },
         {
             "listener": f"{__name__}.named_message",
@@ -95,6 +95,7 @@ def test_what_a_listener_handles_and_how_is_told() -> None:
             "durable": False,
             "concurrency": 2,
             "transacted": True,
+            "timeout": None,
         },
     ]
 
@@ -210,7 +211,7 @@ def test_json_in_a_text_message_is_read_for_who_wants_a_dict_or_a_list() -> None
 def test_a_text_that_is_no_json_object_is_no_dict(text: str, reason: str) -> None:
     def handle(body: dict[str, Any]) -> None: ...
 
-    with pytest.raises(MessageFormatException, match=f"The body of this TextMessage {reason}"):
+    with pytest.raises(Reject, match=f"The body of this TextMessage {reason}"):
         arguments_for(handle, TextMessage(text))
 
 
@@ -230,7 +231,7 @@ def test_a_parameter_beside_the_body_is_refused_by_name(handler: Callable[..., o
 def test_a_message_of_another_class_is_refused() -> None:
     def handle(text: TextMessage) -> None: ...
 
-    with pytest.raises(MessageFormatException, match="takes messages of the type TextMessage, and got Message"):
+    with pytest.raises(Reject, match="takes messages of the type TextMessage, and got Message"):
         arguments_for(handle, Message())
 
 
@@ -239,7 +240,7 @@ def test_only_an_optional_body_may_be_missing() -> None:
     def required(text: str) -> None: ...
 
     assert arguments_for(optional, TextMessage()) == {"text": None}
-    with pytest.raises(MessageFormatException, match="takes str, and the message has no body"):
+    with pytest.raises(Reject, match="takes str, and the message has no body"):
         arguments_for(required, TextMessage())
 
 
@@ -264,5 +265,5 @@ def test_an_empty_body_is_a_body(message: Message, empty: bytes | dict[str, obje
     handler = of_bytes if isinstance(message, BytesMessage) else of_map
     assert arguments_for(handler, message) == {"content": empty}
     assert arguments_for(of_any, message) == {"body": empty}
-    with pytest.raises(MessageFormatException, match="takes str, and the message has no body"):
+    with pytest.raises(Reject, match="takes str, and the message has no body"):
         arguments_for(of_text, message)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jmsql.client._async.connection.factory import ConnectionFactory
-from jmsql.client._async.database.opening import default_url, open_runner
 from jmsql.client._async.domains import QueueConnectionFactory, TopicConnectionFactory
+from jmsql.client._async.link.opening import default_url, open_runner
 from jmsql.client._async.xa import XAConnectionFactory, XAQueueConnectionFactory, XATopicConnectionFactory
 from jmsql.concurrency.tasks import in_thread
 from jmsql.exceptions import JMSException

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from jmsql.client._async.database.opening import LazyRunner, default_url, open_runner
+from jmsql.client._async.link.opening import LazyRunner, default_url, open_runner
 from jmsql.concurrency.tasks import in_thread
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from jmsql.client._async.connection.connection_consumer import ConnectionConsumer
-from jmsql.client._async.database.pool import ConnectionPool
+from jmsql.client._async.connection.requestor import Replies, Requestor
+from jmsql.client._async.link.pool import ConnectionPool
 from jmsql.client._async.session.session import Session
 from jmsql.client._async.session.sessions import Sessions
 from jmsql.client._async.shared.client_context import ClientContext
@@ -33,7 +34,7 @@ from jmsql.store.control.control import Abandonment, ControlConnection, open_con
 from jmsql.store.control.counters import Consumption, DestinationCounters
 from jmsql.store.control.server import ServerClock
 from jmsql.timings import InternalTimings, Timings
-from jmsql.values.destinations import Destination, require_destination
+from jmsql.values.destinations import Destination, Queue, require_destination, require_queue
 
 if TYPE_CHECKING:
     from jmsql.client._async.connection.connection_consumer import ServerSessionPool
@@ -95,6 +96,7 @@ class Connection:
             failed=self.tell_exception_listener,
         )
         self._sessions = Sessions(self._client, self._close_if_unused)
+        self._replies: Replies | None = None
 
     @classmethod
     async def open(
@@ -134,7 +136,8 @@ class Connection:
 
     def _serve(self, control: ControlConnection) -> None:
         """Have the control connection do its duties while somebody has this connection, or what it has made."""
-        itself, is_loop_closed, description = weakref.ref(self), is_over(), repr(self)
+        itself, is_loop_closed = weakref.ref(self), is_over()
+        kind, url = type(self).__name__, self._client.pool.url
         tell, join = weakref.WeakMethod(self.tell_exception_listener), weakref.WeakMethod(self._join_again)
         count = weakref.WeakMethod(self._sessions.consumption)
         open_connections = self._client.pool.open_connections, self._side_pool.open_connections
@@ -153,7 +156,7 @@ class Connection:
         def end() -> None:
             for connection in itertools.chain(*map(list, open_connections)):
                 connection.pgconn.finish()
-            warnings.warn(f"{description} was not closed.", ResourceWarning, stacklevel=2)
+            warnings.warn(f"<{kind} {without_secrets(url)}> was not closed.", ResourceWarning, stacklevel=2)
 
         abandonment = Abandonment(lambda: itself() is None or is_loop_closed(), end)
         control.serve(from_thread(failed), from_thread(returned), self._counters, consumption, abandonment)
@@ -267,6 +270,23 @@ class Connection:
         except ValueError as error:
             raise JMSException(f"{acknowledge_mode!r} is no AcknowledgeMode.") from error
         return kind(self._client, mode, self._sessions)
+
+    def requestor(self, queue: Queue | str) -> Requestor:
+        """Return what sends requests to a queue, and returns their replies: many at a time, from any thread.
+
+        All requestors of a connection have one temporary queue for the replies.
+
+        Args:
+            queue: The queue, or its name.
+
+        Raises:
+            IllegalStateException: The connection is closed.
+            InvalidDestinationException: It is not a queue.
+        """
+        self._use()
+        if self._replies is None:
+            self._replies = Replies(lambda: self.open_session(Session), lambda: self._client.started)
+        return Requestor(self._replies, require_queue(Queue(queue) if isinstance(queue, str) else queue))
 
     # For application servers
 
@@ -392,6 +412,8 @@ class Connection:
             if not self._sessions.begin_to_close():
                 return
             self._sessions.wake()
+            if self._replies is not None:
+                self._replies.close()
             await self._sessions.stop()
             await self._sessions.close()
         await self._close_if_unused()

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.context import JMSContext
-from jmsql.client._async.database.opening import default_url
+from jmsql.client._async.link.opening import default_url
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency import ASYNC

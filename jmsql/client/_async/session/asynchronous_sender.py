@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from jmsql.client._async.database.session_connection import SessionConnection
+from jmsql.client._async.link.lease import Lease
 from jmsql.client.listeners import AsynchronousSend
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Condition, call, calling, current
@@ -38,7 +38,7 @@ class BatchInsertion:
 
     def __init__(self, client: ClientContext) -> None:
         self._client = client
-        self._database = SessionConnection(client.pool, client.schema, transacted=True)
+        self._database = Lease(client.pool, client.schema, transacted=True)
 
     async def insert(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
         """Insert messages and commit, and return what went wrong with each.

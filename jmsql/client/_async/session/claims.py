@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from jmsql.client._async.session.delivery import Accept, Delivery, NotifyReleased, count_outcome
-from jmsql.client._async.shared.redelivery import FailedDelivery, Redelivery
+from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
@@ -17,7 +17,7 @@ from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
 
 if TYPE_CHECKING:
-    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.client._async.link.lease import Lease
     from jmsql.selectors import Selector
     from jmsql.store.control.control import ControlConnection
     from jmsql.store.receiving.scanning import GroupScan
@@ -51,7 +51,7 @@ class Claims(Delivery):
 
     def __init__(
         self,
-        connection: SessionConnection,
+        connection: Lease,
         control: ControlConnection,
         redelivery: Redelivery,
         notify_released: NotifyReleased,
@@ -118,13 +118,14 @@ class Claims(Delivery):
         rules = await self._redelivery.rules(buffer) if buffer.rows else None
         while (row := buffer.next()) is not None:
             key = buffer.key(row)
-            if rules is not None and rules.is_exhausted(key, row.delivery_count or 0):
+            if rules is not None and row.delivery_count:
                 try:
-                    await self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
+                    if await self._redelivery.is_exhausted(rules, key, row.delivery_count):
+                        await self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
+                        continue
                 except BaseException:
                     buffer.keep_first(row)
                     raise
-                continue
             self._note(buffer, row)
             return row
         return None
@@ -211,11 +212,11 @@ class Claims(Delivery):
                 "client for gone."
             )
 
-    async def release(self, error: str | None = None) -> list[MessageKey]:
+    async def release(self, failure: Failure | None = None) -> list[MessageKey]:
         """Release all that was delivered and return it.
 
         Args:
-            error: Why its listener failed, if it did. The message then waits before its next delivery.
+            failure: Why its listener failed, if it did. The message then waits before its next delivery.
         """
         if not self._delivered:
             return []
@@ -228,7 +229,7 @@ class Claims(Delivery):
             for buffer, queue_id, row in delivered
         ]
         await self._give_up(
-            await self._redelivery.failures(failed, error)
+            await self._redelivery.failures(failed, failure)
             + [Release(buffer.key(row), row.handle) for buffer, row in held]
         )
         self._delivered.clear()

@@ -10,7 +10,7 @@ from jmsql.client._async.session.session_state import SessionState
 from jmsql.client._async.session.transactions.transaction import OwnTransaction
 from jmsql.client._async.session.waiting import Watch
 from jmsql.client._async.shared.client_context import ClientContext
-from jmsql.client._async.shared.redelivery import failure_text
+from jmsql.client._async.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import processing
 from jmsql.client.listeners import MessageListener
 from jmsql.client.pacing import PollInterval
@@ -151,16 +151,16 @@ class Dispatcher:
         """Give a listener a message, if there are both, and settle it."""
         if listener is None or message is None:
             return False
-        error: str | None = "The listener's thread was ended."
+        failure = failure_of("The listener's thread was ended.")
         try:
             with self._transaction.extend_claims():
-                error = await self._failure(listener, message)
+                failure = await self._failure(listener, message)
         finally:
-            await self._transaction.handled(error)
+            await self._transaction.handled(failure)
         return True
 
-    async def _failure(self, listener: MessageListener, message: Message) -> str | None:
-        """Call a listener; return its traceback if it fails."""
+    async def _failure(self, listener: MessageListener, message: Message) -> Failure | None:
+        """Call a listener; return why it fails if it does."""
         try:
             with processing(self.state.facts, message), calling():
                 await call(listener if callable(listener) else listener.on_message, message)
@@ -168,7 +168,7 @@ class Dispatcher:
             if not is_failure(error):
                 raise
             logger.exception("The listener %r failed with %r.", listener, message)
-            return failure_text(error)
+            return failure_of(error)
         return None
 
     async def _failed(self, error: JMSException) -> None:
@@ -226,7 +226,7 @@ class Dispatcher:
             await self._transaction.paused()
         except JMSException as error:
             await self._failed(error)
-            await self._transaction.handled(f"The message could not be acknowledged: {error}")
+            await self._transaction.handled(failure_of(f"The message could not be acknowledged: {error}"))
         finally:
             state.listener = None
             try:

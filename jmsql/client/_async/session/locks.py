@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from jmsql.client._async.session.delivery import Delivery, count_outcome
-from jmsql.client._async.shared.redelivery import FailedDelivery, Redelivery
+from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
 from jmsql.exceptions import JMSException
@@ -20,7 +20,7 @@ from jmsql.store.rows.message_rows import MessageKey, MessageRow, size_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
-    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.client._async.link.lease import Lease
     from jmsql.store.statement import Query
 
 
@@ -56,7 +56,7 @@ class Locks(Delivery):
 
     operation: Fetch = staticmethod(lock)
 
-    def __init__(self, database: SessionConnection, redelivery: Redelivery) -> None:
+    def __init__(self, database: Lease, redelivery: Redelivery) -> None:
         self._database = database
         self._redelivery = redelivery
         self._buffers: list[PrefetchBuffer] = []
@@ -125,7 +125,7 @@ class Locks(Delivery):
                 row = row._replace(delivery_count=(row.delivery_count or 0) + 1)
             if rules is not None:
                 try:
-                    if rules.is_exhausted(key, row.delivery_count or 0):
+                    if row.delivery_count and await self._redelivery.is_exhausted(rules, key, row.delivery_count):
                         await self._mark_exhausted(key, rules)
                         continue
                     await self._record(buffer, row, rules)
@@ -274,22 +274,22 @@ class Locks(Delivery):
             logger.warning("Messages that were fetched and not delivered come late to other consumers: %s", error)
         self._claims.clear()
 
-    async def before_rollback(self, error: str | None = None) -> None:
+    async def before_rollback(self, failure: Failure | None = None) -> None:
         """Count the deliveries, so that no other consumer sees the messages without their redelivered flag.
 
         Args:
-            error: Why they failed, if that is known.
+            failure: Why they failed, if that is known.
         """
         if self.has_delivered and self._known is _Known.AS_BEFORE:
-            await self._count_failures(self._delivered, error)
+            await self._count_failures(self._delivered, failure)
             self._known = _Known.COUNTED
 
-    async def _count_failures(self, keys: Collection[MessageKey], error: str | None = None) -> None:
+    async def _count_failures(self, keys: Collection[MessageKey], failure: Failure | None = None) -> None:
         failed = []
         for key in keys:
             buffer, row = self._delivered[key]
             failed.append(FailedDelivery(buffer, key, self._claims.get(key), (row.delivery_count or 0) + 1))
-        releases = await self._redelivery.failures(failed, error)
+        releases = await self._redelivery.failures(failed, failure)
         await self._redelivery.release(releases)
         self._has_exhausted |= any(release.dead_letter_queue_id is not None for release in releases)
         for release in releases:
@@ -378,9 +378,7 @@ class FrugalLocks(Locks):
         redelivery: Records deliveries outside of it.
     """
 
-    def __init__(
-        self, database: SessionConnection, sending: AbstractAsyncContextManager[bool], redelivery: Redelivery
-    ) -> None:
+    def __init__(self, database: Lease, sending: AbstractAsyncContextManager[bool], redelivery: Redelivery) -> None:
         super().__init__(database, redelivery)
         self._sending = sending
 

@@ -459,7 +459,8 @@ class Session:
         Args:
             error: Why. It is kept with the messages that were received, up to 10,000 characters of an exception's
                 traceback; and where no [redelivery policy](redelivery.md) says otherwise, they come again at once
-                after their first error, and then after ever longer pauses.
+                after their first error, and then after ever longer pauses. `Reject` and `RetryAfter` of `jmsql.worker`
+                say what becomes of them instead.
 
         Raises:
             IllegalStateException: The session is not transacted, or is closed.

@@ -13,7 +13,7 @@ from jmsql.store.control.wake_ups import Competition, Look, Wait
 from jmsql.timings import jitter
 
 if TYPE_CHECKING:
-    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.client._async.link.lease import Lease
     from jmsql.client._async.session.delivery import Delivery
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.shared.client_context import ClientContext
@@ -80,7 +80,7 @@ class Watch(Waiting):
         state: SessionState,
         client: ClientContext,
         poll: PollInterval,
-        database: SessionConnection | None = None,
+        database: Lease | None = None,
         delivery: Delivery | None = None,
     ) -> None:
         self._state = state

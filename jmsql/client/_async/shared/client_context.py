@@ -6,14 +6,13 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import finished
 from jmsql.store.control.counters import Counts
 from jmsql.store.sending.notification import DELAYED_CHANNEL
 from jmsql.store.sending.send import Publisher
 
 if TYPE_CHECKING:
-    from jmsql.client._async.database.pool import ConnectionPool
+    from jmsql.client._async.link.pool import ConnectionPool
     from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
     from jmsql.client._async.shared.redelivery import Redelivery
     from jmsql.client._async.shared.side_connection import SideConnection
@@ -96,12 +95,8 @@ class ClientContext(Client):
 
     async def run_beside(self, work: Steps[T]) -> T:
         """Run statements that differ each time beside the sessions' transactions; each commits by itself."""
-        if ASYNC:
-            async with self.pool.turns:
-                result = await finished(self._run_beside(work))
-        else:
-            result = self._run_beside(work)
-        return result
+        async with self.pool.turns:
+            return await finished(self._run_beside(work))
 
     async def _run_beside(self, work: Steps[T]) -> T:
         async with self.pool.runner(self.schema, prepares=False) as runner:

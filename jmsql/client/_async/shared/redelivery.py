@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -17,18 +18,20 @@ from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecur
 from jmsql.store.control.control import ControlConnection
 from jmsql.store.destinations.lookup import require_access
 from jmsql.store.receiving.redelivery import (
+    EarlierDeliveries,
     QueuePolicy,
     Release,
     Rules,
     after_error,
     bury,
-    errors,
+    earlier_deliveries,
     policy,
     record_deliveries,
     record_first_deliveries,
 )
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.values.destinations import Queue
+from jmsql.values.outcomes import MAXIMUM_RETRIES, Reject, RetryAfter
 from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
 from jmsql.values.postgresql_text import to_postgresql
 
@@ -40,6 +43,7 @@ _LONGEST_TEXT = 10_000
 _password_in_url = re.compile(r"(://[^\s:/@]*):[^\s/@]+@")
 
 _NEVER: tuple[float, QueuePolicy | None] = 0.0, None
+_NEVER_DELIVERED = EarlierDeliveries(0, 0)
 
 
 class FailedDelivery(NamedTuple):
@@ -56,6 +60,36 @@ class FailedDelivery(NamedTuple):
     key: MessageKey
     claim_id: int | None
     number: int
+
+
+class Failure(NamedTuple):
+    """Why a delivery has failed, or does not count as one."""
+
+    text: str
+    """The error as text that PostgreSQL can store, without passwords in URLs."""
+    dead_letter_reason: str | None = None
+    """Why the message moves to the dead-letter queue at once; None: it does not."""
+    retry: RetryAfter | None = None
+    """What says that the delivery has not failed, and when the message is delivered again."""
+
+
+def failure_of(error: BaseException | str | None) -> Failure | None:
+    """Return what an error says of the messages with which it has come; None: there is no error."""
+    match error:
+        case None:
+            return None
+        case Reject():
+            return Failure(_text(error.error), error.dead_letter_reason)
+        case RetryAfter():
+            return Failure(_text(error), retry=error)
+        case _:
+            return Failure(_text(error))
+
+
+def _text(error: BaseException | str) -> str:
+    """Return an exception with its traceback."""
+    text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
+    return to_postgresql(_password_in_url.sub(r"\1:***@", text)[-_LONGEST_TEXT:])
 
 
 class Redelivery:
@@ -150,43 +184,86 @@ class Redelivery:
             self._policies[queue_id] = now, found
         return found
 
-    async def failures(self, failed: Sequence[FailedDelivery], error: str | None) -> list[Release]:
+    async def is_exhausted(self, rules: Rules, key: MessageKey, deliveries: int) -> bool:
+        """Tell whether a message that comes after so many deliveries is delivered no more."""
+        if not rules.is_exhausted(key, deliveries):
+            return False
+        earlier = (await self._side.run(earlier_deliveries, [key], keeps_outcomes=self._keeps_outcomes)).get(key)
+        return rules.is_exhausted(key, deliveries - (0 if earlier is None else earlier.retries))
+
+    async def failures(self, failed: Sequence[FailedDelivery], failure: Failure | None) -> list[Release]:
         """Say what becomes of messages whose deliveries have failed together.
 
         Args:
             failed: The deliveries.
-            error: Why, if that is known.
+            failure: Why, if that is known, and what the handler has said of them.
         """
-        rules = {each.buffer: await self.rules(each.buffer) for each in failed}
-        errors: dict[MessageKey, int] = {}
-        if error is not None:
-            errors = await self._earlier_errors(
-                [each for each in failed if rules[each.buffer] is None and each.number > 1]
-            )
-        releases = []
-        for buffer, key, claim_id, number in failed:
-            own = rules[buffer]
-            if own is not None:
-                releases.append(own.after_failure(key, claim_id, number, error))
-            elif error is not None:
-                is_dead = buffer.source.destination == Queue(DEFAULT_DEAD_LETTER_QUEUE)
-                releases.append(after_error(key, claim_id, errors.get(key, 0) + 1, error, is_dead=is_dead))
-            else:
-                releases.append(Release(key, claim_id, 1))
+        earlier = await self._earlier(failed, failure)
+        releases = [await self._after(each, earlier[each.key], failure) for each in failed]
         for each, release in zip(failed, releases, strict=True):
             _tell(each, release)
         return releases
 
-    async def _earlier_errors(self, failed: Sequence[FailedDelivery]) -> dict[MessageKey, int]:
-        """Return with how many errors deliveries of messages have failed before."""
-        if not failed:
-            return {}
-        keys = [each.key for each in failed]
-        try:
-            return await self._side.run(errors, keys)
-        except JMSException as error:
-            logger.warning("Messages pause as if each delivery before had failed with an error: %s", error)
-            return {each.key: each.number - 1 for each in failed}
+    async def _after(self, failed: FailedDelivery, earlier: EarlierDeliveries, failure: Failure | None) -> Release:
+        """Say what becomes of a message whose delivery has failed."""
+        buffer, key, claim_id, number = failed
+        rules = await self.rules(buffer)
+        retry = reason = error = None
+        if failure is not None:
+            retry, reason, error = failure.retry, failure.dead_letter_reason, failure.text
+        if retry is not None and self._keeps_outcomes:
+            if earlier.retries < retry.maximum_retries:
+                return Release(key, claim_id, 1, retry.delay, retries=1)
+            reason = MAXIMUM_RETRIES
+        if reason is not None and not self._is_own_dead_letter(buffer, rules):
+            kept = reason if self._keeps_outcomes else None
+            target = await self._dead_letter_queue(buffer)
+            return Release(key, claim_id, 1, 0.0, error, target, dead_letter_reason=kept)
+        if rules is not None:
+            release = rules.after_failure(key, claim_id, number - earlier.retries, error)
+        elif error is not None:
+            is_dead = self._is_own_dead_letter(buffer, rules)
+            release = after_error(key, claim_id, earlier.errors + 1, error, is_dead=is_dead)
+        else:
+            release = Release(key, claim_id, 1)
+        if retry is not None and release.dead_letter_queue_id is None:
+            return dataclasses.replace(release, delay=retry.delay)
+        return release
+
+    @property
+    def _keeps_outcomes(self) -> bool:
+        """Whether the schema counts retries, and knows reasons. In schema 0001 what is put off counts as failed."""
+        return self._control.server.keeps_outcomes
+
+    @staticmethod
+    def _is_own_dead_letter(buffer: PrefetchBuffer, rules: Rules | None) -> bool:
+        """Tell whether the messages of a buffer are dead letters that stay where they are."""
+        is_kept = rules is not None and rules.kept_in == buffer.source.queue_id
+        return is_kept or buffer.source.destination == Queue(DEFAULT_DEAD_LETTER_QUEUE)
+
+    async def _dead_letter_queue(self, buffer: PrefetchBuffer) -> int:
+        """Return where rejected messages go; 0: to the queue ``DLQ``."""
+        own = buffer.policy.rules
+        if own is not None:
+            return own.dead_letter_queue_id
+        return (await self._of_queue(buffer.source.queue_id)).dead_letter_queue_id
+
+    async def _earlier(
+        self, failed: Sequence[FailedDelivery], failure: Failure | None
+    ) -> Mapping[MessageKey, EarlierDeliveries]:
+        """Return how deliveries of the messages have ended before."""
+        earlier = {each.key: _NEVER_DELIVERED for each in failed}
+        # Without rules, only errors count.
+        again = [each for each in failed if each.number > 1 and (failure is not None or await self.rules(each.buffer))]
+        if again:
+            try:
+                earlier |= await self._side.run(
+                    earlier_deliveries, [each.key for each in again], keeps_outcomes=self._keeps_outcomes
+                )
+            except JMSException as error:
+                logger.warning("Messages pause as if each delivery before had failed with an error: %s", error)
+                earlier |= {each.key: EarlierDeliveries(each.number - 1, 0) for each in again}
+        return earlier
 
     async def record(self, keys: Sequence[MessageKey], *, is_new: bool) -> int:
         """Record that a transaction delivers messages that it has locked; return the number of the claim on them.
@@ -213,23 +290,20 @@ class Redelivery:
 def _tell(failed: FailedDelivery, release: Release) -> None:
     """Write into the log when a message that has failed comes again, or that it does not."""
     place = failed.buffer.source.destination, failed.key.sequence
-    if release.dead_letter_queue_id is not None:
+    if release.dead_letter_reason is not None:
+        logger.warning(
+            "The message of %s with the sequence %d moves to the dead-letter queue: %s.",
+            *(*place, release.dead_letter_reason),
+        )
+    elif release.dead_letter_queue_id is not None:
         logger.warning(
             "The message of %s with the sequence %d moves to the dead-letter queue, after %d failed %s.",
             *(*place, failed.number, "delivery" if failed.number == 1 else "deliveries"),
         )
-    elif release.error is not None and release.delay:
+    elif release.delay:
         next_attempt = datetime.now(UTC) + timedelta(seconds=release.delay)
         # Not a warning: the dispatcher or the worker has logged the failure.
         logger.debug(
             "The next attempt for the message of %s with the sequence %d is at %s.",
             *(*place, f"{next_attempt:%Y-%m-%d %H:%M:%S} UTC"),
         )
-
-
-def failure_text(error: BaseException | str | None) -> str | None:
-    """Return an error as text that PostgreSQL can store: an exception with its traceback, without passwords in URLs."""
-    if error is None:
-        return None
-    text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
-    return to_postgresql(_password_in_url.sub(r"\1:***@", text)[-_LONGEST_TEXT:])

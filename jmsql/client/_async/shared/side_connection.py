@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from jmsql.client._async.database.pool import ConnectionPool
-from jmsql.client._async.database.session_connection import SessionConnection
-from jmsql.concurrency import ASYNC
+from jmsql.client._async.link.lease import Lease
+from jmsql.client._async.link.pool import ConnectionPool
 from jmsql.concurrency.tasks import Lock, finished
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.statement import Query, Steps, in_transaction
@@ -30,7 +29,7 @@ class SideConnection:
         self._schema = schema
         self._lock = Lock()
         self._closed = False
-        self._runner = SessionConnection(pool, schema, transacted=False, restricted=restricted)
+        self._runner = Lease(pool, schema, transacted=False, restricted=restricted)
         self.recipient = self._runner.recipient
 
     async def run(
@@ -56,12 +55,8 @@ class SideConnection:
         """
         if self._closed:
             raise IllegalStateException("The connection is closed.")
-        if ASYNC:
-            async with self._pool.turns:
-                result = await finished(self._run_in_transaction(work))
-        else:
-            result = self._run_in_transaction(work)
-        return result
+        async with self._pool.turns:
+            return await finished(self._run_in_transaction(work))
 
     async def _run_in_transaction(self, work: Query[T] | Steps[T]) -> T:
         async with self._pool.runner(self._schema) as runner:

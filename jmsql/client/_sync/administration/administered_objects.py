@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
-from jmsql.client._sync.database.opening import default_url, open_runner
 from jmsql.client._sync.domains import QueueConnectionFactory, TopicConnectionFactory
+from jmsql.client._sync.link.opening import default_url, open_runner
 from jmsql.client._sync.xa import XAConnectionFactory, XAQueueConnectionFactory, XATopicConnectionFactory
 from jmsql.concurrency.threads import in_thread
 from jmsql.exceptions import JMSException

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from jmsql.client._sync.database.opening import LazyRunner, default_url, open_runner
+from jmsql.client._sync.link.opening import LazyRunner, default_url, open_runner
 from jmsql.concurrency.threads import in_thread
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.context import JMSContext
-from jmsql.client._sync.database.opening import default_url
+from jmsql.client._sync.link.opening import default_url
 from jmsql.client._sync.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency.threads import opened_in_thread

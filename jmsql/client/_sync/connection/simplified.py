@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from jmsql.client.listeners import CompletionListener, require_completion_listener
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException
 from jmsql.messages import BytesMessage, DeliveryMode, MapMessage, Message, ObjectMessage, PropertyValue, TextMessage
+from jmsql.messages.codecs.registry import is_registered
+from jmsql.messages.codecs.schemas import describes_itself, schema_of_class
 from jmsql.messages.properties import PropertyAccess
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Destination
@@ -29,6 +31,8 @@ def message_of(body: object) -> Message:
 
     A `str` becomes a TextMessage, bytes a BytesMessage, a mapping of names to simple values a MapMessage, None a
     Message without a body, and any other object an ObjectMessage, which holds a mapping of other values as a `dict`.
+    But a pydantic model, a msgspec struct or a dataclass that is not registered becomes JSON in a TextMessage, with the
+    name of its class as the JMSType.
 
     Raises:
         MessageFormatException: The body cannot be encoded; the message shows where in it.
@@ -44,6 +48,11 @@ def message_of(body: object) -> Message:
     if isinstance(body, Mapping):
         fields = _map_message(body)
         return ObjectMessage(dict(body)) if fields is None else fields
+    cls: Any = type(body)
+    if describes_itself(cls) and not is_registered(cls):
+        text = TextMessage(schema_of_class(cls).encode(body))
+        text.jms_type = cls.__name__
+        return text
     return ObjectMessage(body)
 
 
@@ -83,7 +92,9 @@ class JMSProducer(PropertyAccess):
             destination: Where to.
             body: A message; or a `str`, bytes, a mapping of names to simple values, None, or another object, for a
                 TextMessage, a BytesMessage, a MapMessage, a Message without a body, or an ObjectMessage. A `dict` with
-                lists, dicts, dates, `Decimal`, `UUID` and whatever else is registered goes as an ObjectMessage too.
+                lists, dicts, dates, `Decimal`, `UUID` and whatever else is registered goes as an ObjectMessage too. A
+                pydantic model, a msgspec struct or a dataclass that is not registered goes as JSON in a TextMessage,
+                with the name of its class as the JMSType.
 
         Raises:
             InvalidDestinationException: It is no destination, or does not exist.

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from jmsql.client._sync.database.session_connection import SessionConnection
+from jmsql.client._sync.link.lease import Lease
 from jmsql.client.listeners import AsynchronousSend
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.threads import BackgroundTask, Condition, call, calling, current
@@ -39,7 +39,7 @@ class BatchInsertion:
 
     def __init__(self, client: ClientContext) -> None:
         self._client = client
-        self._database = SessionConnection(client.pool, client.schema, transacted=True)
+        self._database = Lease(client.pool, client.schema, transacted=True)
 
     def insert(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
         """Insert messages and commit, and return what went wrong with each.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from jmsql.client._sync.session.delivery import Accept, Delivery, NotifyReleased, count_outcome
-from jmsql.client._sync.shared.redelivery import FailedDelivery, Redelivery
+from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
@@ -18,7 +18,7 @@ from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
 
 if TYPE_CHECKING:
-    from jmsql.client._sync.database.session_connection import SessionConnection
+    from jmsql.client._sync.link.lease import Lease
     from jmsql.selectors import Selector
     from jmsql.store.control.control import ControlConnection
     from jmsql.store.receiving.scanning import GroupScan
@@ -52,7 +52,7 @@ class Claims(Delivery):
 
     def __init__(
         self,
-        connection: SessionConnection,
+        connection: Lease,
         control: ControlConnection,
         redelivery: Redelivery,
         notify_released: NotifyReleased,
@@ -119,13 +119,14 @@ class Claims(Delivery):
         rules = self._redelivery.rules(buffer) if buffer.rows else None
         while (row := buffer.next()) is not None:
             key = buffer.key(row)
-            if rules is not None and rules.is_exhausted(key, row.delivery_count or 0):
+            if rules is not None and row.delivery_count:
                 try:
-                    self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
+                    if self._redelivery.is_exhausted(rules, key, row.delivery_count):
+                        self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
+                        continue
                 except BaseException:
                     buffer.keep_first(row)
                     raise
-                continue
             self._note(buffer, row)
             return row
         return None
@@ -212,11 +213,11 @@ class Claims(Delivery):
                 "client for gone."
             )
 
-    def release(self, error: str | None = None) -> list[MessageKey]:
+    def release(self, failure: Failure | None = None) -> list[MessageKey]:
         """Release all that was delivered and return it.
 
         Args:
-            error: Why its listener failed, if it did. The message then waits before its next delivery.
+            failure: Why its listener failed, if it did. The message then waits before its next delivery.
         """
         if not self._delivered:
             return []
@@ -229,7 +230,7 @@ class Claims(Delivery):
             for buffer, queue_id, row in delivered
         ]
         self._give_up(
-            self._redelivery.failures(failed, error) + [Release(buffer.key(row), row.handle) for buffer, row in held]
+            self._redelivery.failures(failed, failure) + [Release(buffer.key(row), row.handle) for buffer, row in held]
         )
         self._delivered.clear()
         self._extended.clear()

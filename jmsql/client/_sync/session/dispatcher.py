@@ -11,7 +11,7 @@ from jmsql.client._sync.session.session_state import SessionState
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction
 from jmsql.client._sync.session.waiting import Watch
 from jmsql.client._sync.shared.client_context import ClientContext
-from jmsql.client._sync.shared.redelivery import failure_text
+from jmsql.client._sync.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import processing
 from jmsql.client.listeners import MessageListener
 from jmsql.client.pacing import PollInterval
@@ -150,16 +150,16 @@ class Dispatcher:
         """Give a listener a message, if there are both, and settle it."""
         if listener is None or message is None:
             return False
-        error: str | None = "The listener's thread was ended."
+        failure = failure_of("The listener's thread was ended.")
         try:
             with self._transaction.extend_claims():
-                error = self._failure(listener, message)
+                failure = self._failure(listener, message)
         finally:
-            self._transaction.handled(error)
+            self._transaction.handled(failure)
         return True
 
-    def _failure(self, listener: MessageListener, message: Message) -> str | None:
-        """Call a listener; return its traceback if it fails."""
+    def _failure(self, listener: MessageListener, message: Message) -> Failure | None:
+        """Call a listener; return why it fails if it does."""
         try:
             with processing(self.state.facts, message), calling():
                 call(listener if callable(listener) else listener.on_message, message)
@@ -167,7 +167,7 @@ class Dispatcher:
             if not is_failure(error):
                 raise
             logger.exception("The listener %r failed with %r.", listener, message)
-            return failure_text(error)
+            return failure_of(error)
         return None
 
     def _failed(self, error: JMSException) -> None:
@@ -225,7 +225,7 @@ class Dispatcher:
             self._transaction.paused()
         except JMSException as error:
             self._failed(error)
-            self._transaction.handled(f"The message could not be acknowledged: {error}")
+            self._transaction.handled(failure_of(f"The message could not be acknowledged: {error}"))
         finally:
             state.listener = None
             try:

@@ -14,7 +14,7 @@ from jmsql.store.control.wake_ups import Competition, Look, Wait
 from jmsql.timings import jitter
 
 if TYPE_CHECKING:
-    from jmsql.client._sync.database.session_connection import SessionConnection
+    from jmsql.client._sync.link.lease import Lease
     from jmsql.client._sync.session.delivery import Delivery
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.shared.client_context import ClientContext
@@ -81,7 +81,7 @@ class Watch(Waiting):
         state: SessionState,
         client: ClientContext,
         poll: PollInterval,
-        database: SessionConnection | None = None,
+        database: Lease | None = None,
         delivery: Delivery | None = None,
     ) -> None:
         self._state = state

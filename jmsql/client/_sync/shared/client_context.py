@@ -12,7 +12,7 @@ from jmsql.store.sending.notification import DELAYED_CHANNEL
 from jmsql.store.sending.send import Publisher
 
 if TYPE_CHECKING:
-    from jmsql.client._sync.database.pool import ConnectionPool
+    from jmsql.client._sync.link.pool import ConnectionPool
     from jmsql.client._sync.shared.connection_destinations import ConnectionDestinations
     from jmsql.client._sync.shared.redelivery import Redelivery
     from jmsql.client._sync.shared.side_connection import SideConnection
@@ -95,8 +95,8 @@ class ClientContext(Client):
 
     def run_beside(self, work: Steps[T]) -> T:
         """Run statements that differ each time beside the sessions' transactions; each commits by itself."""
-        result = self._run_beside(work)
-        return result
+        with self.pool.turns:
+            return self._run_beside(work)
 
     def _run_beside(self, work: Steps[T]) -> T:
         with self.pool.runner(self.schema, prepares=False) as runner:

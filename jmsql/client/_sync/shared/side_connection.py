@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from jmsql.client._sync.database.pool import ConnectionPool
-from jmsql.client._sync.database.session_connection import SessionConnection
+from jmsql.client._sync.link.lease import Lease
+from jmsql.client._sync.link.pool import ConnectionPool
 from jmsql.concurrency.threads import Lock
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.statement import Query, Steps, in_transaction
@@ -30,7 +30,7 @@ class SideConnection:
         self._schema = schema
         self._lock = Lock()
         self._closed = False
-        self._runner = SessionConnection(pool, schema, transacted=False, restricted=restricted)
+        self._runner = Lease(pool, schema, transacted=False, restricted=restricted)
         self.recipient = self._runner.recipient
 
     def run(
@@ -56,8 +56,8 @@ class SideConnection:
         """
         if self._closed:
             raise IllegalStateException("The connection is closed.")
-        result = self._run_in_transaction(work)
-        return result
+        with self._pool.turns:
+            return self._run_in_transaction(work)
 
     def _run_in_transaction(self, work: Query[T] | Steps[T]) -> T:
         with self._pool.runner(self._schema) as runner:

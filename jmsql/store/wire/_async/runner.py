@@ -11,8 +11,7 @@ import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import interruptible, sleep
+from jmsql.concurrency.tasks import interruptible, sleep, unlocked
 from jmsql.store.errors import is_driver_error, jms_errors, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 from jmsql.store.wire.interruption import Interruption
@@ -57,10 +56,8 @@ class Runner(ABC):
     async def sleep(self, seconds: float) -> None:
         """Let time pass, without holding up others."""
 
-    if ASYNC:
-
-        async def wait_for_others(self) -> None:
-            """Wait until no other task runs a statement on the connection, or a COPY, which is not interrupted."""
+    async def wait_for_others(self) -> None:  # noqa: B027 - most connections have one user
+        """Wait until no other task runs a statement on the connection, or a COPY: neither is to be interrupted."""
 
     async def run(self, work: Query[T] | Steps[T]) -> T:
         """Run a statement, or all those of a decision, and return what comes out.
@@ -146,17 +143,12 @@ class PsycopgRunner(Runner):
         return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        if ASYNC:
-            await self.wait_for_others()
+        await self.wait_for_others()
         work = self._execute(statement, parameters)
-        return await interruptible(work, Interruption(lambda: self.connection), is_apart=True)
+        return await interruptible(work, Interruption(self.connection), is_apart=True)
 
-    if ASYNC:
-
-        async def wait_for_others(self) -> None:
-            while self.connection.lock.locked():
-                async with self.connection.lock:
-                    pass
+    async def wait_for_others(self) -> None:
+        await unlocked(self.connection.lock)
 
     async def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         cursor = psycopg.AsyncCursor(self.connection, row_factory=tuple_row)
@@ -174,10 +166,9 @@ class PsycopgRunner(Runner):
     async def copy(self, statement: bytes, data: bytes) -> Result:
         if self.connection.pgconn.pipeline_status != PipelineStatus.OFF:
             raise CannotCopyError
-        if ASYNC:
-            await self.wait_for_others()
+        await self.wait_for_others()
         work = copy(self.connection, statement, data)
-        return await interruptible(work, Interruption(lambda: self.connection), is_apart=True)
+        return await interruptible(work, Interruption(self.connection), is_apart=True)
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)

@@ -60,7 +60,7 @@ class WireRunner(Runner):
             """Run statements; of those that end with FLUSH nothing comes if the server is asked to interrupt one."""
             if self._end is not End.FLUSH:
                 return await super().run(work)
-            return await interruptible(super().run(work), Interruption(lambda: self._connection))
+            return await interruptible(super().run(work), Interruption(self._connection))
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from jmsql.concurrency.threads import sleep
+from jmsql.concurrency.threads import sleep, unlocked
 from jmsql.store.errors import is_driver_error, jms_errors, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 
@@ -55,6 +55,9 @@ class Runner(ABC):
     @abstractmethod
     def sleep(self, seconds: float) -> None:
         """Let time pass, without holding up others."""
+
+    def wait_for_others(self) -> None:  # noqa: B027 - most connections have one user
+        """Wait until no other task runs a statement on the connection, or a COPY: neither is to be interrupted."""
 
     def run(self, work: Query[T] | Steps[T]) -> T:
         """Run a statement, or all those of a decision, and return what comes out.
@@ -140,8 +143,12 @@ class PsycopgRunner(Runner):
         return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
 
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        self.wait_for_others()
         work = self._execute(statement, parameters)
         return work
+
+    def wait_for_others(self) -> None:
+        unlocked(self.connection.lock)
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
@@ -159,6 +166,7 @@ class PsycopgRunner(Runner):
     def copy(self, statement: bytes, data: bytes) -> Result:
         if self.connection.pgconn.pipeline_status != PipelineStatus.OFF:
             raise CannotCopyError
+        self.wait_for_others()
         work = copy(self.connection, statement, data)
         return work
 

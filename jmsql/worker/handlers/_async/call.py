@@ -10,20 +10,21 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jmsql.client._async.connection.context import JMSContext
+from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
+from jmsql.client.transaction_of_caller import in_transaction_of
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import call, is_failure
-from jmsql.exceptions import JMSException
+from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import Message
+from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
+from jmsql.values.outcomes import Reject, RetryAfter
+from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
-    if ASYNC:
-        from sqlalchemy.ext.asyncio import AsyncConnection as DatabaseConnection
-        from sqlalchemy.ext.asyncio import AsyncSession as DatabaseSession
-    else:
-        from sqlalchemy import Connection as DatabaseConnection
-        from sqlalchemy.orm import Session as DatabaseSession
+    from sqlalchemy.ext.asyncio import AsyncConnection as DatabaseConnection
+    from sqlalchemy.ext.asyncio import AsyncSession as DatabaseSession
 
 
 AnySession = TypeVar("AnySession", bound="DatabaseSession")
@@ -53,6 +54,7 @@ class HandlerCall:
         """What the handler has returned."""
         self.after_commit: list[Callable[[], None]] = []
         """What is called once the message is settled, if nothing has failed."""
+        self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
         self._exits = AsyncExitStack()
         if ASYNC:
             self._called: asyncio.Task[tuple[object, BaseException | None]] | None = None
@@ -73,13 +75,17 @@ class HandlerCall:
             with self.session.processing(self.message):
                 with self.session.extend_claims():
                     self.result = await self._call()
+                    if self.result is not None:
+                        await self._reply(self.result)
                 if self.listener.transacted:
                     await self.session.commit()
                 else:
                     await self.session.acknowledge()
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, sys.exit() too, is its failure
-            self._tell_failure(error)
-            await release(self.listener, self.session, error)
+            verdict = self.listener.verdict(error)
+            if self.deadline is None or not self.deadline.is_abandoned:
+                self._tell_failure(verdict)
+                await release(self.listener, self.session, verdict)
             if ASYNC:
                 if not (is_failure(error) or isinstance(error, GeneratorExit)):  # it is by who ends the event loop
                     raise
@@ -92,12 +98,15 @@ class HandlerCall:
     async def _call(self) -> object:
         async with self._exits:
             self._exits.enter_context(self.listener.surrounding(self))
+            if self.listener.transacted:
+                self._exits.enter_context(in_transaction_of(str(self.listener)))
             arguments = await self.arguments()
             if ASYNC:
                 # In a task that can be cancelled without the commit, and in a context of its own.
-                self._called = asyncio.get_running_loop().create_task(
-                    _outcome(call(self.listener.handler, **arguments))
-                )
+                handling = call(self.listener.handler, **arguments)
+                if self.deadline is not None and self.listener.timeout is not None:
+                    handling = _limited(handling, self.listener.timeout, self.deadline)
+                self._called = asyncio.get_running_loop().create_task(_outcome(handling))
                 try:
                     result, error = await self._called
                 finally:
@@ -105,16 +114,70 @@ class HandlerCall:
                 if error is not None:
                     raise error
             else:
-                result = self.listener.handler(**arguments)
+                result = self._call_in_thread(arguments)
             return result
+
+    if not ASYNC:
+
+        def _call_in_thread(self, arguments: dict[str, object]) -> object:
+            """Call the handler; what watches it ends it at its deadline, if it has one."""
+            deadline = self.deadline
+            if deadline is None:
+                return self.listener.handler(**arguments)
+            try:
+                result = self.listener.handler(**arguments)
+            except BaseException as error:
+                deadline.returned(error)
+                raise
+            deadline.returned(None)
+            return result
+
+        def expire(self, patience: float) -> bool:
+            """End the handler, which has taken too long, from another thread; return whether its thread is lost.
+
+            A statement that it runs in the session's transaction is interrupted. If that does not end it, its message
+            is settled here, and the session closed.
+
+            Args:
+                patience: How many seconds it has to end.
+            """
+            deadline = self.deadline
+            if deadline is None or not deadline.expire():
+                return False
+            self.interrupt(patience)
+            if not deadline.abandon(patience):
+                return False
+            verdict = self.listener.verdict(deadline.error)
+            self._tell_failure(verdict)
+            release(self.listener, self.session, verdict)
+            self.session.close()
+            return True
 
     async def arguments(self) -> dict[str, object]:
         """Return the values of the handler's parameters, by their names.
 
         Raises:
-            MessageFormatException: The message is not what the handler takes.
+            Reject: The message is not what the handler takes.
         """
         return {parameter.name: await call(parameter.value, self) for parameter in self.listener.parameters}
+
+    async def _reply(self, result: object) -> None:
+        """Send what the handler has returned to who has asked, in the message's transaction."""
+        destination = self.message.jms_reply_to or self.listener.reply_to
+        if destination is None:
+            self.listener.warn_of_lost_reply()
+            return
+        try:
+            producer = await self.session.create_producer(destination)
+        except InvalidDestinationException:
+            if not isinstance(destination, TemporaryQueue | TemporaryTopic):
+                raise
+            logger.info("%s: nobody waits for its reply to %s any more.", self.listener, self.message_id)
+            return
+        reply = result if isinstance(result, Message) else message_of(result)
+        reply.jms_correlation_id = self.message.jms_correlation_id or self.message_id
+        await producer.send(reply)
+        await producer.close()
 
     async def interrupt(self, timeout: float) -> None:
         """Interrupt the handler, or in a thread the statement that it runs in the session's transaction.
@@ -163,8 +226,19 @@ class HandlerCall:
                 extra=self._facts(),
             )
 
-    def _tell_failure(self, error: BaseException) -> None:
+    def _tell_failure(self, verdict: BaseException) -> None:
         self.seconds = time.monotonic() - self.started
+        if isinstance(verdict, RetryAfter):
+            logger.info(
+                "%s puts the message %s off in delivery %s: %s.",
+                self.listener,
+                self.message_id,
+                self.delivery_count,
+                verdict,
+                extra=self._facts(),
+            )
+            return
+        error = verdict.error if isinstance(verdict, Reject) else verdict
         logger.error(
             "%s failed in delivery %s of the message %s with %s: %s",
             self.listener,
@@ -220,3 +294,21 @@ if ASYNC:
             return await handling, None
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
             return None, error
+
+    async def _limited(handling: Coroutine[Any, Any, object], timeout: float, deadline: Deadline) -> object:
+        """Return what a handler returns in time.
+
+        Raises:
+            TimeoutError: It has taken longer.
+        """
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                result = await handling
+        except TimeoutError as error:
+            if limit.expired():
+                raise deadline.error from error
+            raise
+        if limit.expired():  # and the handler has swallowed its cancellation
+            raise deadline.error
+        return result

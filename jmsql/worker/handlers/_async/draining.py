@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from jmsql.client._async.session.enlisted_session import EnlistedSession
 from jmsql.client._async.session.transactions.caller import CallerTransaction
-from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import call
 from jmsql.messages import Message
 from jmsql.selectors import Selector
@@ -22,10 +21,7 @@ from jmsql.worker.handlers.drained import DrainedMessage
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
-    if ASYNC:
-        from sqlalchemy.ext.asyncio import AsyncConnection as DatabaseConnection
-    else:
-        from sqlalchemy import Connection as DatabaseConnection
+    from sqlalchemy.ext.asyncio import AsyncConnection as DatabaseConnection
 
 
 class SavepointSession(EnlistedSession):

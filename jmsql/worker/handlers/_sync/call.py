@@ -10,10 +10,15 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.client._sync.connection.context import JMSContext
+from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
+from jmsql.client.transaction_of_caller import in_transaction_of
 from jmsql.concurrency.threads import call
-from jmsql.exceptions import JMSException
+from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import Message
+from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
+from jmsql.values.outcomes import Reject, RetryAfter
+from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
@@ -48,6 +53,7 @@ class HandlerCall:
         """What the handler has returned."""
         self.after_commit: list[Callable[[], None]] = []
         """What is called once the message is settled, if nothing has failed."""
+        self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
         self._exits = ExitStack()
 
     def run(self) -> BaseException | None:
@@ -66,13 +72,17 @@ class HandlerCall:
             with self.session.processing(self.message):
                 with self.session.extend_claims():
                     self.result = self._call()
+                    if self.result is not None:
+                        self._reply(self.result)
                 if self.listener.transacted:
                     self.session.commit()
                 else:
                     self.session.acknowledge()
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, sys.exit() too, is its failure
-            self._tell_failure(error)
-            release(self.listener, self.session, error)
+            verdict = self.listener.verdict(error)
+            if self.deadline is None or not self.deadline.is_abandoned:
+                self._tell_failure(verdict)
+                release(self.listener, self.session, verdict)
             return error
         self._tell_success()
         for callback in self.after_commit:
@@ -82,17 +92,71 @@ class HandlerCall:
     def _call(self) -> object:
         with self._exits:
             self._exits.enter_context(self.listener.surrounding(self))
+            if self.listener.transacted:
+                self._exits.enter_context(in_transaction_of(str(self.listener)))
             arguments = self.arguments()
-            result = self.listener.handler(**arguments)
+            result = self._call_in_thread(arguments)
             return result
+
+    def _call_in_thread(self, arguments: dict[str, object]) -> object:
+        """Call the handler; what watches it ends it at its deadline, if it has one."""
+        deadline = self.deadline
+        if deadline is None:
+            return self.listener.handler(**arguments)
+        try:
+            result = self.listener.handler(**arguments)
+        except BaseException as error:
+            deadline.returned(error)
+            raise
+        deadline.returned(None)
+        return result
+
+    def expire(self, patience: float) -> bool:
+        """End the handler, which has taken too long, from another thread; return whether its thread is lost.
+
+        A statement that it runs in the session's transaction is interrupted. If that does not end it, its message
+        is settled here, and the session closed.
+
+        Args:
+            patience: How many seconds it has to end.
+        """
+        deadline = self.deadline
+        if deadline is None or not deadline.expire():
+            return False
+        self.interrupt(patience)
+        if not deadline.abandon(patience):
+            return False
+        verdict = self.listener.verdict(deadline.error)
+        self._tell_failure(verdict)
+        release(self.listener, self.session, verdict)
+        self.session.close()
+        return True
 
     def arguments(self) -> dict[str, object]:
         """Return the values of the handler's parameters, by their names.
 
         Raises:
-            MessageFormatException: The message is not what the handler takes.
+            Reject: The message is not what the handler takes.
         """
         return {parameter.name: call(parameter.value, self) for parameter in self.listener.parameters}
+
+    def _reply(self, result: object) -> None:
+        """Send what the handler has returned to who has asked, in the message's transaction."""
+        destination = self.message.jms_reply_to or self.listener.reply_to
+        if destination is None:
+            self.listener.warn_of_lost_reply()
+            return
+        try:
+            producer = self.session.create_producer(destination)
+        except InvalidDestinationException:
+            if not isinstance(destination, TemporaryQueue | TemporaryTopic):
+                raise
+            logger.info("%s: nobody waits for its reply to %s any more.", self.listener, self.message_id)
+            return
+        reply = result if isinstance(result, Message) else message_of(result)
+        reply.jms_correlation_id = self.message.jms_correlation_id or self.message_id
+        producer.send(reply)
+        producer.close()
 
     def interrupt(self, timeout: float) -> None:
         """Interrupt the handler, or in a thread the statement that it runs in the session's transaction.
@@ -137,8 +201,19 @@ class HandlerCall:
                 extra=self._facts(),
             )
 
-    def _tell_failure(self, error: BaseException) -> None:
+    def _tell_failure(self, verdict: BaseException) -> None:
         self.seconds = time.monotonic() - self.started
+        if isinstance(verdict, RetryAfter):
+            logger.info(
+                "%s puts the message %s off in delivery %s: %s.",
+                self.listener,
+                self.message_id,
+                self.delivery_count,
+                verdict,
+                extra=self._facts(),
+            )
+            return
+        error = verdict.error if isinstance(verdict, Reject) else verdict
         logger.error(
             "%s failed in delivery %s of the message %s with %s: %s",
             self.listener,

@@ -19,7 +19,7 @@ from jmsql.messages import Message
 from jmsql.store.destinations.subscriptions import ChangeRefusedException, SubscriptionChange
 from jmsql.values.destinations import Queue
 from jmsql.worker.handlers._sync.call import HandlerCall, release
-from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Listener, way_out
+from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Handling, Listener, way_out
 from jmsql.worker.reports import HandlerCounters
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
@@ -105,6 +105,21 @@ class HandlerThread:
         if self.handling is not None:
             self.handling.interrupt(self._timings.cancel_timeout)
 
+    def end_overdue(self, handling: Handling) -> None:
+        """End a handler that has taken too long; if that is not possible, this thread or task is lost."""
+        deadline = handling.deadline
+        assert deadline is not None
+        is_lost = self.handling is handling and self.handling.expire(self._timings.cancel_timeout)
+        if is_lost and not self.has_ended:
+            self.failure = deadline.error
+            logger.error(
+                "%s does not end, and takes no more messages. Its process is replaced when the other handlers have "
+                "finished.",
+                self.listener,
+            )
+            self.has_ended = True
+            self._on_end()
+
     def _run(self) -> None:
         try:
             while not self._is_stopping:
@@ -113,6 +128,8 @@ class HandlerThread:
                     self._handle(message)
             self._close()
         except Exception as error:
+            if self.has_ended:
+                return  # it is lost, and has come back
             self.failure = error
             logger.exception("%s takes no more messages.", self.listener)
         finally:

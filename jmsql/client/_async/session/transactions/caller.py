@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     import sqlalchemy
     from sqlalchemy import orm
     from sqlalchemy.ext.asyncio import AsyncConnection
-
-    if ASYNC:
-        from sqlalchemy.ext.asyncio import AsyncSession
+    from sqlalchemy.ext.asyncio import AsyncSession as CallersSession
 
 
 class CallerTransaction(ABC):
@@ -68,8 +66,7 @@ class PsycopgTransaction(CallerTransaction):
 
     async def runner(self, schema: str) -> Runner:
         runner = PsycopgRunner(self._connection, schema)
-        if ASYNC:
-            await runner.wait_for_others()
+        await runner.wait_for_others()
         return runner
 
     async def end(self) -> None:
@@ -90,8 +87,7 @@ class ConnectionTransaction(CallerTransaction):
         if not self.is_open:
             await self._connection.begin()
         runner = await self._driver_runner(schema)
-        if ASYNC:
-            await runner.wait_for_others()
+        await runner.wait_for_others()
         runner.failed = self._invalidate
         return runner
 
@@ -135,7 +131,7 @@ class ConnectionTransaction(CallerTransaction):
 class SessionTransaction(CallerTransaction):
     """A transaction of a SQLAlchemy ORM session."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: CallersSession) -> None:
         self._session = session
 
     @property
@@ -171,7 +167,7 @@ def _runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema: str)
             from jmsql.store.wire.asyncpg_runner import AsyncpgRunner
 
             return AsyncpgRunner(driver_connection, schema)
-    if not ASYNC:
+    else:
         if dialect.is_async:
             from jmsql.store.wire import greenlets
 

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jmsql.client._async.database.session_connection import SessionConnection
+from jmsql.client._async.link.lease import Lease
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.transaction import OwnTransaction
-from jmsql.client._async.shared.redelivery import failure_text
+from jmsql.client._async.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.tasks import RLock, finished, uninterrupted
@@ -57,7 +57,7 @@ class LocalTransaction(OwnTransaction):
     """
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = SessionConnection(
+        database = Lease(
             client.pool, client.schema, transacted=True, client=client.control, restricted=client.is_restricted
         )
         self._sending = RLock()
@@ -67,7 +67,7 @@ class LocalTransaction(OwnTransaction):
         self._locks = self._create_locks(database, client.redelivery)
         super().__init__(state, client, database, self._locks)
 
-    def _create_locks(self, database: SessionConnection, redelivery: Redelivery) -> Locks:
+    def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
         """Make what delivers messages in the transactions."""
         return Locks(database, redelivery)
 
@@ -261,20 +261,20 @@ class LocalTransaction(OwnTransaction):
     async def rollback(self, error: BaseException | str | None) -> None:
         await self.complete("rollback")
         async with self.state.lock:
-            await finished(self._rollback(failure_text(error)))
+            await finished(self._rollback(failure_of(error)))
 
-    async def _rollback(self, error_text: str | None) -> None:
+    async def _rollback(self, failure: Failure | None) -> None:
         with settling(self.state.facts, "rollback"):
-            await self._undo(error_text)
+            await self._undo(failure)
 
-    async def _undo(self, error_text: str | None = None) -> None:
+    async def _undo(self, failure: Failure | None = None) -> None:
         """Roll back, with the session's lock held.
 
         Args:
-            error_text: What is kept with the messages that were received.
+            failure: What is kept with the messages that were received.
         """
         try:
-            await self._locks.before_rollback(error_text)
+            await self._locks.before_rollback(failure)
         except JMSException as error:
             logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         await self._end_rollback()

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import psycopg
 
-from jmsql.client._async.database.session_connection import SessionConnection
+from jmsql.client._async.link.lease import Lease
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender, BatchInsertion
 from jmsql.client._async.session.claims import Claims
 from jmsql.client._async.session.transactions.transaction import OwnTransaction
-from jmsql.client._async.shared.redelivery import failure_text
+from jmsql.client._async.shared.redelivery import Failure, failure_of
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import News
@@ -56,7 +56,7 @@ class NoTransaction(OwnTransaction):
     """
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = SessionConnection(
+        database = Lease(
             client.pool, client.schema, transacted=False, client=client.control, restricted=client.is_restricted
         )
         self._claims = Claims(database, client.control, client.redelivery, client.returned)
@@ -124,19 +124,19 @@ class NoTransaction(OwnTransaction):
 
     async def recover(self, error: BaseException | str | None) -> None:
         async with self.state.lock:
-            await finished(self._recover(failure_text(error)))
+            await finished(self._recover(failure_of(error)))
 
-    async def _recover(self, error: str | None) -> None:
+    async def _recover(self, failure: Failure | None) -> None:
         with settling(self.state.facts, "recover"):
-            await self._release(error)
+            await self._release(failure)
 
-    async def _release(self, error: str | None = None) -> None:
+    async def _release(self, failure: Failure | None = None) -> None:
         """Release what was claimed and not acknowledged.
 
         Args:
-            error: Why, if something went wrong.
+            failure: Why, if something went wrong.
         """
-        released = await self._claims.release(error)
+        released = await self._claims.release(failure)
         for consumer in self.state.consumers:
             released += await self._claims.closed(consumer.buffer)
         self._client.returned(released)
@@ -181,7 +181,7 @@ class OwnAcknowledge(NoTransaction):
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
         super().__init__(state, client)
-        self._failure: str | None = None
+        self._failure: Failure | None = None
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         if self._failure is not None:
@@ -193,9 +193,9 @@ class OwnAcknowledge(NoTransaction):
     async def _next(self, consumer: ConsumerState, accept: Accept | None) -> MessageRow | None:
         """Return the next message, now delivered, unless it is refused."""
 
-    async def handled(self, error: str | None) -> None:
-        if error is not None:
-            self._failure = error
+    async def handled(self, failure: Failure | None) -> None:
+        if failure is not None:
+            self._failure = failure
             await self._release_failed()
 
     async def _release_failed(self) -> None:
@@ -282,9 +282,9 @@ class AutoAcknowledge(OwnAcknowledge):
         else:
             await super().closed(consumer)
 
-    async def handled(self, error: str | None) -> None:
-        await super().handled(error)
-        if error is None:
+    async def handled(self, failure: Failure | None) -> None:
+        await super().handled(failure)
+        if failure is None:
             with settling(self.state.facts, "acknowledge"):
                 await self._claims.acknowledge()
 
@@ -324,9 +324,9 @@ class DupsOkAcknowledge(OwnAcknowledge):
     def _is_due(self) -> bool:
         return self._claims.acknowledgement_due(self._delay)
 
-    async def handled(self, error: str | None) -> None:
-        await super().handled(error)
-        if error is None and self._is_due:
+    async def handled(self, failure: Failure | None) -> None:
+        await super().handled(failure)
+        if failure is None and self._is_due:
             await self._claims.acknowledge()
 
     async def paused(self) -> None:

@@ -12,12 +12,13 @@ from jmsql.store.destinations.lookup import require_access
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.client._async.link.lease import Lease
     from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
     from jmsql.client._async.session.delivery import Delivery
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.session.waiting import Waiting
     from jmsql.client._async.shared.client_context import ClientContext
+    from jmsql.client._async.shared.redelivery import Failure
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
     from jmsql.client.prefetch_buffer import PrefetchBuffer
@@ -39,7 +40,7 @@ class Transaction(ABC):
         state: The session's.
     """
 
-    database: SessionConnection | None = None
+    database: Lease | None = None
     """The session's connection; None: it works on the caller's."""
     is_usable = True
     """Whether messages can be sent and received now."""
@@ -188,11 +189,9 @@ class OwnTransaction(Transaction):
         delivery: How messages come to its listeners, and to connection consumers.
     """
 
-    database: SessionConnection
+    database: Lease
 
-    def __init__(
-        self, state: SessionState, client: ClientContext, database: SessionConnection, delivery: Delivery
-    ) -> None:
+    def __init__(self, state: SessionState, client: ClientContext, database: Lease, delivery: Delivery) -> None:
         super().__init__(state)
         self.database = database
         self.delivery = delivery
@@ -251,11 +250,11 @@ class OwnTransaction(Transaction):
 
     # For listeners
 
-    async def handled(self, error: str | None) -> None:
+    async def handled(self, failure: Failure | None) -> None:
         """Settle what a listener was given.
 
         Args:
-            error: What went wrong, if something did.
+            failure: What went wrong, if something did.
         """
 
     async def paused(self) -> None:

@@ -19,7 +19,7 @@ from jmsql.exceptions import (
 from jmsql.store.global_transactions import Xid, commit_prepared, prepared_transactions, roll_back_prepared
 
 if TYPE_CHECKING:
-    from jmsql.client._async.database.session_connection import SessionConnection
+    from jmsql.client._async.link.lease import Lease
     from jmsql.client._async.session.locks import Locks
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.shared.client_context import ClientContext
@@ -54,7 +54,7 @@ class GlobalTransaction(LocalTransaction):
         self._xid: Xid | None = None
         self._phase = _Phase.NONE
 
-    def _create_locks(self, database: SessionConnection, redelivery: Redelivery) -> Locks:
+    def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
         return FrugalLocks(database, self._sending, redelivery)
 
     async def begin(self, xid: Xid) -> None:

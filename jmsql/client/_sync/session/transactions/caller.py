@@ -18,6 +18,7 @@ from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 if TYPE_CHECKING:
     import sqlalchemy
     from sqlalchemy import Connection, orm
+    from sqlalchemy.orm import Session as CallersSession
 
 
 class CallerTransaction(ABC):
@@ -64,6 +65,7 @@ class PsycopgTransaction(CallerTransaction):
 
     def runner(self, schema: str) -> Runner:
         runner = PsycopgRunner(self._connection, schema)
+        runner.wait_for_others()
         return runner
 
     def end(self) -> None:
@@ -84,6 +86,7 @@ class ConnectionTransaction(CallerTransaction):
         if not self.is_open:
             self._connection.begin()
         runner = self._driver_runner(schema)
+        runner.wait_for_others()
         runner.failed = self._invalidate
         return runner
 
@@ -120,7 +123,7 @@ class ConnectionTransaction(CallerTransaction):
 class SessionTransaction(CallerTransaction):
     """A transaction of a SQLAlchemy ORM session."""
 
-    def __init__(self, session: orm.Session) -> None:
+    def __init__(self, session: CallersSession) -> None:
         self._session = session
 
     @property

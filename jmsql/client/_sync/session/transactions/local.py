@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jmsql.client._sync.database.session_connection import SessionConnection
+from jmsql.client._sync.link.lease import Lease
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction
-from jmsql.client._sync.shared.redelivery import failure_text
+from jmsql.client._sync.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.threads import RLock
@@ -58,7 +58,7 @@ class LocalTransaction(OwnTransaction):
     """
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = SessionConnection(
+        database = Lease(
             client.pool, client.schema, transacted=True, client=client.control, restricted=client.is_restricted
         )
         self._sending = RLock()
@@ -68,7 +68,7 @@ class LocalTransaction(OwnTransaction):
         self._locks = self._create_locks(database, client.redelivery)
         super().__init__(state, client, database, self._locks)
 
-    def _create_locks(self, database: SessionConnection, redelivery: Redelivery) -> Locks:
+    def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
         """Make what delivers messages in the transactions."""
         return Locks(database, redelivery)
 
@@ -258,20 +258,20 @@ class LocalTransaction(OwnTransaction):
     def rollback(self, error: BaseException | str | None) -> None:
         self.complete("rollback")
         with self.state.lock:
-            self._rollback(failure_text(error))
+            self._rollback(failure_of(error))
 
-    def _rollback(self, error_text: str | None) -> None:
+    def _rollback(self, failure: Failure | None) -> None:
         with settling(self.state.facts, "rollback"):
-            self._undo(error_text)
+            self._undo(failure)
 
-    def _undo(self, error_text: str | None = None) -> None:
+    def _undo(self, failure: Failure | None = None) -> None:
         """Roll back, with the session's lock held.
 
         Args:
-            error_text: What is kept with the messages that were received.
+            failure: What is kept with the messages that were received.
         """
         try:
-            self._locks.before_rollback(error_text)
+            self._locks.before_rollback(failure)
         except JMSException as error:
             logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         self._end_rollback()

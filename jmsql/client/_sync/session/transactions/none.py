@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import psycopg
 
-from jmsql.client._sync.database.session_connection import SessionConnection
+from jmsql.client._sync.link.lease import Lease
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender, BatchInsertion
 from jmsql.client._sync.session.claims import Claims
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction
-from jmsql.client._sync.shared.redelivery import failure_text
+from jmsql.client._sync.shared.redelivery import Failure, failure_of
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import News
@@ -57,7 +57,7 @@ class NoTransaction(OwnTransaction):
     """
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = SessionConnection(
+        database = Lease(
             client.pool, client.schema, transacted=False, client=client.control, restricted=client.is_restricted
         )
         self._claims = Claims(database, client.control, client.redelivery, client.returned)
@@ -121,19 +121,19 @@ class NoTransaction(OwnTransaction):
 
     def recover(self, error: BaseException | str | None) -> None:
         with self.state.lock:
-            self._recover(failure_text(error))
+            self._recover(failure_of(error))
 
-    def _recover(self, error: str | None) -> None:
+    def _recover(self, failure: Failure | None) -> None:
         with settling(self.state.facts, "recover"):
-            self._release(error)
+            self._release(failure)
 
-    def _release(self, error: str | None = None) -> None:
+    def _release(self, failure: Failure | None = None) -> None:
         """Release what was claimed and not acknowledged.
 
         Args:
-            error: Why, if something went wrong.
+            failure: Why, if something went wrong.
         """
-        released = self._claims.release(error)
+        released = self._claims.release(failure)
         for consumer in self.state.consumers:
             released += self._claims.closed(consumer.buffer)
         self._client.returned(released)
@@ -178,7 +178,7 @@ class OwnAcknowledge(NoTransaction):
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
         super().__init__(state, client)
-        self._failure: str | None = None
+        self._failure: Failure | None = None
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         if self._failure is not None:
@@ -190,9 +190,9 @@ class OwnAcknowledge(NoTransaction):
     def _next(self, consumer: ConsumerState, accept: Accept | None) -> MessageRow | None:
         """Return the next message, now delivered, unless it is refused."""
 
-    def handled(self, error: str | None) -> None:
-        if error is not None:
-            self._failure = error
+    def handled(self, failure: Failure | None) -> None:
+        if failure is not None:
+            self._failure = failure
             self._release_failed()
 
     def _release_failed(self) -> None:
@@ -279,9 +279,9 @@ class AutoAcknowledge(OwnAcknowledge):
         else:
             super().closed(consumer)
 
-    def handled(self, error: str | None) -> None:
-        super().handled(error)
-        if error is None:
+    def handled(self, failure: Failure | None) -> None:
+        super().handled(failure)
+        if failure is None:
             with settling(self.state.facts, "acknowledge"):
                 self._claims.acknowledge()
 
@@ -321,9 +321,9 @@ class DupsOkAcknowledge(OwnAcknowledge):
     def _is_due(self) -> bool:
         return self._claims.acknowledgement_due(self._delay)
 
-    def handled(self, error: str | None) -> None:
-        super().handled(error)
-        if error is None and self._is_due:
+    def handled(self, failure: Failure | None) -> None:
+        super().handled(failure)
+        if failure is None and self._is_due:
             self._claims.acknowledge()
 
     def paused(self) -> None:

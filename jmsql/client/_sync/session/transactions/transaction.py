@@ -13,12 +13,13 @@ from jmsql.store.destinations.lookup import require_access
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from jmsql.client._sync.database.session_connection import SessionConnection
+    from jmsql.client._sync.link.lease import Lease
     from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender
     from jmsql.client._sync.session.delivery import Delivery
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.session.waiting import Waiting
     from jmsql.client._sync.shared.client_context import ClientContext
+    from jmsql.client._sync.shared.redelivery import Failure
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
     from jmsql.client.prefetch_buffer import PrefetchBuffer
@@ -40,7 +41,7 @@ class Transaction(ABC):
         state: The session's.
     """
 
-    database: SessionConnection | None = None
+    database: Lease | None = None
     """The session's connection; None: it works on the caller's."""
     is_usable = True
     """Whether messages can be sent and received now."""
@@ -187,11 +188,9 @@ class OwnTransaction(Transaction):
         delivery: How messages come to its listeners, and to connection consumers.
     """
 
-    database: SessionConnection
+    database: Lease
 
-    def __init__(
-        self, state: SessionState, client: ClientContext, database: SessionConnection, delivery: Delivery
-    ) -> None:
+    def __init__(self, state: SessionState, client: ClientContext, database: Lease, delivery: Delivery) -> None:
         super().__init__(state)
         self.database = database
         self.delivery = delivery
@@ -250,11 +249,11 @@ class OwnTransaction(Transaction):
 
     # For listeners
 
-    def handled(self, error: str | None) -> None:
+    def handled(self, failure: Failure | None) -> None:
         """Settle what a listener was given.
 
         Args:
-            error: What went wrong, if something did.
+            failure: What went wrong, if something did.
         """
 
     def paused(self) -> None:

@@ -19,7 +19,7 @@ from jmsql.exceptions import (
 from jmsql.store.global_transactions import Xid, commit_prepared, prepared_transactions, roll_back_prepared
 
 if TYPE_CHECKING:
-    from jmsql.client._sync.database.session_connection import SessionConnection
+    from jmsql.client._sync.link.lease import Lease
     from jmsql.client._sync.session.locks import Locks
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.shared.client_context import ClientContext
@@ -54,7 +54,7 @@ class GlobalTransaction(LocalTransaction):
         self._xid: Xid | None = None
         self._phase = _Phase.NONE
 
-    def _create_locks(self, database: SessionConnection, redelivery: Redelivery) -> Locks:
+    def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
         return FrugalLocks(database, self._sending, redelivery)
 
     def begin(self, xid: Xid) -> None:

@@ -1,11 +1,11 @@
-"""The connection of a session: one at a time, in one transaction at a time."""
+"""Which connection a session has: one at a time, in one transaction at a time."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,12 +14,11 @@ import sqlalchemy.exc
 from psycopg.pq import PipelineStatus, TransactionStatus
 from sqlalchemy import event
 
-from jmsql.client._async.database.pool import ConnectionPool, driver_connection, give_back, synchronous
-from jmsql.client._async.database.watched_connection import StatementListener, WatchedConnection
-from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Lock, finished, interruptible, uninterrupted
+from jmsql.client._async.link.pool import ConnectionPool, driver_connection, give_back
+from jmsql.client._async.link.watched_connection import StatementListener, WatchedConnection
+from jmsql.concurrency.tasks import CancelledError, Lock, finished, interruptible, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
-from jmsql.store.connections.engine import LENT, POOLED
+from jmsql.store.connections.engine import LENT, POOLED, synchronous
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.receiving.acknowledge import Client, Recipient
 from jmsql.store.statement import Query, Statement, Steps, nothing
@@ -37,12 +36,85 @@ T = TypeVar("T")
 
 logger = logging.getLogger("jmsql")
 
+# A session needs a connection only while it works, and connections are few. So it holds one on lease: it takes one when
+# it first needs it, keeps it for what comes, and under asyncio hands it over when another session needs it more.
+#
+# The goals:
+#
+# 1. Nobody takes a connection away on which something is open: a transaction, an exchange, or what the application has
+#    asked for.
+# 2. What was done in a transaction that is gone is never taken for done, whether the connection broke, the application
+#    ended the transaction, or an interrupted commit has.
+#
+# The rules:
+#
+# - First the connection, then the state. Waiting for a connection can be cancelled, and nothing has changed by then.
+#   What follows is counted as a use until it is over, so the limit cannot give the connection to others meanwhile, and
+#   runs to its end.
+# - A commit that is still to be answered does not count: whatever the connection is used for next, by whichever
+#   session, has it answered first.
+# - A connection that is lent to the application runs the session's statements by psycopg itself, which waits its turn
+#   with the application's, and SQLAlchemy ends the transaction, which may have been asked for it by the application.
+#   What the application has set on the connection is not for others: the pool closes it when it comes back.
+# - The application is expected to leave the end of the transaction to the session. SQLAlchemy tells if it does not, but
+#   nobody does where it runs COMMIT as text. Then the transaction is simply not there any more when the session ends
+#   it.
+# - A lost connection is noticed by its next use. With no transaction open that is harmless, and another one is taken;
+#   else the transaction is lost, until somebody has rolled it back.
+
 _set_savepoint = Statement("set_savepoint", "savepoint jmsql_own", "setting a savepoint", nothing)
 _undo_savepoint = Statement("undo_savepoint", "rollback to savepoint jmsql_own", "rolling back to a savepoint", nothing)
 _release_savepoint = Statement("release_savepoint", "release savepoint jmsql_own", "releasing a savepoint", nothing)
 
 
-class SessionConnection:
+class Holding(Enum):
+    """Whose the connection is."""
+
+    NONE = auto()
+    """There is none."""
+    OWN = auto()
+    LENT = auto()
+    """The application has it, too. It may keep it for later transactions, and set savepoints."""
+    CLOSED = auto()
+    """There is none, or not for long, and none is taken any more."""
+
+
+class _Work(Enum):
+    """What the session has to do with the transaction, if its statements run in one."""
+
+    NONE = auto()
+    BEGUN = auto()
+    """The session needs it, and has run nothing in it."""
+    OURS = auto()
+    """The session has begun it with a statement, and the application has not been seen to do anything."""
+    SHARED = auto()
+    """The session has run statements in it, and so may the application have."""
+
+
+class _Fate(Enum):
+    """How the transaction has ended, if somebody else than the session ended it."""
+
+    OPEN = auto()
+    COMMITTED = auto()
+    """The application has committed it, which is for the session to do."""
+    ROLLED_BACK = auto()
+    """The application has rolled it back, and with it what the session had done."""
+    INTERRUPTED = auto()
+    """The server was asked to interrupt its end, since the task was cancelled."""
+
+
+_LOSSES = {
+    _Fate.ROLLED_BACK: (
+        "session.database was rolled back, and with it what the session had done. Leave rolling back to the session; "
+        "call rollback(), and do the work again."
+    ),
+    _Fate.INTERRUPTED: (
+        "The transaction was lost when the call that ends it was cancelled; call rollback(), and do the work again."
+    ),
+}
+
+
+class Lease:
     """Takes a connection when it is first needed, and another one when that is lost; runs the session's statements.
 
     Args:
@@ -67,31 +139,33 @@ class SessionConnection:
         self._transacted = transacted
         self.recipient = Recipient(client, restricted=restricted)
         """Who receives messages through it."""
-        self._closed = False
         self.shares_connections = False
         """Whether it keeps no connection while it waits for messages."""
         self._connection: AsyncConnection | None = None
-        self._runner: Runner | None = None
         self._driver_connection: WatchedConnection | None = None
-        self.is_lent = False
-        """Whether the application has the connection. It may keep it for later transactions, and set savepoints."""
-        self.is_ours = False
-        """Whether the session has begun the open transaction, and the application has not been seen to do anything."""
-        self.was_committed = False
-        """Whether the application has committed the transaction, which is for the session to do."""
-        self._is_in_use = False
-        if ASYNC:
-            self._running = 0
-            self._interruption = Interruption(lambda: self._driver_connection)
+        self._runner: Runner | None = None
+        self.holding = Holding.NONE
+        """Whose the connection is."""
+        self._work = _Work.NONE
+        self._fate = _Fate.OPEN
+        self._uses = 0
         self._taking = Lock()
-        self._has_worked = False
-        self._loss: str | None = None
-        self._question: Query[list[int]] | None = None
+
+    # What is known of it
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has a connection, as far as is known."""
+        return self._connection is not None and not self.is_lost
 
     @property
     def is_lost(self) -> bool:
         """Whether the connection that was in use is gone, and with it the transaction."""
         return self._driver_connection is not None and self._driver_connection.closed
+
+    @property
+    def is_idle(self) -> bool:
+        return self._runner is None or self._runner.is_idle
 
     @property
     def has_begun(self) -> bool:
@@ -104,35 +178,76 @@ class SessionConnection:
         connection = self._driver_connection
         return connection is not None and connection.pgconn.transaction_status == TransactionStatus.INERROR
 
-    async def begin(self) -> AsyncConnection:
-        """Connect, begin the transaction if there is to be one, and return the SQLAlchemy connection.
+    @property
+    def is_lent(self) -> bool:
+        """Whether the application has the connection. It may keep it for later transactions, and set savepoints."""
+        return self.holding is Holding.LENT
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the session has begun the open transaction, and the application has not been seen to do anything."""
+        return self._work is _Work.OURS
+
+    @property
+    def was_committed(self) -> bool:
+        """Whether the application has committed the transaction, which is for the session to do."""
+        return self._fate is _Fate.COMMITTED
+
+    @property
+    def is_transacted(self) -> bool:
+        """Whether its statements run in transactions that it commits."""
+        return self._transacted
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether it has a connection that it does not need now."""
+        driver = self._driver_connection
+        if driver is None or self.holding is not Holding.OWN or self._work is not _Work.NONE or self._uses:
+            return False
+        if driver.is_committing:
+            return True
+        # An exchange may go on that began without a transaction; then the connection is in pipeline mode.
+        return driver.closed or (self.is_idle and driver.pgconn.pipeline_status == PipelineStatus.OFF)
+
+    @property
+    def occupation(self) -> str:
+        """What it needs its connection for, as a clause about sessions."""
+        if self.is_lent:
+            return "kept for the application since get_database()"
+        if self._work is not _Work.NONE or not self.is_idle:
+            return "in an open transaction"
+        return "in use by a call"
+
+    # Taking a connection, and letting it go
+
+    async def _take_connection(self, patience: float | None = None) -> bool:
+        """Have a connection. Until the caller waits for something else, no other session can take it.
+
+        Args:
+            patience: For how many seconds to wait for other sessions; None: for as long as anybody does.
+
+        Returns:
+            Whether it has one; False: `patience` has ended.
 
         Raises:
             IllegalStateException: It was closed, by another thread that did not wait for this one.
-            TransactionRolledBackException: The application has closed it, or rolled its transaction back.
+            ResourceAllocationException: All connections are in use, and stay so; or the server cannot be reached.
         """
-        await self._take_connection()
-        self._require_whole()
-        assert self._connection is not None
-        if self._transacted:
-            self._is_in_use = True
-            if self.is_lent and not self._connection.in_transaction():
-                await self._connection.begin()
-        return self._connection
-
-    async def _take_connection(self) -> None:
-        """Have a connection. Until the caller waits for something else, no other session can take it."""
-        if self._closed:
+        if self.holding is Holding.CLOSED:
             raise IllegalStateException("The session is closed.")
-        if self.is_lost and not self._is_in_use:
+        if self.is_lost and self._work is _Work.NONE:
             await self.discard()
         if self._connection is None:
             async with self._taking:  # the asynchronous sender may need it too
                 if self._connection is None:
-                    if ASYNC:
-                        await self._pool.limit.take(self, self._connect)
-                    else:
-                        self.accept(self._connect())
+                    return await self._pool.limit.take(self, self._connect, patience)
+        return True
+
+    async def _connect(self) -> AsyncConnection:
+        connection = await self._pool.connect()
+        if self._transacted:
+            return connection
+        return await finished(connection.execution_options(isolation_level="AUTOCOMMIT"))
 
     def accept(self, connection: AsyncConnection) -> None:
         """Run statements on a connection from now on."""
@@ -140,6 +255,15 @@ class SessionConnection:
         assert isinstance(driver, WatchedConnection)
         self._connection, self._driver_connection = connection, driver
         self._runner = WireRunner(driver, self._schema, begin=self._transacted)
+        if self.holding is not Holding.CLOSED:
+            self.holding = Holding.OWN
+
+    def hand_over(self) -> AsyncConnection:
+        """Have the connection no more, and return it."""
+        connection = self._connection
+        assert connection is not None
+        self._forget()
+        return connection
 
     @contextlib.asynccontextmanager
     async def connected(self, *, needed: bool = True) -> AsyncIterator[None]:
@@ -164,20 +288,20 @@ class SessionConnection:
         """Do what `connected` does, until `let_go`."""
         if needed:
             await self._take_connection()
-        if ASYNC:
-            self._running += 1
+        self._uses += 1
+
+    async def hold_within(self, patience: float | None) -> bool:
+        """Do what `hold` does, and wait at most so many seconds for other sessions; return whether it is done."""
+        if not await self._take_connection(patience):
+            return False
+        self._uses += 1
+        return True
 
     def let_go(self) -> None:
         """Let another session have the connection, if it is not needed otherwise."""
-        if ASYNC:
-            self._running -= 1
+        self._uses -= 1
+        if self._pool.limit.waiting:
             self._pool.limit.freed()
-
-    async def _connect(self) -> AsyncConnection:
-        connection = await self._pool.connect()
-        if self._transacted:
-            return connection
-        return await finished(connection.execution_options(isolation_level="AUTOCOMMIT"))
 
     def share_connections(self) -> None:
         """Keep no connection while the session waits for messages, from now on.
@@ -205,99 +329,75 @@ class SessionConnection:
             self._forget_connection()
             await finished(give_back(connection))
 
-    async def _run(self, work: Query[T] | Steps[T]) -> T:
-        runner = await self._ready()
+    # Running statements
+
+    async def begin(self) -> AsyncConnection:
+        """Connect, begin the transaction if there is to be one, and return the SQLAlchemy connection.
+
+        Raises:
+            IllegalStateException: It was closed, by another thread that did not wait for this one.
+            TransactionRolledBackException: The application has closed it, or rolled its transaction back.
+        """
+        await self._take_connection()
+        return await self._begin()
+
+    async def _begin(self) -> AsyncConnection:
+        connection = self._connection
+        assert connection is not None
+        self._require_whole()
+        if self._transacted:
+            if self._work is _Work.NONE:
+                self._work = _Work.BEGUN
+            if self.is_lent and not connection.in_transaction():
+                await connection.begin()
+        return connection
+
+    async def _run(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
+        """Run statements in the transaction, which begins if none is open."""
+        await self._begin()
+        self._note_work()
+        runner = self._runner
+        assert runner is not None
+        if isinstance(runner, WireRunner):
+            runner.question = question
         return await runner.run(work)
 
-    if not ASYNC:
-        run = _run
-    else:
+    def _note_work(self) -> None:
+        """Note that the session is about to run statements."""
+        if self._transacted:
+            if self.is_idle:
+                self._work = _Work.OURS
+            elif self._work is _Work.BEGUN:
+                self._work = _Work.SHARED
 
-        async def run(self, work: Query[T] | Steps[T]) -> T:
-            """Run statements in the transaction, which begins if none is open.
+    async def run(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements in the transaction, which begins if none is open.
 
-            Raises:
-                JMSException: PostgreSQL refused, or the connection is lost.
-            """
-            await self._take_connection()
-            self._running += 1  # a task that is to run the statements has not begun to
-            try:
-                return await finished(self._run(work))
-            finally:
-                self._running -= 1
-                self._pool.limit.freed()
+        Raises:
+            JMSException: PostgreSQL refused, or the connection is lost.
+        """
+        await self._take_connection()
+        self._uses += 1
+        try:
+            return await finished(self._run(work))
+        finally:
+            self.let_go()
 
-        async def hold_within(self, patience: float | None) -> bool:
-            """Do what `hold` does, and wait at most so many seconds for other sessions; return whether it is done."""
-            if self._connection is None and patience is not None and not self._closed:
-                async with self._taking:
-                    if self._connection is None and not await self._pool.limit.take(self, self._connect, patience):
-                        return False
-            await self.hold()
-            return True
+    async def attempt(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
+        """Run statements, which the server is asked to interrupt if the task is cancelled.
 
-        @property
-        def is_spare(self) -> bool:
-            """Whether it has a connection that it does not need now."""
-            driver = self._driver_connection
-            if driver is None or self.is_lent or self._is_in_use or self._running or self._closed:
-                return False
-            if driver.is_committing:
-                return True  # the commit is answered before the connection's next use
-            return driver.closed or (self.is_idle and driver.pgconn.pipeline_status == PipelineStatus.OFF)
+        Nothing comes of them then. In a transaction, that is lost.
 
-        @property
-        def is_transacted(self) -> bool:
-            """Whether its statements run in transactions that it commits."""
-            return self._transacted
-
-        @property
-        def occupation(self) -> str:
-            """What it needs its connection for, as a clause about sessions."""
-            if self.is_lent:
-                return "kept for the application since get_database()"
-            if self._is_in_use or not self.is_idle:
-                return "in an open transaction"
-            return "in use by a call"
-
-        def hand_over(self) -> AsyncConnection:
-            """Have the connection no more, and return it."""
-            connection = self._connection
-            assert connection is not None
-            self._forget()
-            return connection
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether it has a connection, as far as is known."""
-        return self._connection is not None and not self.is_lost
-
-    @property
-    def is_idle(self) -> bool:
-        return self._runner is None or self._runner.is_idle
-
-    async def _ready(self) -> Runner:
-        """Begin the transaction if none is open."""
-        await self.begin()
-        if self._transacted and not self.has_begun:
-            self.is_ours = True
-        self._has_worked = True
-        assert self._runner is not None
-        if isinstance(self._runner, WireRunner):
-            self._runner.question = self._question
-        return self._runner
-
-    if not ASYNC:
-        attempt = _run  # threads are not cancelled
-    else:
-
-        async def attempt(self, work: Query[T] | Steps[T]) -> T:
-            """Run statements, which the server is asked to interrupt if the task is cancelled.
-
-            Nothing comes of them then. In a transaction, that is lost.
-            """
-            await self._take_connection()  # which can be cancelled
-            return await finished(interruptible(self.run(work), self._interruption))
+        Args:
+            work: The statements.
+            question: What is asked after each that commits by itself, in its exchange; it changes nothing.
+        """
+        await self._take_connection()
+        self._uses += 1
+        try:
+            return await finished(interruptible(self._run(work, question), Interruption(self._driver_connection)))
+        finally:
+            self.let_go()
 
     async def run_and_ask(self, work: Steps[None], question: Query[list[int]] | None) -> list[int] | None:
         """Run statements each of which commits by itself, and ask something after that, in the same exchange.
@@ -309,67 +409,39 @@ class SessionConnection:
         Returns:
             The answer, or None if nothing was asked or answered.
         """
-        self._question = question
-        try:
-            await self.attempt(work)
-            assert isinstance(self._runner, WireRunner)
-            answer: list[int] | None = self._runner.answer
-            return answer
-        finally:
-            self._question = None
+        await self.attempt(work, question)
+        assert isinstance(self._runner, WireRunner)
+        answer: list[int] | None = self._runner.answer
+        return answer
 
     async def look(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
         await self.begin()
         if self.has_begun or not (self._transacted and isinstance(self._runner, WireRunner)):
             return await self.attempt(work)
-        if ASYNC:
-            self._running += 1
+        driver = self._driver_connection
+        assert driver is not None
+        self._uses += 1
         try:
-            assert self._driver_connection is not None
-            looking = WireRunner(self._driver_connection, self._schema, begin=True, end=End.COMMIT)
-            return await finished(interruptible(looking.run(work), self._interruption))
+            looking = WireRunner(driver, self._schema, begin=True, end=End.COMMIT)
+            return await finished(interruptible(looking.run(work), Interruption(driver)))
         finally:
-            if ASYNC:
-                self._running -= 1
+            self._uses -= 1
             self._ended()
 
-    async def lend(self, before_statement: StatementListener) -> AsyncConnection:
-        """Return the connection for the application to use in the transaction.
-
-        What the application sets on it (a role, a time limit) is not for others: its pool will close it.
+    async def interrupt(self, timeout: float) -> None:
+        """Interrupt the statement that runs, if one does.
 
         Args:
-            before_statement: Called before each statement that the application runs, through SQLAlchemy or the driver.
+            timeout: How many seconds that may take.
+
+        Raises:
+            JMSException: The server could not be told.
         """
-        connection = await self.begin()
-        if not self.is_lent:
-            self.is_lent = True
-            shared = synchronous(connection)
-            shared.info[LENT] = True
-
-            async def heed(step: SavepointStep | None) -> None:
-                self.is_ours = False
-                await before_statement(step)
-
-            def note_commit(_: object) -> None:
-                self.was_committed = True
-
-            def note_rollback(_: object) -> None:
-                if self._has_worked:
-                    self._loss = (
-                        "session.database was rolled back, and with it what the session had done. Leave rolling back "
-                        "to the session; call rollback(), and do the work again."
-                    )
-
-            assert self._driver_connection is not None
-            self._driver_connection.watch(heed)
-            self._runner = PsycopgRunner(
-                self._driver_connection, self._schema
-            )  # which allows for the application's use
-            event.listen(shared, "commit", note_commit)
-            event.listen(shared, "rollback", note_rollback)
-        return await self.begin()
+        connection = self._driver_connection
+        if connection is not None:
+            with jms_errors("interrupting a statement"):
+                await connection.cancel_safe(timeout=timeout)
 
     @contextlib.asynccontextmanager
     async def savepoint(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
@@ -383,6 +455,45 @@ class SessionConnection:
             raise
         await self.run(_release_savepoint.bind())
 
+    # Sharing the connection with the application
+
+    async def lend(self, before_statement: StatementListener) -> AsyncConnection:
+        """Return the connection for the application to use in the transaction.
+
+        What the application sets on it (a role, a time limit) is not for others: its pool will close it.
+
+        Args:
+            before_statement: Called before each statement that the application runs, through SQLAlchemy or the driver.
+        """
+        connection = await self.begin()
+        if self.is_lent:
+            return connection
+        self.holding = Holding.LENT
+        shared = synchronous(connection)
+        shared.info[LENT] = True
+
+        async def heed(step: SavepointStep | None) -> None:
+            if self._work is _Work.OURS:
+                self._work = _Work.SHARED
+            await before_statement(step)
+
+        def note_commit(_: object) -> None:
+            if self._fate is _Fate.OPEN:
+                self._fate = _Fate.COMMITTED
+
+        def note_rollback(_: object) -> None:
+            if self._work in (_Work.OURS, _Work.SHARED):
+                self._fate = _Fate.ROLLED_BACK
+
+        assert self._driver_connection is not None
+        self._driver_connection.watch(heed)
+        self._runner = PsycopgRunner(self._driver_connection, self._schema)
+        event.listen(shared, "commit", note_commit)
+        event.listen(shared, "rollback", note_rollback)
+        return await self.begin()
+
+    # Ending the transaction
+
     def require_transaction(self) -> None:
         """Make sure that what the session did in the transaction is there to be committed.
 
@@ -392,14 +503,16 @@ class SessionConnection:
             JMSException: The application has ended the transaction, and nobody knows how.
         """
         if self._driver_connection is not None:
-            self._driver_connection.notice_loss()  # else nobody would know whether the commit took effect
+            # Without this a connection that the server has closed would fail in COMMIT, and a failure there can mean
+            # either outcome.
+            self._driver_connection.notice_loss()
+        self._require_whole()
         if self.is_lost:
-            self._require_whole()
             raise TransactionRolledBackException(
                 "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
             )
-        self._require_whole()
-        if self.is_lent and self._has_worked and not (self.has_begun or self.was_committed):
+        has_worked = self._work in (_Work.OURS, _Work.SHARED)
+        if self.is_lent and has_worked and not (self.has_begun or self.was_committed):
             raise JMSException(
                 "The session's transaction was ended through session.database, and whether it took effect is not "
                 "known. Leave its end to the session.",
@@ -412,17 +525,16 @@ class SessionConnection:
                 "session.database was closed, which rolled the transaction back. Leave closing it to the session; "
                 "call rollback(), and do the work again."
             )
-        if self._loss is not None:
-            raise TransactionRolledBackException(self._loss)
+        if self._fate in _LOSSES:
+            raise TransactionRolledBackException(_LOSSES[self._fate])
 
     def _ended(self) -> None:
         self._forget_transaction()
-        if ASYNC:
+        if self._pool.limit.waiting:
             self._pool.limit.freed()
 
     def _forget_transaction(self) -> None:
-        self._is_in_use = self._has_worked = self.was_committed = self.is_ours = False
-        self._loss = None
+        self._work, self._fate = _Work.NONE, _Fate.OPEN
 
     async def commit(
         self, last: Sequence[Query[Any]] = (), question: Query[list[int]] | None = None
@@ -442,7 +554,8 @@ class SessionConnection:
             JMSException: The connection was cut while it committed, and nobody knows the outcome.
         """
         if last:
-            await self._ready()
+            await self.begin()
+            self._note_work()
         if self._connection is None:
             return None
         transaction = self._transaction
@@ -452,13 +565,12 @@ class SessionConnection:
         return await self._end("committing", transaction.commit, advice)
 
     @property
-    def _transaction(self) -> AsyncConnection | WireRunner | psycopg.AsyncConnection[Any]:
+    def _transaction(self) -> AsyncConnection | WireRunner:
         """What ends the transaction: SQLAlchemy, which takes longer, where the application may have asked it for it."""
         if isinstance(self._runner, WireRunner):
             return self._runner
-        connection = self._connection if self.is_lent else self._driver_connection
-        assert connection is not None
-        return connection
+        assert self._connection is not None
+        return self._connection
 
     async def prepare(self, identifier: str) -> None:
         """Prepare the transaction, so that any client can commit it or roll it back, and have none open then.
@@ -486,12 +598,10 @@ class SessionConnection:
                 "The transaction was rolled back: one of its statements had failed before. Do it again.", "25P02"
             )
         try:
-            if ASYNC:
-                outcome = await finished(self._interruptibly(doing, end()))
-            else:
-                outcome = end()
+            outcome = await finished(self._end_or_lose(end()))
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             if is_connection_lost(error):
+                # The server may have committed before it, or the network, went away. Only a look can tell.
                 await self.discard()
                 raise JMSException(
                     f"The connection was cut while {doing}; whether it took effect is not known. {advice}", "08007"
@@ -503,16 +613,12 @@ class SessionConnection:
         self._ended()
         return outcome
 
-    if ASYNC:
-
-        async def _interruptibly(self, doing: str, end: Coroutine[Any, Any, T]) -> T:
-            try:
-                return await interruptible(end, self._interruption)
-            except asyncio.CancelledError:
-                self._loss = (
-                    f"The transaction was lost when {doing} it was cancelled; call rollback(), and do it again."
-                )
-                raise
+    async def _end_or_lose(self, end: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await interruptible(end, Interruption(self._driver_connection))
+        except CancelledError:
+            self._fate = _Fate.INTERRUPTED
+            raise
 
     async def rollback(self) -> None:
         """Roll the transaction back, if one is open; a lost connection has done so already."""
@@ -545,6 +651,8 @@ class SessionConnection:
         else:
             await self.rollback()
 
+    # Transactions that PostgreSQL begins by itself
+
     async def begin_implicitly(self) -> WireRunner:
         """Return a transaction for statements that are to commit together, in a session that is not transacted.
 
@@ -555,8 +663,7 @@ class SessionConnection:
             # A pooler takes the connection back with the answer, whatever has come to it meanwhile without a Sync.
             await self.settle()
             await self.begin()
-        if ASYNC:
-            self._running += 1
+        self._uses += 1
         assert self._driver_connection is not None
         return WireRunner(self._driver_connection, self._schema, end=End.FLUSH)
 
@@ -567,26 +674,13 @@ class SessionConnection:
     async def settle(self) -> None:
         """Wait for the commit of such a transaction, if one is under way."""
         if self._driver_connection is not None and self._driver_connection.is_committing:
-            if ASYNC:
-                self._running += 1
+            self._uses += 1
             try:
                 await finished(self._driver_connection.settle())
             finally:
-                self.ended_implicitly()
+                self.let_go()
 
-    async def interrupt(self, timeout: float) -> None:
-        """Interrupt the statement that runs, if one does.
-
-        Args:
-            timeout: How many seconds that may take.
-
-        Raises:
-            JMSException: The server could not be told.
-        """
-        connection = self._driver_connection
-        if connection is not None:
-            with jms_errors("interrupting a statement"):
-                await connection.cancel_safe(timeout=timeout)
+    # Giving the connection up
 
     async def discard(self) -> None:
         """Give the connection up; the next use takes another one."""
@@ -599,7 +693,7 @@ class SessionConnection:
 
     async def close(self) -> None:
         """Roll back and release the connection to its pool, for good."""
-        self._closed = True
+        self.holding = Holding.CLOSED  # before the first wait, so that nobody takes another one meanwhile
         await self.settle()
         if self.is_lost:
             await self.discard()
@@ -613,10 +707,11 @@ class SessionConnection:
 
     def _forget_connection(self) -> None:
         self._forget()
-        if ASYNC:
-            self._pool.limit.left(self)
+        self._pool.limit.left(self)
 
     def _forget(self) -> None:
         self._connection = self._runner = self._driver_connection = None
-        self.is_lent = False
+        if self.holding is not Holding.CLOSED:
+            self.holding = Holding.NONE
+        """Whose the connection is."""
         self._forget_transaction()

@@ -10,21 +10,19 @@ from weakref import WeakSet
 
 import psycopg
 
-from jmsql.client._async.database.watched_connection import WatchedConnection
+from jmsql.client._async.link.watched_connection import WatchedConnection
 from jmsql.client.connection_limit import ConnectionLimit
 from jmsql.client.openings import Openings
-from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Lock, Semaphore
-from jmsql.store.connections.engine import Endpoint
+from jmsql.concurrency.tasks import Lock, Turns
+from jmsql.store.connections.engine import Endpoint, synchronous
 from jmsql.store.errors import jms_errors
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
-    import sqlalchemy
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-if ASYNC:
-    _AT_ONCE = 4
+_AT_ONCE = 4
+"""How many tasks do something beside the sessions' transactions at once."""
 
 
 class ConnectionPool:
@@ -37,12 +35,11 @@ class ConnectionPool:
 
     def __init__(self, endpoint: Endpoint, facts: tuple[Hashable, ...]) -> None:
         self.url = endpoint.url
-        if ASYNC:
-            self.limit: ConnectionLimit[AsyncConnection] = ConnectionLimit(give_back)
-            """Which sessions have connections."""
-            self.turns = Semaphore(_AT_ONCE)
-            """For what is done beside the sessions' transactions, where a thousand tasks may ask at once."""
-            self._openings = Openings(self._open, give_back, _discard)
+        self.limit: ConnectionLimit[AsyncConnection] = ConnectionLimit(give_back)
+        """Which sessions have connections."""
+        self.turns = Turns(_AT_ONCE)
+        """For what is done beside the sessions' transactions, where a thousand tasks may ask at once."""
+        self._openings = Openings(self._open, give_back, _discard)
         self._endpoint = endpoint
         self._facts = facts
         self._lock = threading.Lock()
@@ -66,11 +63,7 @@ class ConnectionPool:
         Raises:
             JMSException: The server cannot be reached, or refuses.
         """
-        if ASYNC:
-            connection = await self._openings.take()
-        else:
-            connection = await self._open()
-        return connection
+        return await self._openings.take()
 
     async def _open(self) -> AsyncConnection:
         with self._lock:
@@ -104,8 +97,7 @@ class ConnectionPool:
 
     async def close(self) -> None:
         """End the connections of the pool."""
-        if ASYNC:
-            self._openings.close()
+        self._openings.close()
         if self._engine is not None:
             await self._engine.dispose()
 
@@ -122,12 +114,10 @@ async def give_back(connection: AsyncConnection) -> None:
     await connection.close()
 
 
-if ASYNC:
-
-    async def _discard(connection: AsyncConnection) -> None:
-        """Close a connection whose pool is closed already."""
-        await connection.invalidate()
-        await connection.close()
+async def _discard(connection: AsyncConnection) -> None:
+    """Close a connection whose pool is closed already."""
+    await connection.invalidate()
+    await connection.close()
 
 
 def _keep_more(engine: AsyncEngine, number: int) -> None:
@@ -135,16 +125,6 @@ def _keep_more(engine: AsyncEngine, number: int) -> None:
 
     assert isinstance(engine.pool, DemandPool)
     engine.pool.most_idle += number
-
-
-def synchronous(connection: AsyncConnection) -> sqlalchemy.Connection:
-    """Return the connection that SQLAlchemy's events are told of."""
-    if ASYNC:
-        found = connection.sync_connection
-    else:
-        found = connection
-    assert found is not None
-    return found
 
 
 def driver_connection(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:

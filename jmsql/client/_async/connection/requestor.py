@@ -1,0 +1,195 @@
+"""Requests to queues, and the replies to them: many at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from jmsql.client._async.connection.simplified import message_of
+from jmsql.client.transaction_of_caller import handler_in_transaction
+from jmsql.concurrency.tasks import Lock, Notifications, detached
+from jmsql.exceptions import IllegalStateException
+from jmsql.messages import Message
+from jmsql.public_names import set_module
+from jmsql.values.destinations import Queue, TemporaryQueue
+from jmsql.values.duration import seconds
+
+if TYPE_CHECKING:
+    from jmsql.client._async.session.producer import MessageProducer
+    from jmsql.client._async.session.session import Session
+
+
+class _Pending:
+    """A request that waits for its reply."""
+
+    __slots__ = ("notifications", "reply")
+
+    def __init__(self) -> None:
+        self.notifications = Notifications()
+        self.reply: Message | None = None
+
+
+class Replies:
+    """The temporary queue of a connection for the replies to all its requests, and the requests that wait.
+
+    Args:
+        create_session: Makes a session of the connection.
+        is_started: Tells whether the connection delivers messages.
+    """
+
+    def __init__(self, create_session: Callable[[], Session], is_started: Callable[[], bool]) -> None:
+        self._create_session = create_session
+        self._is_started = is_started
+        self._sending = Lock()
+        self._lock = threading.Lock()
+        self._pending: dict[str, _Pending] = {}
+        self._early: dict[str, Message] = {}
+        self._is_sending = False
+        self._closed = False
+        self._queue: TemporaryQueue | None = None
+        self._producer: MessageProducer
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait."""
+        return len(set(self._pending.copy().values()))
+
+    async def request(self, queue: Queue, message: Message, timeout: float) -> Message:
+        """Send a request and wait for its reply; see `Requestor.request`."""
+        deadline = time.monotonic() + timeout
+        pending = _Pending()
+        keys = [uuid.uuid4().hex]
+        message.jms_correlation_id = keys[0]
+        try:
+            self._pending[keys[0]] = pending
+            async with self._sending:
+                await self._open()
+                message.jms_reply_to = self._queue
+                self._is_sending = True
+                await self._producer.send(message, queue, time_to_live=timeout)
+                if message.jms_message_id is not None:
+                    keys.append(message.jms_message_id)  # by which repliers outside of jmsql may answer
+                    self._expect(message.jms_message_id, pending)
+            while True:
+                count = pending.notifications.count
+                if pending.reply is not None:
+                    return pending.reply
+                remaining = deadline - time.monotonic()
+                if self._closed:
+                    raise IllegalStateException("The connection was closed while a request waited for its reply.")
+                if remaining <= 0:
+                    raise TimeoutError(f"No reply to the request to {queue} has come within {timeout:g} s.")
+                await pending.notifications.wait(count, remaining)
+        finally:
+            with self._lock:
+                for key in keys:
+                    self._pending.pop(key, None)
+
+    def _expect(self, message_id: str, pending: _Pending) -> None:
+        """Note that a reply may name the request's message id; it may have come already."""
+        with self._lock:
+            self._pending[message_id] = pending
+            self._is_sending = False
+            pending.reply = pending.reply or self._early.get(message_id)
+            self._early.clear()
+
+    async def _open(self) -> None:
+        """Make the queue and what reads it, unless they are there."""
+        if not self._is_started():
+            raise IllegalStateException("Start the connection: while it is stopped, no reply is delivered.")
+        if self._queue is not None:
+            return
+        sender, receiver = self._create_session(), self._create_session()
+        try:
+            self._producer = await sender.create_producer(None)
+            queue = await receiver.create_temporary_queue()
+            consumer = await receiver.create_consumer(queue)
+            await consumer.set_message_listener(self._replied)
+        except BaseException:
+            await detached(_close(sender, receiver))
+            raise
+        self._queue = queue
+
+    def _replied(self, reply: Message) -> None:
+        """Give a reply to the request that waits for it; what comes too late is dropped."""
+        correlation_id = reply.jms_correlation_id or ""
+        with self._lock:
+            pending = self._pending.get(correlation_id)
+            if pending is None and self._is_sending:
+                self._early[correlation_id] = reply
+        if pending is not None:
+            pending.reply = reply
+            pending.notifications.notify()
+
+    def close(self) -> None:
+        """End all requests that wait: the connection closes, and with it the queue."""
+        self._closed = True
+        for pending in list(self._pending.values()):
+            pending.notifications.notify()
+
+
+async def _close(*sessions: Session) -> None:
+    for session in sessions:
+        await session.close()
+
+
+@set_module("jmsql.asyncio")
+class Requestor:
+    """Sends requests to a queue, and returns their replies: many at a time, from any thread of the process.
+
+    Made by [`Connection.requestor`][jmsql.Connection.requestor]. All requestors of a connection have one temporary
+    queue for the replies, which goes with the connection.
+
+    Args:
+        replies: Where the replies come.
+        queue: Where requests go.
+    """
+
+    def __init__(self, replies: Replies, queue: Queue) -> None:
+        self._replies = replies
+        self._queue = queue
+
+    async def request(self, body: object, timeout: float | timedelta = 30.0) -> Message:
+        """Send a request, and wait for its reply.
+
+        The request expires when nobody waits for its reply any more. A handler of a [worker](handlers.md#replies)
+        replies with what it returns; any other program sends its reply to JMSReplyTo, with the request's
+        JMSCorrelationID, or its JMSMessageID, as the JMSCorrelationID.
+
+        Args:
+            body: The request: a message, whose JMSReplyTo and JMSCorrelationID are set, or a body, as for
+                `JMSProducer.send`.
+            timeout: How long to wait for the reply: seconds, or a `timedelta`.
+
+        Raises:
+            TimeoutError: No reply has come in time. The request may have been handled nevertheless.
+            IllegalStateException: The connection is closed, or stopped; or it is called by a transacted handler, whose
+                transaction would be open while it waits.
+            InvalidDestinationException: The queue does not exist.
+            MessageFormatException: The body cannot be encoded.
+            ValueError: The timeout is 0 or negative.
+            JMSException: The request was not sent; the message says why.
+        """
+        handler = handler_in_transaction()
+        if handler is not None:
+            raise IllegalStateException(
+                f"{handler} makes a request in its transaction, which would be open until the reply has come. Register "
+                "the handler with transacted=False."
+            )
+        limit = seconds(timeout, "timeout")
+        if not limit:
+            raise ValueError("The timeout of a request is more than 0 s.")
+        message = body if isinstance(body, Message) else message_of(body)
+        return await self._replies.request(self._queue, message, limit)
+
+    @property
+    def pending(self) -> int:
+        """How many requests of the connection's requestors wait for their replies."""
+        return self._replies.pending
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._queue}>"

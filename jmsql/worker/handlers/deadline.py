@@ -1,0 +1,68 @@
+"""When the call of a handler has to end, and who settles its message then: what has called it, or what watches it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+
+class Deadline:
+    """The deadline of one call.
+
+    Args:
+        timeout: How many seconds the handler may take.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._at = time.monotonic() + timeout
+        self._lock = threading.Lock()
+        self._is_settling = False
+        self._is_abandoned = False
+        self.has_expired = False
+        self._settling = threading.Event()
+
+    def overdue(self, now: float) -> float:
+        """Return for how many seconds the handler has taken too long; a negative number while it has time."""
+        return now - self._at
+
+    @property
+    def error(self) -> TimeoutError:
+        """What the message has failed with."""
+        return TimeoutError(f"The handler has taken longer than its timeout of {self._timeout:g} s.")
+
+    def expire(self) -> bool:
+        """Say that the handler has taken too long; return False if it has returned, or this was said before."""
+        with self._lock:
+            if self._is_settling or self.has_expired:
+                return False
+            self.has_expired = True
+            return True
+
+    def returned(self, error: BaseException | None) -> None:
+        """Begin to settle the message, as the handler has ended.
+
+        Raises:
+            TimeoutError: That was too late.
+        """
+        with self._lock:
+            self._is_settling = not self._is_abandoned
+            self._settling.set()
+            if self.has_expired:
+                raise self.error from error
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether what watches the call has settled the message."""
+        return self._is_abandoned
+
+    def abandon(self, patience: float) -> bool:
+        """Give the handler up if it does not end; return whether the caller has to settle the message.
+
+        Args:
+            patience: How many seconds it has for that.
+        """
+        self._settling.wait(patience)
+        with self._lock:
+            self._is_abandoned = not self._is_settling
+            return self._is_abandoned

@@ -1,0 +1,120 @@
+"""Handlers that take longer than they may: they are ended, and their messages have failed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from jmsql import ConnectionFactory, JMSException
+from jmsql.testing import wait_for
+from jmsql.worker import Application, WorkerTimings
+from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
+from tests.integration.worker.test_handlers import send
+
+FAILED = "select delivery_count, last_error from jmsql.messages where queue = 'orders' and last_error <> ''"
+HANDLERS = """
+@app.listener("orders", transacted={transacted}, timeout=0.5, redelivery=jmsql.RedeliveryPolicy(2, delay=600.0))
+{prefix}def handle({parameters}):
+    text = message.get_body(str)
+    Path(f"began {{text}} {{os.getpid()}}").touch()
+    if text == "slow":
+        {wait}
+
+
+@app.listener("others", concurrency=2)
+def others(message, database):
+    wait_for_leave(message)
+    store(database, message)
+"""
+WAITS = {
+    "a thread in a statement": (
+        "",
+        "message, database",
+        'database.execute(sqlalchemy.text("select pg_sleep(600)"))',
+        True,
+    ),
+    "a coroutine": ("async ", "message", "await asyncio.sleep(600)", True),
+    "a coroutine, not transacted": ("async ", "message", "await asyncio.sleep(600)", False),
+    "a coroutine in a statement": (
+        "async ",
+        "message, database",
+        'await database.execute(sqlalchemy.text("select pg_sleep(600)"))',
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_a_handler_that_can_be_ended_is_ended(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, kind: str
+) -> None:
+    prefix, parameters, wait, transacted = WAITS[kind]
+    worker = start_worker(HANDLERS.format(prefix=prefix, parameters=parameters, wait=wait, transacted=transacted))
+    send(jmsql_factory, "orders", "slow", "quick")
+    wait_for(lambda: "quick" in dict(worker.began()) and database.rows(FAILED), PATIENCE)
+    [(count, error)] = database.rows(FAILED)
+    assert count == 1
+    assert error.endswith("TimeoutError: The handler has taken longer than its timeout of 0.5 s.\n")
+    assert len({process for _, process in worker.began()}) == 1, "its process goes on"
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(("prefix", "transacted"), [("", True), ("", False), ("async ", True)])
+def test_a_thread_that_cannot_be_ended_is_lost_and_its_process_replaced_once_the_others_have_finished(
+    start_worker: StartWorker,
+    jmsql_factory: ConnectionFactory,
+    database: WorkerDatabase,
+    prefix: str,
+    transacted: bool,
+) -> None:
+    source = HANDLERS.format(prefix=prefix, parameters="message", wait="time.sleep(600)", transacted=transacted)
+    worker = start_worker(source, "--timing", "cancel_timeout=0.5", "--drain-timeout", "10")
+    send(jmsql_factory, "others", "other")
+    wait_for(lambda: "other" in dict(worker.began()), PATIENCE)
+    send(jmsql_factory, "orders", "slow")
+    worker.wait_for_log("handle on queue://orders does not end, and takes no more messages")
+    if not prefix:  # a coroutine that blocks its event loop keeps its message until the process ends
+        [(count, error)] = wait_for(lambda: database.rows(FAILED), PATIENCE)
+        assert (count, error) == (1, "TimeoutError: The handler has taken longer than its timeout of 0.5 s.\n")
+    send(jmsql_factory, "orders", "quick")
+    assert database.handled() == []
+    worker.give_leave()
+    wait_for(lambda: "quick" in dict(worker.began()), PATIENCE)
+    wait_for(lambda: database.handled() == [("other", 1)], PATIENCE)
+    [first] = {process for text, process in worker.began() if text == "other"}
+    assert ("slow", first) in worker.began()
+    assert ("quick", first) not in worker.began()
+    if not prefix:
+        assert database.rows(FAILED)[0][0] == 1
+        assert worker.stop() == 0
+
+
+async def test_in_an_application_of_its_own_a_lost_thread_ends_the_block(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    application = Application(jmsql_factory)
+    ends: list[bool] = []
+
+    @application.listener("orders", timeout=0.2)
+    def handle(text: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not ends and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    send(jmsql_factory, "orders", "slow")
+    with pytest.raises(JMSException, match="takes no more messages: TimeoutError"):
+        async with application.running(drain_timeout=0.5, timings=WorkerTimings(cancel_timeout=0.2)):
+            await asyncio.sleep(PATIENCE)
+    [(count, error)] = database.rows(FAILED)
+    assert count == 1
+    assert "TimeoutError: The handler has taken longer" in error
+    ends.append(True)
+
+
+@pytest.mark.parametrize(("timeout", "error"), [(0, ValueError), (-1, ValueError), ("soon", TypeError)])
+def test_a_timeout_that_cannot_be_is_refused(timeout: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="timeout"):
+        Application().listener("orders", timeout=timeout)(lambda message: None)

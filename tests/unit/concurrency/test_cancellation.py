@@ -1,0 +1,292 @@
+"""What a task finishes although it is cancelled, and when the cancellation takes effect."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+
+from jmsql.concurrency import tasks
+from jmsql.concurrency.tasks import finished, interruptible, uninterrupted
+
+
+@pytest.fixture(autouse=True)
+def _grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "_GRACE", 0.01)
+
+
+def current() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def cancel_soon() -> None:
+    """Cancel the caller where it waits next."""
+    asyncio.get_running_loop().call_soon(current().cancel)
+
+
+class Steps:
+    """Waits several times in several ways, and is cancelled in one of them."""
+
+    def __init__(self, cancelled_in: int) -> None:
+        self.cancelled_in = cancelled_in
+        self.taken: list[int] = []
+
+    async def _wait(self, number: int) -> None:
+        ways: list[Callable[[], Awaitable[object]]] = [
+            lambda: asyncio.sleep(0),
+            lambda: asyncio.sleep(0.002),
+            lambda: asyncio.get_running_loop().run_in_executor(None, lambda: None),
+            lambda: asyncio.gather(asyncio.sleep(0), asyncio.sleep(0.001)),
+            lambda: finished(asyncio.sleep(0.001)),
+        ]
+        await ways[number]()
+
+    async def run(self) -> list[int]:
+        for number in range(5):
+            if number == self.cancelled_in:
+                cancel_soon()
+            await self._wait(number)
+            self.taken.append(number)
+        return self.taken
+
+
+@pytest.mark.parametrize("number", range(5))
+async def test_a_cancellation_anywhere_takes_effect_behind_what_is_finished(number: int) -> None:
+    steps = Steps(number)
+
+    async def operate() -> None:
+        assert await finished(steps.run()) == list(range(5))
+        await asyncio.sleep(10)
+
+    task = asyncio.create_task(operate())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert steps.taken == list(range(5))
+
+
+async def test_a_lock_inside_is_waited_for() -> None:
+    lock = tasks.RLock()
+    holds, may_end = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        async with lock:
+            holds.set()
+            await may_end.wait()
+
+    async def work() -> str:
+        async with lock:
+            return "done"
+
+    holder = asyncio.create_task(hold())
+    await holds.wait()
+    task = asyncio.create_task(finished(work()))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    may_end.set()
+    assert await task == "done"
+    await holder
+
+
+async def test_what_begins_after_a_cancellation_that_came_too_late_does_not_begin() -> None:
+    begun = 0
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        cancel_soon()
+        await asyncio.sleep(0)
+
+    async def operate() -> None:
+        await finished(work())
+        await finished(work())  # never waits in between
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(operate())
+    assert begun == 1
+
+
+async def test_a_block_is_cancelled_as_a_whole_or_not_at_all() -> None:
+    done: list[str] = []
+
+    async def work(name: str) -> None:
+        if name == "first":
+            cancel_soon()
+        await asyncio.sleep(0)
+        done.append(name)
+
+    async def operate() -> None:
+        with uninterrupted():
+            await finished(work("first"))
+            await finished(work("second"))
+        await asyncio.sleep(10)
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(operate())
+    assert done == ["first", "second"]
+
+
+async def test_an_error_inside_is_raised_before_the_cancellation_takes_effect() -> None:
+    async def fail() -> None:
+        cancel_soon()
+        await asyncio.sleep(0)
+        raise ValueError
+
+    async def operate() -> None:
+        with pytest.raises(ValueError):
+            await finished(fail())
+        await asyncio.sleep(10)
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(operate())
+
+
+async def test_a_time_out_that_ended_in_time_takes_its_cancellation_back() -> None:
+    async with asyncio.timeout(0.005) as time_out:
+        await finished(asyncio.sleep(0.02))
+    assert time_out.expired()
+    assert not current().cancelling()
+    await asyncio.sleep(0.001)
+    await finished(asyncio.sleep(0))
+
+
+async def test_a_cancel_scope_of_anyio_ends_behind_what_is_finished() -> None:
+    waited = 0
+    with anyio.move_on_after(0.005) as scope:
+        await finished(asyncio.sleep(0.02))
+        waited += 1
+        await finished(asyncio.sleep(0))
+        await asyncio.sleep(10)
+    assert scope.cancelled_caught
+    assert waited == 1
+
+
+class Exchange:
+    """A conversation that the server may interrupt."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.is_running = True
+        self.requests = 0
+        self.given_up = False
+        self.heeds = True
+        self.answers_request = 0
+        self.error: Exception | None = None
+
+    @property
+    def can_be_interrupted(self) -> bool:
+        return self.is_running
+
+    async def interrupt(self) -> None:
+        self.requests += 1
+        if self.heeds and not self.answer.done():
+            self.answer.set_exception(InterruptedError())
+        elif self.requests == self.answers_request:
+            self.answer.set_result("done")
+        if self.error is not None:
+            raise self.error
+
+    def was_interrupted(self, error: BaseException) -> bool:
+        return isinstance(error, InterruptedError)
+
+    def give_up(self) -> None:
+        self.given_up = True
+
+    async def converse(self) -> str:
+        return await self.answer
+
+
+async def test_the_server_is_asked_to_interrupt_what_takes_long() -> None:
+    exchange = Exchange()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.005):
+            await interruptible(exchange.converse(), exchange)
+    assert exchange.requests == 1
+    assert not exchange.given_up
+
+
+async def test_what_is_answered_within_the_grace_has_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "_GRACE", 10)
+    exchange = Exchange()
+
+    async def operate() -> str:
+        cancel_soon()
+        asyncio.get_running_loop().call_later(0.01, exchange.answer.set_result, "done")
+        return await interruptible(exchange.converse(), exchange)
+
+    assert await asyncio.create_task(operate()) == "done"
+    assert exchange.requests == 0
+
+
+async def test_a_request_that_comes_too_late_changes_nothing() -> None:
+    exchange = Exchange()
+    exchange.heeds = False
+    exchange.answers_request = 2  # the server ignores one that comes between two statements
+
+    async def operate() -> str:
+        cancel_soon()
+        return await interruptible(exchange.converse(), exchange)
+
+    assert await asyncio.create_task(operate()) == "done"
+    assert exchange.requests == 2
+    assert not exchange.given_up
+
+
+async def test_a_connection_on_which_a_request_may_still_come_is_given_up() -> None:
+    exchange = Exchange()
+    exchange.error = OSError("the network is down")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.005):
+            await interruptible(exchange.converse(), exchange)
+    assert exchange.given_up
+
+
+async def test_what_tidies_up_after_an_interruption_is_not_interrupted() -> None:
+    exchange, second = Exchange(), Exchange()
+    asyncio.get_running_loop().call_later(0.05, second.answer.set_result, "rolled back")
+    tidied: list[str] = []
+
+    async def work() -> None:
+        try:
+            await interruptible(exchange.converse(), exchange)
+        except asyncio.CancelledError:
+            tidied.append(await interruptible(second.converse(), second))
+            raise
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.005):
+            await finished(work())
+    assert (tidied, second.requests) == (["rolled back"], 0)
+
+
+async def test_a_later_exchange_of_a_cancelled_operation_is_interrupted_as_well() -> None:
+    first, second = Exchange(), Exchange()
+
+    async def work() -> None:
+        cancel_soon()
+        asyncio.get_running_loop().call_soon(first.answer.set_result, "done")
+        await interruptible(first.converse(), first)
+        await interruptible(second.converse(), second)
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(finished(work()))
+    assert (first.requests, second.requests) == (0, 1)
+
+
+async def test_a_driver_that_limits_its_own_time_is_awaited_apart() -> None:
+    async def drive() -> str:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await asyncio.sleep(10)
+        return "done"
+
+    async def operate() -> str:
+        return await tasks.apart(drive())
+
+    assert await finished(operate()) == "done"
+    assert not current().cancelling()
