@@ -65,6 +65,9 @@ class Application:
     def factory(self, factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None) -> None:
         self._factory = factory
 
+    reaches_transaction = False
+    """Whether handlers can do something in their message's transaction by what is around them: by Django's ORM, say."""
+
     def surrounding(self, call: HandlerCall) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that override it
         """Return what surrounds a call of a handler, for the integration of a framework; by default nothing does.
 
@@ -154,6 +157,7 @@ class Application:
                     timeout=_timeout(name, timeout),
                     reply_to=answers,
                     surrounding=self.surrounding,
+                    reaches_transaction=transacted and self.reaches_transaction,
                 )
             )
             return handler
