@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -18,7 +18,7 @@ from jmsql.values.destinations import Destination, Queue, Topic, require_destina
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
 from jmsql.worker.handlers.drained import DrainedMessage
-from jmsql.worker.handlers.listener import HandlerCall, Listener, read_parameters
+from jmsql.worker.handlers.listener import Listener, Surrounding, read_parameters
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
 
@@ -68,13 +68,11 @@ class Application:
     reaches_transaction = False
     """Whether handlers can do something in their message's transaction by what is around them: by Django's ORM, say."""
 
-    def surrounding(self, call: HandlerCall) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that override it
-        """Return what surrounds a call of a handler, for the integration of a framework; by default nothing does.
+    surrounding: Surrounding | None = None
+    """What surrounds each call of a handler, for the integration of a framework; None: nothing does.
 
-        Args:
-            call: The call. Its `after_commit` takes what is to be called once the message is settled.
-        """
-        return nullcontext()
+    The call's `after_commit` takes what is to be called once the message is settled.
+    """
 
     def listener(
         self,

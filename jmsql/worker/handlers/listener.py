@@ -255,7 +255,7 @@ class Listener:
     never_retry: tuple[type[Exception], ...]
     timeout: float | None
     reply_to: Queue | Topic | None
-    surrounding: Surrounding
+    surrounding: Surrounding | None
     reaches_transaction: bool
     """Whether the handler can do something in its message's transaction without asking for it by a parameter."""
 

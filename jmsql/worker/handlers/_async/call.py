@@ -97,7 +97,8 @@ class HandlerCall:
 
     async def _call(self) -> object:
         async with self._exits:
-            self._exits.enter_context(self.listener.surrounding(self))
+            if self.listener.surrounding is not None:
+                self._exits.enter_context(self.listener.surrounding(self))
             if self.listener.transacted:
                 self._exits.enter_context(in_transaction_of(str(self.listener)))
             arguments = await self.arguments()

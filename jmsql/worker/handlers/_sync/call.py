@@ -91,7 +91,8 @@ class HandlerCall:
 
     def _call(self) -> object:
         with self._exits:
-            self._exits.enter_context(self.listener.surrounding(self))
+            if self.listener.surrounding is not None:
+                self._exits.enter_context(self.listener.surrounding(self))
             if self.listener.transacted:
                 self._exits.enter_context(in_transaction_of(str(self.listener)))
             arguments = self.arguments()
