@@ -256,7 +256,9 @@ class Listener:
     never_retry: tuple[type[Exception], ...]
     timeout: float | None
     reply_to: Queue | Topic | None
-    surrounding: Surrounding
+    surrounding: Surrounding | None
+    reaches_transaction: bool
+    """Whether the handler can do something in its message's transaction without asking for it by a parameter."""
 
     def verdict(self, error: BaseException) -> BaseException:
         """Return what the session is told of an error with which a message has failed."""
@@ -281,7 +283,7 @@ class Listener:
     @property
     def shares_transaction(self) -> bool:
         """Whether the handler can do something in the transaction in which its message is received."""
-        return any(parameter.shares_transaction for parameter in self.parameters)
+        return self.reaches_transaction or any(parameter.shares_transaction for parameter in self.parameters)
 
     def facts(self, concurrency: int) -> dict[str, object]:
         """Return what the log tells of it when a worker starts.

@@ -97,7 +97,8 @@ class HandlerCall:
 
     async def _call(self) -> object:
         async with self._exits:
-            self._exits.enter_context(self.listener.surrounding(self))
+            if self.listener.surrounding is not None:
+                self._exits.enter_context(self.listener.surrounding(self))
             if self.listener.transacted:
                 token = handler_in_transaction.set(self.listener.name)
                 self._exits.callback(handler_in_transaction.reset, token)

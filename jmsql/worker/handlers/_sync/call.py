@@ -91,7 +91,8 @@ class HandlerCall:
 
     def _call(self) -> object:
         with self._exits:
-            self._exits.enter_context(self.listener.surrounding(self))
+            if self.listener.surrounding is not None:
+                self._exits.enter_context(self.listener.surrounding(self))
             if self.listener.transacted:
                 token = handler_in_transaction.set(self.listener.name)
                 self._exits.callback(handler_in_transaction.reset, token)
