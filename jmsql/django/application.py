@@ -27,6 +27,8 @@ class Application(WorkerApplication):
     While a handler runs, Django's connection to that database leads into the message's own transaction.
     """
 
+    reaches_transaction = True
+
     @property  # type: ignore[misc]  # which cannot be set
     def factory(self) -> ConnectionFactory:
         """Where the messages are: the database of Django's settings."""

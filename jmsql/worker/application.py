@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -18,7 +18,7 @@ from jmsql.values.destinations import Destination, Queue, Topic, require_destina
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
 from jmsql.worker.handlers.drained import DrainedMessage
-from jmsql.worker.handlers.listener import HandlerCall, Listener, read_parameters
+from jmsql.worker.handlers.listener import Listener, Surrounding, read_parameters
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
 
@@ -65,13 +65,14 @@ class Application:
     def factory(self, factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None) -> None:
         self._factory = factory
 
-    def surrounding(self, call: HandlerCall) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that override it
-        """Return what surrounds a call of a handler, for the integration of a framework; by default nothing does.
+    reaches_transaction = False
+    """Whether handlers can do something in their message's transaction by what is around them: by Django's ORM, say."""
 
-        Args:
-            call: The call. Its `after_commit` takes what is to be called once the message is settled.
-        """
-        return nullcontext()
+    surrounding: Surrounding | None = None
+    """What surrounds each call of a handler, for the integration of a framework; None: nothing does.
+
+    The call's `after_commit` takes what is to be called once the message is settled.
+    """
 
     def listener(
         self,
@@ -154,6 +155,7 @@ class Application:
                     timeout=_timeout(name, timeout),
                     reply_to=answers,
                     surrounding=self.surrounding,
+                    reaches_transaction=transacted and self.reaches_transaction,
                 )
             )
             return handler

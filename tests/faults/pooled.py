@@ -34,6 +34,7 @@ class Poolers(Trial):
             return what + killed
         if what == "server process killed":
             self._server.kill_backend(self.random.random())
+            time.sleep(1.0)  # until the server has noticed
             self._server.wait_until_ready()
         else:
             self._server.terminate_backends(self.random.uniform(0.1, 1.0))

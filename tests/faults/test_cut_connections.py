@@ -6,6 +6,8 @@ for. A first run, uncut, counts the requests; then one run for each of them and 
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -237,3 +239,28 @@ def test_what_is_acknowledged_is_gone_and_the_rest_comes_again(
 
     put(witness)
     cut_everywhere(jmsql_factory, receive, check)
+
+
+def test_messages_whose_claim_was_not_answered_are_delivered_again(
+    jmsql_factory: jmsql.ConnectionFactory, witness: jmsql.Session
+) -> None:
+    assert jmsql_factory.url is not None
+    received: set[int] = set()
+    with CuttingProxy(jmsql_factory.url) as proxy:
+        through_proxy = dataclasses.replace(jmsql_factory, url=proxy.url, control_url=jmsql_factory.url)
+        with through_proxy.create_connection() as connection:
+            connection.start()
+            session = connection.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
+            consumer = session.create_consumer(QUEUE)
+            assert consumer.receive_no_wait() is None
+            put(witness)
+            proxy.cut(CutPoint.BEFORE_RESPONSE)
+
+            def has_all() -> bool:
+                with contextlib.suppress(jmsql.JMSException):
+                    message = consumer.receive(timeout=0.1)
+                    received.update([] if message is None else [number(message)])
+                return received == set(NUMBERS)
+
+            wait_for(has_all, timeout=30)
+    messages(witness)

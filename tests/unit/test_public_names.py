@@ -32,6 +32,7 @@ AWAITED = tuple(f"jmsql.asyncio{suffix}" for suffix in ("", ".admin", ".connecti
 THREADS_AND_TASKS = {"ThreadServerSessionPool": "TaskServerSessionPool"}
 """Names that differ between the two."""
 PACKAGES = (
+    "jmsql.console",
     "jmsql.embedded",
     "jmsql.metrics",
     "jmsql.testing",

@@ -86,7 +86,8 @@ def retry(
             console().print(f"{counted(count, 'message')} went back to {destination}.", markup=False)
         if done.left:
             reason = "a client holds them, or where they come from is gone"
-            console().print(f"{counted(done.left, 'message')} stay in {queue!r}: {reason}.", markup=False)
+            left = f"{counted(done.left, 'message')} {'stays' if done.left == 1 else 'stay'} in {queue!r}"
+            console().print(f"{left}: {reason}.", markup=False)
         if not done.returned and not done.left:
             console().print(f"There is no such dead letter in the queue {queue!r}.", markup=False)
     if not done.returned:

@@ -57,6 +57,8 @@ _disconnect = _sql.statement("disconnect", "closing", nothing)
 
 _LOCK_NOT_AVAILABLE = "55P03"
 _UNIQUE_VIOLATION = "23505"
+_ANSWER_LOST = "08006"
+"""What libpq, not the server, says of a connection."""
 
 _ATTENTION = 2.0
 """Seconds by which a turn of the thread may be late, before it counts as held up."""
@@ -167,6 +169,7 @@ class ControlConnection:
         self._claim_extensions = ClaimExtensions()
         self._closed = False
         self._is_lost = False
+        self._doubted_id = 0
         self._connection, self._pooled, self._liveness, self.connection_id = link
         self.queues_with_history = QueuesWithHistory(timings.history_refresh_interval, is_told=not self._pooled)
         """Which queues keep history, or did a second ago."""
@@ -322,6 +325,20 @@ class ControlConnection:
         """Whether the role may have the server dequeue a message for it."""
         return self.server.may_ask_to_dequeue
 
+    def claim_failed(self, connection_id: int, error: JMSException) -> None:
+        """Be another client to the server soon if it may have claimed messages and its answer was lost.
+
+        The client cannot release what it does not know of. As another one it leaves all claims to be released, as when
+        the control connection is lost.
+
+        Args:
+            connection_id: The number with which it claimed.
+            error: Why that failed. An administrator who ends an idle connection loses no answer.
+        """
+        if error.error_code == _ANSWER_LOST and connection_id == self.connection_id:
+            self._doubted_id = connection_id
+            self._wake()
+
     def set_client_id(self, client_id: str) -> None:
         """Take a client identifier for as long as the connection lives.
 
@@ -354,7 +371,7 @@ class ControlConnection:
                 connection,
                 self.schema,
                 self._timings,
-                self.connection_id,
+                0 if self.connection_id == self._doubted_id else self.connection_id,
                 pooled=is_pooled,
                 announces_waits=self.server.announces_waits,
             )
@@ -459,6 +476,8 @@ class ControlConnection:
         # Those that come with the answer to a statement.
         self._connection.add_notify_handler(lambda received: self._heard.append(received.payload))
         while not self._ends:
+            if self._doubted_id == self.connection_id:
+                raise ClientForgottenError("the answer to a claim was lost, and what was claimed is given to others")
             self._attentive_until = time.monotonic() + self._timings.maintenance_interval + _ATTENTION
             self._announce_waits(control)
             self._notify(control, maintenance)

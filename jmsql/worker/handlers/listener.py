@@ -174,7 +174,7 @@ def _read(parameter: inspect.Parameter, handler: str, *, transacted: bool, is_as
     kind = members[0] if len(members) == 1 else None
     if isinstance(kind, type) and typing.get_origin(kind) is None:
         if issubclass(kind, Message):
-            return Parameter(name, _reading(_message(kind)))
+            return Parameter(name, _message(kind))
         if issubclass(kind, kinds.session):
             return Parameter(name, lambda call: call.session, shares_transaction=transacted)
         if issubclass(kind, kinds.context):
@@ -207,15 +207,16 @@ def _reading(read: Callable[[Message], object]) -> Callable[[HandlerCall], objec
     return value
 
 
-def _message(kind: type[Message]) -> Callable[[Message], object]:
-    def read(message: Message) -> object:
-        if not isinstance(message, kind):
-            raise MessageFormatException(
-                f"The handler takes messages of the type {kind.__name__}, and got {type(message).__name__}."
+def _message(kind: type[Message]) -> Callable[[HandlerCall], object]:
+    def value(call: HandlerCall) -> object:
+        if not isinstance(call.message, kind):
+            error = MessageFormatException(
+                f"The handler takes messages of the type {kind.__name__}, and got {type(call.message).__name__}."
             )
-        return message
+            raise RejectBecause(error, UNREADABLE)
+        return call.message
 
-    return read
+    return value
 
 
 def _database(call: HandlerCall) -> object:
@@ -255,7 +256,9 @@ class Listener:
     never_retry: tuple[type[Exception], ...]
     timeout: float | None
     reply_to: Queue | Topic | None
-    surrounding: Surrounding
+    surrounding: Surrounding | None
+    reaches_transaction: bool
+    """Whether the handler can do something in its message's transaction without asking for it by a parameter."""
 
     def verdict(self, error: BaseException) -> BaseException:
         """Return what the session is told of an error with which a message has failed."""
@@ -280,7 +283,7 @@ class Listener:
     @property
     def shares_transaction(self) -> bool:
         """Whether the handler can do something in the transaction in which its message is received."""
-        return any(parameter.shares_transaction for parameter in self.parameters)
+        return self.reaches_transaction or any(parameter.shares_transaction for parameter in self.parameters)
 
     def facts(self, concurrency: int) -> dict[str, object]:
         """Return what the log tells of it when a worker starts.

@@ -61,6 +61,8 @@ def test_dead_letters_without_a_way_back_stay(jmsql: Command) -> None:
     stayed = jmsql("retry")
     assert stayed.exit_code == 1
     assert stayed.text.startswith("2 messages stay in 'DLQ':")
+    jmsql("purge", "DLQ", "--selector", "JMS_jmsql_LastError LIKE '%no b%'", "--yes")
+    assert jmsql("retry").text.startswith("1 message stays in 'DLQ':")
 
 
 def test_redelivery_is_set_and_shown(jmsql: Command) -> None:

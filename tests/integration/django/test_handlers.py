@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import IntegrityError, close_old_connections, connection, connections, transaction
+from django.db import IntegrityError, OperationalError, close_old_connections, connection, connections, transaction
 from django.test.utils import override_settings
 
 import jmsql
@@ -215,6 +215,27 @@ class TestTransaction:
         handled(app, is_empty)
         assert found == ["kite", "lantern"]
         assert article.objects.get(name="kite").amount == 1
+
+    def test_a_statement_of_the_orm_is_interrupted_when_its_handler_has_taken_too_long(
+        self, app: Application, handled: Handled, send: Any, article: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        ended = []
+
+        @app.listener(ORDERS, timeout=0.5, redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=1))
+        def order(body: str) -> None:
+            article.objects.create(name=body)
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute("select pg_sleep(60)")
+            except OperationalError:
+                ended.append(body)
+                raise
+
+        send("kite")
+        handled(app, is_empty)
+        assert ended == ["kite"]
+        assert article.objects.count() == 0
+        assert left("DLQ") == 1
 
     def test_a_handler_that_leaves_the_orm_alone_takes_no_connection_for_it(
         self, app: Application, handled: Handled, send: Any

@@ -18,7 +18,7 @@ import jmsql
 import jmsql.asyncio as jms
 from jmsql import Queue, Topic
 from jmsql.testing import call, sent, subscribe, wait_for
-from jmsql.worker import Application, WorkerTimings
+from jmsql.worker import Application, Reject, RetryAfter, WorkerTimings
 
 ORDERS, BILLS, NOTES = Queue("orders"), Queue("bills"), Queue("notes")
 PRICES = Topic("prices")
@@ -217,6 +217,33 @@ async def test_a_failure_is_raised_and_undone(app: Application, transaction: Any
     assert await done(sent(transaction, ORDERS)) == []
 
 
+@pytest.mark.parametrize("outcome", [Reject("no such article"), RetryAfter(30)], ids=repr)
+async def test_other_outcomes_are_raised_too(app: Application, transaction: Any, outcome: BaseException) -> None:
+    failing(app, outcome)
+    await send(transaction, NOTES, "broken")
+    with pytest.raises(type(outcome)):
+        await done(app.drain(transaction=transaction))
+    [handled] = await done(app.drain(transaction=transaction, raise_failures=False))
+    assert handled.error is outcome
+    assert await names(transaction) == []
+    assert len(await done(sent(transaction, NOTES))) == 1
+
+
+async def test_what_a_handler_returns_is_the_reply(transaction: Any) -> None:
+    app = Application()
+
+    @app.listener(ORDERS)
+    def answer(body: str) -> str:
+        return f"{body} it is"
+
+    request = jmsql.TextMessage("a kite")
+    request.jms_reply_to = BILLS
+    await send(transaction, ORDERS, request)
+    await done(app.drain(transaction=transaction))
+    [reply] = await done(sent(transaction, BILLS))
+    assert (reply.get_body(str), reply.jms_correlation_id) == ("a kite it is", request.jms_message_id)
+
+
 async def test_failures_are_collected_and_others_handled(app: Application, transaction: Any) -> None:
     failing(app, SystemExit(3))
     await send(transaction, NOTES, "broken", "broken too")
@@ -303,7 +330,7 @@ async def test_one_handler_is_called_with_one_message(app: Application, transact
     store, bill = (listener.handler for listener in app.listeners)
     await done(call(app, store, jmsql.TextMessage('{"name": "kite"}'), transaction=transaction))
     assert await names(transaction) == [("kite", 0)]
-    with pytest.raises(jmsql.MessageFormatException, match="TextMessage"):
+    with pytest.raises(Reject, match="TextMessage"):
         await done(call(app, bill, {"name": "kite"}, transaction=transaction))
     with pytest.raises(ValueError, match="no handler"):
         await done(call(app, print, "kite", transaction=transaction))

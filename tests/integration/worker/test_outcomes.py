@@ -84,7 +84,7 @@ def test_a_handler_says_what_becomes_of_its_message(
         ("rejected", 1, "KeyError: 'article'"),
         ("rejected", 1, "jmsql.worker.Reject: no such article"),
         ("rejected", 1, "jmsql.worker.Reject: no such number"),
-        ("unreadable", 1, f"{UNREADABLE} The body of this TextMessage is a String, not an int."),
+        ("unreadable", 1, f"{UNREADABLE} The body is not int: Invalid JSON: expected value at line 1 column 1."),
         ("unreadable", 1, f"{UNREADABLE} The handler takes messages of the type TextMessage, and got BytesMessage."),
     ]
     assert worker.began() == [("later", 5)], "it has not failed, and each delivery counts"

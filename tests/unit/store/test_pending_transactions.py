@@ -42,6 +42,7 @@ EXCEPTIONS = {
     "looks.sql: dead_letters": (1, _DEAD_LETTER),
     "looks.sql: destinations": (2, "It finds where messages may be. Their counts and times are asked for."),
     "looks.sql: end_of_present": (1, _BOUNDS),
+    "looks.sql: has_dead_letters": (1, _DEAD_LETTER),
     "looks.sql: move_keys": (1, _BY_ADDRESS),
     "looks.sql: present": (1, _WINDOW),
     "looks.sql: present_keys": (1, _WINDOW),

@@ -146,7 +146,14 @@ class Claims(Delivery):
         # What waits behind a long delivery would run out of its time too.
         is_single = self._visibility_timeout is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
         self._buffers.add(buffer)
-        rows = await self._connection.attempt(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
+        connection_id = self._control.connection_id
+        try:
+            rows = await self._connection.attempt(
+                buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer))
+            )
+        except JMSException as error:
+            self._control.claim_failed(connection_id, error)
+            raise
         buffer.prefetch.fetched(len(rows), size_of(rows))
         if rules is not None:
             first = next((number for number, row in enumerate(rows) if row.delivery_count), len(rows))

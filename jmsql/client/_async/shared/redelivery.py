@@ -273,7 +273,12 @@ class Redelivery:
             is_new: Whether nothing was known of earlier deliveries when they were locked.
         """
         record = record_first_deliveries if is_new else record_deliveries
-        return await self._side.run(record, keys, self._control.connection_id)
+        connection_id = self._control.connection_id
+        try:
+            return await self._side.run(record, keys, connection_id)
+        except JMSException as error:
+            self._control.claim_failed(connection_id, error)
+            raise
 
     async def release(self, releases: Sequence[Release]) -> None:
         """Release messages, of which a transaction may still hold the locks."""

@@ -70,11 +70,15 @@ class Replies:
             with self._sending:
                 self._open()
                 message.jms_reply_to = self._queue
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    raise TimeoutError(f"The request to {queue} could not be sent within {timeout:g} s.")
                 self._is_sending = True
-                self._producer.send(message, queue, time_to_live=timeout)
-                if message.jms_message_id is not None:
-                    keys.append(message.jms_message_id)  # by which repliers outside of jmsql may answer
-                    self._expect(message.jms_message_id, pending)
+                try:
+                    self._producer.send(message, queue, time_to_live=remaining)
+                finally:
+                    keys.append(message.jms_message_id or "")  # by which repliers outside of jmsql may answer
+                    self._sent(keys[-1], pending)
             while True:
                 count = pending.notifications.count
                 if pending.reply is not None:
@@ -90,10 +94,11 @@ class Replies:
                 for key in keys:
                     self._pending.pop(key, None)
 
-    def _expect(self, message_id: str, pending: _Pending) -> None:
+    def _sent(self, message_id: str, pending: _Pending) -> None:
         """Note that a reply may name the request's message id; it may have come already."""
         with self._lock:
-            self._pending[message_id] = pending
+            if message_id:
+                self._pending[message_id] = pending
             self._is_sending = False
             pending.reply = pending.reply or self._early.get(message_id)
             self._early.clear()
@@ -175,7 +180,7 @@ class Requestor:
             ValueError: The timeout is 0 or negative.
             JMSException: The request was not sent; the message says why.
         """
-        handler = handler_in_transaction()
+        handler = handler_in_transaction.get()
         if handler is not None:
             raise IllegalStateException(
                 f"{handler} makes a request in its transaction, which would be open until the reply has come. Register "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
-from jmsql.client.transaction_of_caller import in_transaction_of
+from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import call, is_failure
 from jmsql.exceptions import InvalidDestinationException, JMSException
@@ -97,9 +97,11 @@ class HandlerCall:
 
     async def _call(self) -> object:
         async with self._exits:
-            self._exits.enter_context(self.listener.surrounding(self))
+            if self.listener.surrounding is not None:
+                self._exits.enter_context(self.listener.surrounding(self))
             if self.listener.transacted:
-                self._exits.enter_context(in_transaction_of(str(self.listener)))
+                token = handler_in_transaction.set(self.listener.name)
+                self._exits.callback(handler_in_transaction.reset, token)
             arguments = await self.arguments()
             if ASYNC:
                 # In a task that can be cancelled without the commit, and in a context of its own.
@@ -114,16 +116,16 @@ class HandlerCall:
                 if error is not None:
                     raise error
             else:
-                result = self._call_in_thread(arguments)
+                if self.deadline is None:
+                    result = self.listener.handler(**arguments)
+                else:
+                    result = self._call_until(self.deadline, arguments)
             return result
 
     if not ASYNC:
 
-        def _call_in_thread(self, arguments: dict[str, object]) -> object:
-            """Call the handler; what watches it ends it at its deadline, if it has one."""
-            deadline = self.deadline
-            if deadline is None:
-                return self.listener.handler(**arguments)
+        def _call_until(self, deadline: Deadline, arguments: dict[str, object]) -> object:
+            """Call the handler, which what watches it ends at its deadline."""
             try:
                 result = self.listener.handler(**arguments)
             except BaseException as error:

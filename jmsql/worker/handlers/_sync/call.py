@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
-from jmsql.client.transaction_of_caller import in_transaction_of
+from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency.threads import call
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import Message
@@ -91,18 +91,20 @@ class HandlerCall:
 
     def _call(self) -> object:
         with self._exits:
-            self._exits.enter_context(self.listener.surrounding(self))
+            if self.listener.surrounding is not None:
+                self._exits.enter_context(self.listener.surrounding(self))
             if self.listener.transacted:
-                self._exits.enter_context(in_transaction_of(str(self.listener)))
+                token = handler_in_transaction.set(self.listener.name)
+                self._exits.callback(handler_in_transaction.reset, token)
             arguments = self.arguments()
-            result = self._call_in_thread(arguments)
+            if self.deadline is None:
+                result = self.listener.handler(**arguments)
+            else:
+                result = self._call_until(self.deadline, arguments)
             return result
 
-    def _call_in_thread(self, arguments: dict[str, object]) -> object:
-        """Call the handler; what watches it ends it at its deadline, if it has one."""
-        deadline = self.deadline
-        if deadline is None:
-            return self.listener.handler(**arguments)
+    def _call_until(self, deadline: Deadline, arguments: dict[str, object]) -> object:
+        """Call the handler, which what watches it ends at its deadline."""
         try:
             result = self.listener.handler(**arguments)
         except BaseException as error:
