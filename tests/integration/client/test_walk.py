@@ -84,7 +84,7 @@ def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue)
         message = session.create_text_message("x")
         for _ in range(ROUNDS * 2):
             other.create_producer(queue).send(message)
-        check(shortest(lambda: producer.send(message), session.rollback), files=13, functions=17)
+        check(shortest(lambda: producer.send(message), session.rollback), files=12, functions=16)
         session.rollback()
         check(shortest(lambda: consumer.receive(5), session.commit), files=27, functions=80)
         check(shortest(session.commit, lambda: consumer.receive(5)), files=20, functions=66)
@@ -106,7 +106,7 @@ def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
         def acknowledge() -> None:
             received[-1].acknowledge()
 
-        check(shortest(acknowledge, receive), files=19, functions=49)
+        check(shortest(acknowledge, receive), files=19, functions=48)
 
 
 def test_a_message_through_the_worker(
