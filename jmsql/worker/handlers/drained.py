@@ -8,16 +8,13 @@ from jmsql.public_names import set_module
 
 @set_module("jmsql.worker")
 class DrainedMessage(NamedTuple):
-    """A message with which `drain` has called a handler.
-
-    Args:
-        listener: The name of the handler.
-        message: The message.
-        error: What the handler has raised; None: nothing.
-        sequence: The message's place in its queue.
-    """
+    """A message with which `drain` has called a handler."""
 
     listener: str
+    """The name of the handler."""
     message: Message
+    """The message."""
     error: BaseException | None
+    """What the handler has raised; None: nothing."""
     sequence: int
+    """The message's place in its queue."""
