@@ -233,7 +233,7 @@ async def test_history(
     with pytest.raises(jms.IllegalStateException, match="may still grow"):
         # Other tests may have left an earlier day, which goes first.
         [step async for step in history.prune(before=tomorrow)]
-    with pytest.raises(ValueError, match="no outcome"):
+    with pytest.raises(ValueError, match="is not an outcome"):
         history.messages(outcomes=["lost"])
 
 
