@@ -372,36 +372,36 @@ def _drive(work: Coroutine[Any, Any, T], shield: _Shield) -> Generator[Any, Any,
     """Run a coroutine in the caller's task as the event loop would, but for cancellations of the task."""
     while True:
         try:
-            awaited = work.send(None)
+            awaited: asyncio.Future[Any] | None = work.send(None)
         except StopIteration as end:
             result: T = end.value
             return result
+        if awaited is None:  # as in sleep(0): the coroutine goes on in the next turn of the event loop
+            try:
+                yield
+            except asyncio.CancelledError as error:
+                shield.cancelled(error)
+            continue
+        # By this flag the event loop tells what was awaited from what was merely yielded: it wants that of the waiter.
+        awaited._asyncio_future_blocking = False  # noqa: SLF001
         if shield.noted is None:
-            yield from _outlast(awaited, shield)
-        else:
+            yield from _wait(awaited, shield)
+        if not awaited.done():
             with _shielded_from_anyio():
-                yield from _outlast(awaited, shield)
+                while not awaited.done():
+                    yield from _wait(awaited, shield)
 
 
-def _outlast(awaited: asyncio.Future[Any] | None, shield: _Shield) -> Generator[Any, Any, None]:
-    """Wait until something is done that a coroutine awaits, behind a future that alone is cancelled with the task."""
-    if awaited is None:  # as in sleep(0): the coroutine goes on in the next turn of the event loop
-        try:
-            yield
-        except asyncio.CancelledError as error:
-            shield.cancelled(error)
-        return
-    # By this flag the event loop tells what was awaited from what was merely yielded, and it wants it for the waiter.
-    awaited._asyncio_future_blocking = False  # noqa: SLF001
-    while not awaited.done():
-        waiter = awaited.get_loop().create_future()
-        wake = functools.partial(_wake, waiter)
-        awaited.add_done_callback(wake)
-        try:
-            yield from waiter
-        except asyncio.CancelledError as error:
-            awaited.remove_done_callback(wake)
-            shield.cancelled(error)
+def _wait(awaited: asyncio.Future[Any], shield: _Shield) -> Generator[Any, Any, None]:
+    """Wait for what a coroutine awaits, or a cancellation: behind a future that alone is cancelled with the task."""
+    waiter = awaited.get_loop().create_future()
+    wake = functools.partial(_wake, waiter)
+    awaited.add_done_callback(wake)
+    try:
+        yield from waiter
+    except asyncio.CancelledError as error:
+        awaited.remove_done_callback(wake)
+        shield.cancelled(error)
 
 
 async def interruptible(work: Coroutine[Any, Any, T], exchange: Exchange, *, is_apart: bool = False) -> T:
