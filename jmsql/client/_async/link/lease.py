@@ -503,6 +503,12 @@ class Lease:
 
     # Ending the transaction
 
+    @property
+    def was_ended(self) -> bool:
+        """Whether the server has ended the connection while the session did not use it, which it has yet to notice."""
+        driver = self._driver_connection
+        return driver is not None and not driver.closed and driver.has_unread
+
     def require_transaction(self) -> None:
         """Make sure that what the session did in the transaction is there to be committed.
 

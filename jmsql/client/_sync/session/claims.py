@@ -148,10 +148,12 @@ class Claims(Delivery):
         is_single = self._visibility_timeout is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
         self._buffers.add(buffer)
         connection_id = self._control.connection_id
+        was_ended = self._connection.was_ended
         try:
             rows = self._connection.attempt(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
         except JMSException as error:
-            self._control.claim_failed(connection_id, error)
+            if not was_ended:  # else the server has never seen the claim
+                self._control.claim_failed(connection_id, error)
             raise
         buffer.prefetch.fetched(len(rows), size_of(rows))
         if rules is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import selectors
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
@@ -72,6 +73,13 @@ class WireConnection(psycopg.AsyncConnection[Any]):
         with contextlib.suppress(psycopg.OperationalError):
             self.pgconn.consume_input()  # the server's last words
             self.pgconn.consume_input()
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the server has sent something that nobody has read: to an idle connection, that it ends."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.pgconn.socket, selectors.EVENT_READ)
+            return bool(selector.select(timeout=0))
 
     async def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
         """Do what psycopg asks of the server, once a commit that was left unanswered is answered."""
