@@ -123,12 +123,16 @@ select m.ctid as address, m.inverse_priority, m.sequence
 with {free},
 {history},
 deleted as (
-    delete from jmsql_internal.message m using free f
-    where m.ctid = f.address and {recorded}
+    delete from jmsql_internal.message m
+    where m.ctid = any(array(select f.address from free f)) and {recorded}
     returning m.queue_id, m.inverse_priority, m.sequence),
 forgotten as (
-    delete from jmsql_internal.delivery d using deleted m
-    where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence))
+    delete from jmsql_internal.delivery where ctid = any(array(
+        select d.address from deleted m
+        cross join lateral (
+            select t.ctid as address from jmsql_internal.delivery t
+            where (t.queue_id, t.inverse_priority, t.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+            offset 0) d)))
 select c.inverse_priority, c.sequence, (select count(*) from deleted)
 from candidate c order by c.inverse_priority desc, c.sequence desc limit 1;
 
