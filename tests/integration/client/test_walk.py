@@ -87,7 +87,7 @@ def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue)
         check(shortest(lambda: producer.send(message), session.rollback), files=12, functions=16)
         session.rollback()
         check(shortest(lambda: consumer.receive(5), session.commit), files=27, functions=80)
-        check(shortest(session.commit, lambda: consumer.receive(5)), files=20, functions=66)
+        check(shortest(session.commit, lambda: consumer.receive(5)), files=23, functions=75)
 
 
 def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
@@ -134,4 +134,4 @@ def test_a_message_through_the_worker(
     request.addfinalizer(lambda: threading.setprofile(None))
     handlers.start()
     found = [walks.get(timeout=60) for _ in range(ROUNDS * 2)]
-    check(min(found[1:], key=lambda each: each.functions), files=46, functions=155)
+    check(min(found[1:], key=lambda each: each.functions), files=46, functions=160)

@@ -278,7 +278,7 @@ def test_files_are_listed_where_they_are_and_what_is_no_archive_is_refused(
 ) -> None:
     target = tmp_path / "lake"
     set_clock(NOON)
-    with pytest.raises(jmsql.IllegalStateException, match="no archive that this version"):
+    with pytest.raises(jmsql.IllegalStateException, match="not an archive that this version"):
         archived_files(str(target))
     keep("a")
     archive(str(target))
@@ -299,7 +299,7 @@ def test_files_are_listed_where_they_are_and_what_is_no_archive_is_refused(
     assert (moved.destination, str(moved.day), moved.name, moved.size) == ("b", "2026-11-20", "_new/a.parquet", 2)
     document["layout"] = 3
     manifest.write_text(json.dumps(document))
-    with pytest.raises(jmsql.IllegalStateException, match="no archive that this version"):
+    with pytest.raises(jmsql.IllegalStateException, match="not an archive that this version"):
         archived_files(str(target))
     for damaged in (b"", b'{"layout": 2, "sch', b"[]", b"\xff\xfe"):
         manifest.write_bytes(damaged)
