@@ -196,7 +196,9 @@ def test_the_errors_show_no_values() -> None:
         assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("annotation", [str | bytes, str | Refund, object()], ids=["texts or bytes", "text or dataclass", "no type"])
+@pytest.mark.parametrize(
+    "annotation", [str | bytes, str | Refund, object()], ids=["texts or bytes", "text or dataclass", "no type"]
+)
 def test_what_no_body_can_be_is_refused(annotation: Any) -> None:
     with pytest.raises(TypeError):
         body_reader(annotation)
