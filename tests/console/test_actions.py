@@ -285,7 +285,8 @@ def role(url: str, kind: str) -> Iterator[str]:
         finally:
             protected = database.execute(
                 "select oid::regclass::text from pg_class where relrowsecurity "
-                "and relnamespace = 'jmsql_internal'::regnamespace and relname <> 'group_lock'"
+                "and relnamespace = 'jmsql_internal'::regnamespace "
+                "and relname not in ('group_lock', 'delivery_outcome')"
             ).fetchall()
             database.execute("delete from jmsql_internal.permission")
             for (table,) in protected:

@@ -422,6 +422,9 @@ def test_the_first_grant_survives_a_deadlock(
     """It locks the tables of messages and of queues, one after the other."""
     administration.create_queue("orders")
     with psycopg.connect(jmsql_clean_url) as other, ThreadPoolExecutor() as threads:
+        for table in ("message", "queue"):  # as before any grant
+            other.execute(f"alter table jmsql_internal.{table} disable row level security".encode())
+        other.commit()
         other.execute("set deadlock_timeout = '1min'")  # the other one is ended
         other.execute("lock table jmsql_internal.queue in row exclusive mode")
         granting = threads.submit(administration.grant, ORDERS, roles["consumer"], receive=True)
