@@ -156,8 +156,10 @@ def test_nothing_is_imported_by_a_name_in_a_message() -> None:
     name = "this_module_does_not_exist"
     message = TextMessage(json.dumps({"$type": f"{name}.Order", "type": f"{name}.Order", "number": 1}))
     message.jms_type = f"{name}.Order"
+    read = body_reader(Refund)
+    read(text({"number": 1}))  # the library loads some of its own modules at the first message
     before = set(sys.modules)
-    assert body_reader(Refund)(message) == Refund(1)
+    assert read(message) == Refund(1)
     assert set(sys.modules) - before == set()
 
 
