@@ -63,3 +63,15 @@ def test_iteration_ends_when_the_session_closes(connection: Connection, session:
     iterating.wait_until_it_waits()
     waiting.close()
     assert iterating.result() == ["a", "b"]
+
+
+@pytest.mark.requirement("session.close.receivers")
+def test_iteration_ends_when_the_session_closes_between_two_messages(
+    connection: Connection, session: Session, queue: Queue
+) -> None:
+    closing = connection.create_session()
+    messages = iter(closing.create_consumer(queue))
+    send_texts(session, queue, "a", "b")
+    assert next(messages).get_body(str) == "a"
+    closing.close()
+    assert list(messages) == []

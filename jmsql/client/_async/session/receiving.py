@@ -66,6 +66,11 @@ class Receiving:
         self._wake_ups = None if client is None else client.control.wake_ups
         self._dispatcher = dispatcher
 
+    @property
+    def closed(self) -> bool:
+        """Whether the session is closed."""
+        return self._state.closed
+
     def check_open(self) -> None:
         """Raise IllegalStateException if the session is closed."""
         self._state.check_open()

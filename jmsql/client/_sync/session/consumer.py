@@ -236,7 +236,12 @@ class MessageConsumer:
         message = self.receive()
         while message is not None:
             yield message
-            message = self._receive(None)
+            try:
+                message = self._receive(None)
+            except IllegalStateException:
+                if not self._receiving.closed:
+                    raise
+                return  # closed while the application had the message, which ends the iteration as well
 
     def _check_no_listener(self) -> None:
         self._check_open()
