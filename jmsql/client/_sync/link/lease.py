@@ -71,12 +71,12 @@ class Holding(Enum):
     """Whose the connection is."""
 
     NONE = auto()
-    """There is none."""
+    """The session has no connection."""
     OWN = auto()
     LENT = auto()
     """The application has it, too. It may keep it for later transactions, and set savepoints."""
     CLOSED = auto()
-    """There is none, or not for long, and none is taken any more."""
+    """The session is closed or closing, and takes no other connection."""
 
 
 class _Work(Enum):
