@@ -121,6 +121,10 @@ class Abandonment(NamedTuple):
     end: Callable[[], None]
 
 
+class _ClaimInDoubtError(ClientForgottenError):
+    """The client may have claimed messages of which it does not know, and becomes another one."""
+
+
 class ControlConnection:
     """A client's control connection, and the thread that serves it.
 
@@ -461,6 +465,8 @@ class ControlConnection:
             failure.__cause__ = error
         is_expected = isinstance(error, psycopg.Error | JMSException | ClientForgottenError)
         logger.warning("%s", failure, exc_info=None if is_expected else error)
+        if isinstance(error, _ClaimInDoubtError):
+            return  # the session that claimed has told of its lost connection, and this one was not lost
         try:
             self._on_failure(failure)
         except BaseException:  # a listener that exits ends no thread of jmsql's
@@ -477,7 +483,7 @@ class ControlConnection:
         self._connection.add_notify_handler(lambda received: self._heard.append(received.payload))
         while not self._ends:
             if self._doubted_id == self.connection_id:
-                raise ClientForgottenError("the answer to a claim was lost, and what was claimed is given to others")
+                raise _ClaimInDoubtError("the answer to a claim was lost, and what was claimed is given to others")
             self._attentive_until = time.monotonic() + self._timings.maintenance_interval + _ATTENTION
             self._announce_waits(control)
             self._notify(control, maintenance)

@@ -147,6 +147,7 @@ class Claims(Delivery):
         is_single = self._visibility_timeout is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
         self._buffers.add(buffer)
         connection_id = self._control.connection_id
+        await self._connection.begin()  # perhaps one from the pool, where it may have been ended as well
         was_ended = self._connection.was_ended
         try:
             rows = await self._connection.attempt(

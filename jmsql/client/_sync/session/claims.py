@@ -148,6 +148,7 @@ class Claims(Delivery):
         is_single = self._visibility_timeout is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
         self._buffers.add(buffer)
         connection_id = self._control.connection_id
+        self._connection.begin()  # perhaps one from the pool, where it may have been ended as well
         was_ended = self._connection.was_ended
         try:
             rows = self._connection.attempt(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
