@@ -240,7 +240,7 @@ def test_message_that_is_gone_is_said_to_be_gone(console: Browsing, jmsql_factor
         context.create_producer().send(ORDERS, "x")
         [path] = message_paths(console.get(console.find("orders")).text)
         assert context.create_consumer(ORDERS).receive(timeout=5) is not None
-        answer = console.get(path)
+    answer = console.get(path)  # once the context is closed, the commit of the receive is answered
     assert answer.status == 404
     assert "not there any more" in answer.text
     wrong = ("messages/present/77/1", "messages/none/5/1", f"messages/present/5/{2**70}")
