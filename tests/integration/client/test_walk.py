@@ -36,6 +36,7 @@ class Walk(NamedTuple):
 
     files: int
     functions: int
+    names: tuple[str, ...]
 
 
 def walk(call: Callable[[], object]) -> Walk:
@@ -51,7 +52,13 @@ def walk(call: Callable[[], object]) -> Walk:
         call()
     finally:
         sys.setprofile(None)
-    return Walk(len({code.co_filename for code in passed}), len(passed))
+    return walk_of(passed)
+
+
+def walk_of(passed: set[CodeType]) -> Walk:
+    """Return a walk, with the names of what was passed: they tell why it has become longer."""
+    names = sorted(f"{Path(code.co_filename).relative_to(PACKAGE)}: {code.co_qualname}" for code in passed)
+    return Walk(len({code.co_filename for code in passed}), len(passed), tuple(names))
 
 
 def shortest(call: Callable[[], object], before: Callable[[], object] = lambda: None) -> Walk:
@@ -127,7 +134,7 @@ def test_a_message_through_the_worker(
 
     @application.listener(queue)
     def handle(message: Message) -> None:
-        walks.put(Walk(len({code.co_filename for code in passed}), len(passed)))
+        walks.put(walk_of(passed))
         passed.clear()  # what follows is the commit, and how the next message is received
 
     def note(frame: FrameType, event: str, _: Any) -> None:
