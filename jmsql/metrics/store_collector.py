@@ -89,7 +89,7 @@ class StoreCollector(Collector):
         try:
             if self._runner is None:
                 self._runner = open_runner(self._url, self._schema, statement_timeout=LONGEST_LOOK)
-            store = self._runner.run(measurement.store)
+            store = self._runner.run(overview.store())
             metrics = [
                 *self._of_destinations(self._runner, store.server_time),
                 _of_dead_letters(self._dead_letters(self._runner)),

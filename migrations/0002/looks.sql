@@ -3,6 +3,10 @@
 create function jmsql.depth(destination text, most bigint default 1000) returns bigint
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
+    -- The planner, which knows nothing of how many messages a queue has, would else read all of them, and sort them.
+    set enable_sort = off
+    set enable_bitmapscan = off
+    set enable_seqscan = off
 as $$
 declare
     number integer := jmsql_internal.queue_number(destination);
@@ -12,7 +16,6 @@ begin
             using errcode = 'JMS03';
     end if;
     perform jmsql_internal.require_access(number, 'browse');
-    -- By the key: the planner, which knows nothing of how many messages a queue has, would read all of a small table.
     return (
         select count(*)
         from (select m.transaction_id from jmsql_internal.message m where m.queue_id = number

@@ -21,7 +21,7 @@ from rich.text import Text
 from jmsql.cli.options import Exact, Pattern, Schema, Url, open_database
 from jmsql.cli.output import console, json_text, print_json, shown_number, table, write
 from jmsql.client._sync.link.opening import open_runner
-from jmsql.store.administration import measurement, overview
+from jmsql.store.administration import overview
 from jmsql.store.administration.looks import COUNTED
 from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement
 from jmsql.store.administration.overview import DestinationOverview, Memory, OverviewOrder
@@ -190,8 +190,11 @@ class _View:
                     break
 
     def _look(self) -> _Look:
-        found = overview.overview(self._limit, self._order, self._memory, most=self._most, like=self._pattern)
-        return _Look(self._runner.run(measurement.store), self._runner.run(found))
+        store = self._runner.run(overview.store())
+        found = overview.overview(
+            self._limit, self._order, self._memory, most=self._most, like=self._pattern, moment=store.server_time
+        )
+        return _Look(store, self._runner.run(found))
 
     def document(self) -> dict[str, object]:
         """Return the result, for JSON."""

@@ -1,7 +1,7 @@
 """The destinations that need a look, with how much waits there: counted to a limit, or, if it must be, exactly.
 
 Which come first is found without reading the messages: by the first of each queue and priority, a sample of them, or
-what clients have counted. The cost follows the number of destinations that hold messages, not that of the messages.
+what clients have counted. The cost follows the number of destinations, not that of the messages.
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from jmsql.public_names import set_module
 from jmsql.store.administration import looks, measurement
 from jmsql.store.administration.inspection import ACCESS
 from jmsql.store.administration.looks import COUNTED, DestinationLook
-from jmsql.store.administration.measurement import DestinationMeasurement
+from jmsql.store.administration.measurement import DestinationMeasurement, StoreMeasurement
 from jmsql.store.administration.rates import Rate, Rates, Traffic
 from jmsql.store.destinations.lookup import require_access
 from jmsql.store.statement import SqlFile, Statement, Steps, column, record, records, rows, value
 from jmsql.values.destinations import Destination, Queue, Topic
 
 _MOST_ROWS = 20_000
-_PAIRS = 15_000
-"""How many queues and priorities a statement looks for messages in that looks at all of them."""
-_PAIRS_WITH_NAMES = 4500
-_ACCESSIBLE = 1500
+_QUEUES_AT_ONCE = 1400
 _SAMPLED_PAGES = 150
 _CONSUMERS = 100
 
@@ -159,9 +157,9 @@ class Memory:
         self._rates = Rates()
         self._counted: dict[int, int] = {}
 
-    def rates(self, measured: Iterable[tuple[int, Traffic]]) -> dict[int, Rate]:
-        """Take in what was measured, and return the rates since before."""
-        return self._rates.see(time.monotonic(), dict(measured))
+    def rates(self, measured: Iterable[tuple[int, Traffic]], moment: float | None = None) -> dict[int, Rate]:
+        """Take in what was measured at a moment, in seconds, or now, and return the rates since before."""
+        return self._rates.see(time.monotonic() if moment is None else moment, dict(measured))
 
     def moved(self, counters: Sequence[tuple[int, int, int, int]]) -> list[int]:
         """Return the destinations through which messages have gone since before, those with the most first."""
@@ -176,9 +174,8 @@ class Memory:
 
 _sql = SqlFile("overview")
 _WANTED = {"wanted": _sql["wanted"]}
-_oldest = _sql.statement("oldest", "looking at the destinations", rows, _WANTED)
-_oldest_of_accessible = _sql.statement("oldest_of_accessible", "looking at the destinations", rows, _WANTED)
-_last_accessible = _sql.statement("last_accessible", "looking at the destinations", record(tuple))
+_last_of_window = _sql.statement("last_of_window", "looking at the destinations", record(tuple))
+_oldest = _sql.statement("oldest", "looking at the destinations", rows, ACCESS | _WANTED)
 _pages = _sql.statement("pages", "looking at the destinations", record(tuple))
 _deepest = _sql.statement("deepest", "looking at the destinations", column, _WANTED)
 _traffic = _sql.statement("traffic", "looking at the destinations", rows)
@@ -202,6 +199,7 @@ def overview(
     most: int | None = COUNTED,
     like: str | None = None,
     kind: str | None = None,
+    moment: float | None = None,
 ) -> Steps[list[DestinationOverview]]:
     """Return the destinations that come first in an order, but for temporary ones.
 
@@ -212,13 +210,14 @@ def overview(
         most: How far messages are counted; None: all are, and read for it.
         like: A pattern as that of SQL's LIKE, for the name of the destination or subscription.
         kind: Only queues, subscriptions or topics; None: all.
+        moment: When that is, in seconds of any clock; None: now.
     """
     if most is None:
         measured = yield from measurement.destinations
         found = [_of_measurement(each) for each in measured if _matches(each, like, kind)]
     else:
         found = yield from looks.look(_bounded(limit, order, memory, most, like, kind))
-    rates = memory.rates((each.number, _traffic_of(each)) for each in found)
+    rates = memory.rates(((each.number, _traffic_of(each)) for each in found), moment)
     moved = [_with_rates(each, rates.get(each.number)) for each in found]
     key = _KEYS[order]
     return (moved if key is None else sorted(moved, key=key))[:limit]
@@ -240,35 +239,14 @@ def _bounded(
 def _ranked_by_age(_: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
     if wanted["kind"] == "topic":
         return []
-    sees_all = (yield from looks.rights).browses
-    by_number: dict[int, int] = {}
-    for part in (yield from (_parts_of_all(wanted) if sees_all else _parts_of_accessible(wanted))):
-        for number, sequence in part:
-            by_number[number] = min(sequence, by_number.get(number, sequence))
-    return sorted(by_number, key=lambda number: by_number[number])[: wanted["limit"]]
-
-
-def _parts_of_all(wanted: dict[str, Any]) -> Steps[list[list[tuple[int, int]]]]:
-    parts = []
-    window = _PAIRS if wanted["pattern"] is None and wanted["kind"] is None else _PAIRS_WITH_NAMES
-    place = {"queue_id": -1, "first": 0}
-    while part := (yield from _oldest.bind(wanted, window=window, **place)):
-        parts.append([(number, sequence) for *_, number, sequence in part if number is not None])
-        looked_at, place["queue_id"], place["first"] = part[0][:3]
-        if looked_at < window:
-            break
-    return parts
-
-
-def _parts_of_accessible(wanted: dict[str, Any]) -> Steps[list[list[tuple[int, int]]]]:
-    parts = []
-    after: int | None = 0
-    while after is not None:
-        where = {"queue_id": after, "window": _ACCESSIBLE}
-        parts.append((yield from _oldest_of_accessible.bind(wanted, **where)))
-        last, looked_at = yield from _last_accessible.bind(where)
-        after = last if looked_at == _ACCESSIBLE else None
-    return parts
+    oldest: list[tuple[int, int]] = []
+    after, looked_at = 0, _QUEUES_AT_ONCE
+    while looked_at == _QUEUES_AT_ONCE:
+        last, looked_at = yield from _last_of_window.bind(after=after, window=_QUEUES_AT_ONCE)
+        if looked_at:
+            oldest += yield from _oldest.bind(wanted, after=after, last=last)
+        after = last
+    return [number for number, _ in sorted(oldest, key=itemgetter(1))[: wanted["limit"]]]
 
 
 def _ranked_by_depth(_: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
@@ -451,6 +429,11 @@ def _with_rates(each: DestinationOverview, rate: Rate | None) -> DestinationOver
     if each.kind == "topic":  # what is acknowledged counts for its subscriptions
         return each._replace(incoming=rate.incoming)
     return each._replace(incoming=rate.incoming, outgoing=rate.outgoing, returned=rate.rolled_back)
+
+
+def store() -> Steps[StoreMeasurement]:
+    """Measure the store as a whole: what is long is counted to a limit."""
+    return looks.look(measurement.store)
 
 
 def of(numbers: Sequence[int], memory: Memory, most: int = COUNTED) -> Steps[list[DestinationOverview]]:

@@ -86,7 +86,7 @@ select extract(epoch from clock_timestamp())::float8,
        pg_notification_queue_usage(),
        (select count(*) from (
             select from jmsql_internal.delayed_message m
-            where m.due < jmsql_internal.current_milliseconds() - 5000 order by m.due limit 5000) l);
+            where m.due < (select jmsql_internal.current_milliseconds() - 5000) order by m.due limit 5000) l);
 
 -- name: dead_letters
 select q.name, (select count(*) from jmsql.dead_letters d where d.queue = q.name)

@@ -1,26 +1,37 @@
 -- Which destinations need a look, and how much waits there, counted to a limit. Each statement reads at most 20,000 rows.
 
+-- name: last_of_window
+select max(f.queue_id), count(*) from (
+    select q.queue_id from jmsql_internal.queue q
+    where q.queue_id > %(after)s::integer order by q.queue_id limit %(window)s::integer) f;
+
 -- name: oldest
--- Where messages wait, by the sequence of the first of each priority: from each queue and priority by the key to the next.
-with recursive step as (
-    select 1 as number, f.queue_id, f.inverse_priority, f.sequence from (
-        select m.queue_id, m.inverse_priority, m.sequence from jmsql_internal.message m
-        where (m.queue_id, m.inverse_priority) > (%(queue_id)s::integer, %(first)s::smallint)
+-- Of the queues and subscriptions of some numbers, those in which messages were sent first, by the sequences. Messages of other
+-- priorities than the first one are rare, and looked for where there are some.
+select w.queue_id, w.sequence
+from (
+    select q.queue_id, least(f.sequence, h.sequence) as sequence
+    from (
+        select q.queue_id from jmsql_internal.queue q
+        where q.queue_id > %(after)s::integer and q.queue_id <= %(last)s::integer and {is_browsable}
+          and (%(pattern)s::text is null or q.name is null or q.name like %(pattern)s::text) offset 0) q
+    cross join lateral (
+        select m.inverse_priority, m.sequence from jmsql_internal.message m
+        where m.queue_id = q.queue_id
         order by m.queue_id, m.inverse_priority, m.sequence limit 1) f
-    union all
-    select s.number + 1, n.queue_id, n.inverse_priority, n.sequence from step s cross join lateral (
-        select m.queue_id, m.inverse_priority, m.sequence from jmsql_internal.message m
-        where (m.queue_id, m.inverse_priority) > (s.queue_id, s.inverse_priority)
-        order by m.queue_id, m.inverse_priority, m.sequence limit 1) n
-    where s.number < %(window)s::integer)
-select e.number, e.queue_id, e.inverse_priority, r.queue_id, r.sequence
-from (select s.number, s.queue_id, s.inverse_priority from step s order by s.number desc limit 1) e
-left join lateral (
-    select w.queue_id, w.sequence
-    from (select s.queue_id, min(s.sequence) as sequence from step s group by s.queue_id order by 2 offset 0) w
-    cross join lateral ({wanted}) q
-    order by w.sequence
-    limit %(limit)s) r on true;
+    left join lateral (
+        select min(n.sequence) as sequence
+        from generate_series(f.inverse_priority + 1, 9) p
+        cross join lateral (
+            select m.sequence from jmsql_internal.message m
+            where m.queue_id = q.queue_id and m.inverse_priority = p::smallint
+            order by m.queue_id, m.inverse_priority, m.sequence limit 1) n
+        where exists (select from jmsql_internal.message m
+                      where m.queue_id = q.queue_id and m.inverse_priority > f.inverse_priority)) h on true
+    order by 2 offset 0) w
+cross join lateral ({wanted}) q
+order by w.sequence
+limit %(limit)s;
 
 -- name: wanted
 -- Whether a queue or subscription `w` is to be listed.
@@ -34,31 +45,6 @@ where q.queue_id = w.queue_id and q.deleted_at is null and q.connection_id is nu
   and (%(kind)s::text is null or case when s.topic_id is null then 'queue' else 'subscription' end = %(kind)s::text)
   and (%(pattern)s::text is null or coalesce(q.name, o.name) like %(pattern)s::text or s.name like %(pattern)s::text)
 offset 0
-
--- name: oldest_of_accessible
--- The same for a role that may browse some destinations alone: it would read past what it may not see.
-select w.queue_id, w.sequence
-from (
-    select a.queue_id, f.sequence
-    from (select x.queue_id
-          from unnest(jmsql_internal.accessible_queues('browse', current_user)) x (queue_id)
-          where x.queue_id > %(queue_id)s::integer order by x.queue_id limit %(window)s::integer) a
-    cross join lateral (
-        select min(m.sequence) as sequence
-        from generate_series(0, 9) p
-        cross join lateral (
-            select n.sequence from jmsql_internal.message n
-            where n.queue_id = a.queue_id and n.inverse_priority = p::smallint
-            order by n.queue_id, n.inverse_priority, n.sequence limit 1) m) f
-    where f.sequence is not null offset 0) w
-cross join lateral ({wanted}) q
-order by w.sequence
-limit %(limit)s;
-
--- name: last_accessible
-select max(x.queue_id), count(*)
-from (select x.queue_id from unnest(jmsql_internal.accessible_queues('browse', current_user)) x (queue_id)
-      where x.queue_id > %(queue_id)s::integer order by x.queue_id limit %(window)s::integer) x;
 
 -- name: pages
 select pg_relation_size('jmsql_internal.message'::regclass) / current_setting('block_size')::bigint,
