@@ -23,7 +23,7 @@ from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.receiving.acknowledge import Client, Recipient
 from jmsql.store.statement import Query, Statement, Steps, nothing
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
-from jmsql.store.wire._async.wire_runner import WireRunner
+from jmsql.store.wire._async.wire import WireRunner
 from jmsql.store.wire.application_sql import SavepointStep
 from jmsql.store.wire.exchange import End
 from jmsql.store.wire.interruption import Interruption
@@ -144,6 +144,7 @@ class Lease:
         self._connection: AsyncConnection | None = None
         self._driver_connection: WatchedConnection | None = None
         self._runner: Runner | None = None
+        self._implicit: WireRunner | None = None
         self.holding = Holding.NONE
         """Whose the connection is."""
         self._work = _Work.NONE
@@ -237,7 +238,8 @@ class Lease:
         # that it is gone. And the lock is taken only where something has to be waited for.
         if self.holding is Holding.CLOSED:
             raise IllegalStateException("The session is closed.")
-        if self.is_lost and self._work is _Work.NONE:
+        driver = self._driver_connection
+        if driver is not None and driver.closed and self._work is _Work.NONE:
             await self.discard()
         if self._connection is None:
             async with self._taking:  # the asynchronous sender may need it too
@@ -257,8 +259,10 @@ class Lease:
         """Run statements on a connection from now on."""
         driver = driver_connection(connection)
         assert isinstance(driver, WatchedConnection)
+        driver.is_pooled = bool(synchronous(connection).info.get(POOLED))
         self._connection, self._driver_connection = connection, driver
         self._runner = WireRunner(driver, self._schema, begin=self._transacted)
+        self._implicit = None if self._transacted else WireRunner(driver, self._schema, end=End.FLUSH)
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.OWN
 
@@ -290,7 +294,8 @@ class Lease:
 
     async def hold(self, *, needed: bool = True) -> None:
         """Do what `connected` does, until `let_go`."""
-        if needed:
+        driver = self._driver_connection
+        if needed and (driver is None or driver.closed or self.holding is Holding.CLOSED):
             await self._take_connection()
         self._uses += 1
 
@@ -317,8 +322,8 @@ class Lease:
 
     @property
     def turn(self) -> Lock | None:
-        """What is held during a look for messages, so that sessions which share connections take turns, if it does."""
-        return self._pool.looking if self.shares_connections and self._connection is None else None
+        """What is held during a look for messages: sessions that share connections, and have none, take turns."""
+        return self._pool.looking if self._connection is None else None
 
     async def pause(self) -> None:
         """Release the connection to its pool, if it is one to be shared and no transaction is open."""
@@ -359,8 +364,8 @@ class Lease:
 
     async def _run(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
         """Run statements in the transaction, which begins if none is open."""
-        await self._begin()
         if self._transacted:
+            await self._begin()
             self._note_work()
         runner = self._runner
         assert runner is not None
@@ -397,7 +402,9 @@ class Lease:
             work: The statements.
             question: What is asked after each that commits by itself, in its exchange; it changes nothing.
         """
-        await self._take_connection()
+        driver = self._driver_connection
+        if driver is None or driver.closed or self.holding is Holding.CLOSED:
+            await self._take_connection()
         self._uses += 1
         try:
             return await finished(interruptible(self._run(work, question), Interruption(self._driver_connection)))
@@ -675,22 +682,18 @@ class Lease:
     # Transactions that PostgreSQL begins by itself
 
     async def begin_implicitly(self) -> WireRunner:
-        """Return a transaction for statements that are to commit together, in a session that is not transacted.
+        """Return what runs statements that are to commit together, in a session that is not transacted.
 
-        `ended_implicitly` is to be called when it is over.
+        The caller holds the connection until they have.
         """
-        connection = await self.begin()
-        if synchronous(connection).info.get(POOLED):
+        driver = self._driver_connection
+        if driver is not None and driver.is_pooled:
             # A pooler takes the connection back with the answer, whatever has come to it meanwhile without a Sync.
             await self.settle()
-            await self.begin()
-        self._uses += 1
-        assert self._driver_connection is not None
-        return WireRunner(self._driver_connection, self._schema, end=End.FLUSH)
-
-    def ended_implicitly(self) -> None:
-        """Take note that such a transaction is over, and another session may have the connection."""
-        self.let_go()
+        if self._implicit is None or self._implicit.connection.closed:
+            await self._take_connection()
+        assert self._implicit is not None
+        return self._implicit
 
     async def settle(self) -> None:
         """Wait for the commit of such a transaction, if one is under way."""
@@ -732,8 +735,7 @@ class Lease:
             self._pool.limit.left(self)
 
     def _forget(self) -> None:
-        self._connection = self._runner = self._driver_connection = None
+        self._connection = self._runner = self._implicit = self._driver_connection = None
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.NONE
-        """Whose the connection is."""
         self._forget_transaction()

@@ -243,7 +243,7 @@ class Receiving:
         database, buffer, wake_ups = self._transaction.database, consumer.buffer, self._wake_ups
         if database is None or wake_ups is None or look is None:  # the connection is the application's
             return await self._transaction.next(consumer, check), None
-        turn = database.turn
+        turn = database.turn if database.shares_connections else None
         if turn is not None:
             await turn.acquire()
         try:

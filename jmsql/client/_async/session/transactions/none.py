@@ -245,7 +245,7 @@ class AutoAcknowledge(OwnAcknowledge):
                     logger.warning("%s The message is delivered, and may come again.", translate(error, "receiving"))
                     self._tell_of_return(buffer, row)
 
-            await transaction.leave_commit(failed)
+            await transaction.connection.leave_commit(failed)
             # Those who wait for a group are told, and look at once; who is about to wait has it written down before.
             if row is None or row.group_hash is not None:
                 await self.database.settle()
@@ -253,8 +253,6 @@ class AutoAcknowledge(OwnAcknowledge):
             if row is not None:  # it is on its queue again, and others have passed over it
                 self._tell_of_return(buffer, row)
             raise
-        finally:
-            self.database.ended_implicitly()
         if row is not None:
             buffer.count(Counts(acknowledged=1, redelivered=1 if row.delivery_count else 0))
             if row.group_hash is not None:
