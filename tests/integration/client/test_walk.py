@@ -86,9 +86,9 @@ def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> N
     with connection.create_session() as session:
         producer, consumer = session.create_producer(queue), session.create_consumer(queue)
         message = session.create_text_message("x")
-        check(shortest(lambda: producer.send(message)), files=25, functions=60)
+        check(shortest(lambda: producer.send(message)), files=22, functions=50)
         learn_of_history(connection)
-        check(shortest(lambda: consumer.receive(5)), files=28, functions=76)
+        check(shortest(lambda: consumer.receive(5)), files=18, functions=53)
 
 
 def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue) -> None:
@@ -101,8 +101,8 @@ def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue)
         check(shortest(lambda: producer.send(message), session.rollback), files=12, functions=16)
         session.rollback()
         learn_of_history(connection)
-        check(shortest(lambda: consumer.receive(5), session.commit), files=27, functions=80)
-        check(shortest(session.commit, lambda: consumer.receive(5)), files=20, functions=66)
+        check(shortest(lambda: consumer.receive(5), session.commit), files=20, functions=70)
+        check(shortest(session.commit, lambda: consumer.receive(5)), files=16, functions=64)
 
 
 def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
@@ -122,7 +122,7 @@ def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
         def acknowledge() -> None:
             received[-1].acknowledge()
 
-        check(shortest(acknowledge, receive), files=19, functions=48)
+        check(shortest(acknowledge, receive), files=15, functions=41)
 
 
 def test_a_message_through_the_worker(

@@ -11,7 +11,7 @@ import pytest
 from jmsql import Queue
 from jmsql.client.prefetch_buffer import PrefetchBuffer, QueueChanges, QueueSource
 from jmsql.store.control.server import ServerClock
-from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.receive import dequeue
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps
 from jmsql.timings import InternalTimings
@@ -22,7 +22,7 @@ ROW = MessageRow._make({**dict.fromkeys(MessageRow._fields), "inverse_priority":
 
 def buffer() -> PrefetchBuffer:
     timings = InternalTimings()
-    source = QueueSource(1, None, Recipient().dequeue, Queue("orders"), None, timings.sweep_interval, QueueChanges())
+    source = QueueSource(1, None, dequeue, Queue("orders"), None, timings.sweep_interval, QueueChanges())
     return PrefetchBuffer(source, None, ServerClock(timings), timings)
 
 

@@ -20,7 +20,8 @@ from jmsql.concurrency.tasks import CancelledError, Lock, finished, interruptibl
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.connections.engine import LENT, POOLED, synchronous
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
-from jmsql.store.receiving.acknowledge import Client, Recipient
+from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.receive import Client
 from jmsql.store.statement import Query, Statement, Steps, nothing
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 from jmsql.store.wire._async.wire import WireRunner

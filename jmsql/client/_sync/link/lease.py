@@ -21,7 +21,8 @@ from jmsql.concurrency.threads import CancelledError, Lock
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.connections.engine import LENT, POOLED, synchronous
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
-from jmsql.store.receiving.acknowledge import Client, Recipient
+from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.receive import Client
 from jmsql.store.statement import Query, Statement, Steps, nothing
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.store.wire._sync.wire import WireRunner

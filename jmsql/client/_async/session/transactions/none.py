@@ -24,7 +24,7 @@ from jmsql.exceptions import IllegalStateException, InvalidDestinationException,
 from jmsql.messages import DeliveryMode
 from jmsql.store.control.counters import Counts
 from jmsql.store.errors import translate
-from jmsql.store.receiving.receive import browse
+from jmsql.store.receiving.receive import browse, dequeue
 from jmsql.store.sending.send import publish, send
 from jmsql.values.destinations import Topic
 
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.messages import Message
     from jmsql.selectors import Selector
-    from jmsql.store.receiving.receive import Fetch
-    from jmsql.store.receiving.scanning import GroupScan
+    from jmsql.store.receiving.receive import Fetch, GroupScan
     from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Destination
@@ -267,7 +266,17 @@ class AutoAcknowledge(OwnAcknowledge):
         limit: int,
         groups: GroupScan | None = None,
     ) -> Query[list[MessageRow]]:
-        return self.database.recipient.dequeue(queue_id, selector, lowest, limit, groups, asks=self._asks)
+        recipient, asks = self.database.recipient, self._asks
+        return dequeue(
+            queue_id,
+            selector,
+            lowest,
+            limit,
+            groups,
+            client=recipient.client,
+            restricted=recipient.is_restricted,
+            asks=asks,
+        )
 
     def _tell_of_return(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
         key = buffer.key(row)
