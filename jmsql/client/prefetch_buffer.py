@@ -411,15 +411,16 @@ class PrefetchBuffer:
         copy.policy = self.policy
         return copy
 
-    def fetch(self, limit: int, own_claims: Collection[int] = ()) -> Steps[list[MessageRow]]:
+    def fetch(self, limit: int, own_claims: Collection[int] = (), *, asks: bool = False) -> Steps[list[MessageRow]]:
         """Fetch up to `limit` messages from the store, without keeping them.
 
         Args:
             limit: The most messages to fetch.
             own_claims: The claims by which messages of groups are held: more of the same groups may come.
+            asks: Whether it asks for the end of the queue as well, which takes longer.
         """
         has_news = self.source.news.is_any
-        asks, started = self.asks_for_end, time.monotonic()
+        started = time.monotonic()
         rows = yield from self.source.read(limit, own_claims, may_have_changed=has_news or not self.looks_again)
         self._has_fetched |= bool(rows)
         is_end = not rows or rows[-1].handle is False
@@ -466,10 +467,6 @@ class PrefetchBuffer:
             return []
         self.source.begin_again()
         return (yield from self.fetch(limit))
-
-    def keep(self, rows: list[MessageRow]) -> None:
-        """Hold messages for delivery."""
-        self.rows.extend(rows)
 
     def keep_first(self, *rows: MessageRow) -> None:
         """Hold messages again that were the next."""

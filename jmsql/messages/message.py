@@ -216,7 +216,7 @@ class Message(PropertyAccess):
         The content of a received message that was not cleared is passed on as it came, without being decoded.
         """
         correlation_id = self._correlation_id
-        reply_to = self.jms_reply_to
+        reply_to = None if self._reply_to is None else self.jms_reply_to
         kind = self._type
         properties, property_types = self._encode_properties()
         text_body, json_body, body_types, bytes_body = self._encode_body()

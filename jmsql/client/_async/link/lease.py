@@ -355,7 +355,8 @@ class Lease:
     async def _begin(self) -> AsyncConnection:
         connection = self._connection
         assert connection is not None
-        self._require_whole()
+        if connection.closed or self._fate is not _Fate.OPEN:
+            self._require_whole()
         if self._transacted:
             if self._work is _Work.NONE:
                 self._work = _Work.BEGUN
@@ -376,7 +377,7 @@ class Lease:
 
     def _note_work(self) -> None:
         """Note that the session is about to run statements."""
-        if self.is_idle:
+        if self._runner is None or self._runner.is_idle:
             self._work = _Work.OURS
         elif self._work is _Work.BEGUN:
             self._work = _Work.SHARED
@@ -530,12 +531,12 @@ class Lease:
             # either outcome.
             self._driver_connection.notice_loss()
         self._require_whole()
-        if self.is_lost:
+        if self._driver_connection is not None and self._driver_connection.closed:
             raise TransactionRolledBackException(
                 "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
             )
         has_worked = self._work in (_Work.OURS, _Work.SHARED)
-        if self.is_lent and has_worked and not (self.has_begun or self.was_committed):
+        if self.holding is Holding.LENT and has_worked and not (self.has_begun or self.was_committed):
             raise JMSException(
                 "The session's transaction was ended through session.database, and whether it took effect is not "
                 "known. Leave its end to the session.",
@@ -553,12 +554,9 @@ class Lease:
             raise TransactionRolledBackException(_LOSSES[self._fate])
 
     def _ended(self) -> None:
-        self._forget_transaction()
+        self._work, self._fate = _Work.NONE, _Fate.OPEN
         if self._pool.limit.waiting:
             self._pool.limit.freed()
-
-    def _forget_transaction(self) -> None:
-        self._work, self._fate = _Work.NONE, _Fate.OPEN
 
     async def commit(
         self, last: Sequence[Query[Any]] = (), question: Query[list[int]] | None = None
@@ -578,16 +576,15 @@ class Lease:
             JMSException: The connection was cut while it committed, and nobody knows the outcome.
         """
         if last:
-            await self.begin()
+            await (self.begin() if self._connection is None else self._begin())
             if self._transacted:
                 self._note_work()
         if self._connection is None:
             return None
-        transaction = self._transaction
         advice = "Look for its effects before doing it again."
-        if isinstance(transaction, WireRunner):
-            return await self._end("committing", partial(transaction.commit, last, question), advice)
-        return await self._end("committing", transaction.commit, advice)
+        if isinstance(self._runner, WireRunner):
+            return await self._end("committing", partial(self._runner.commit, last, question), advice)
+        return await self._end("committing", self._transaction.commit, advice)
 
     @property
     def _transaction(self) -> AsyncConnection | WireRunner:
@@ -739,4 +736,4 @@ class Lease:
         self._connection = self._runner = self._implicit = self._driver_connection = None
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.NONE
-        self._forget_transaction()
+        self._work, self._fate = _Work.NONE, _Fate.OPEN

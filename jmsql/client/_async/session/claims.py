@@ -167,7 +167,7 @@ class Claims(Delivery):
             finally:
                 buffer.keep_first(*rows)
         else:
-            buffer.keep(rows)
+            buffer.rows.extend(rows)
         return bool(rows)
 
     async def _lives(self) -> bool:
