@@ -150,6 +150,7 @@ class Lease:
         self._fate = _Fate.OPEN
         self._uses = 0
         self._taking = Lock()
+        self._heed: StatementListener | None = None
 
     # What is known of it
 
@@ -495,6 +496,7 @@ class Lease:
                 self._fate = _Fate.ROLLED_BACK
 
         assert self._driver_connection is not None
+        self._heed = heed
         self._driver_connection.watch(heed)
         self._runner = PsycopgRunner(self._driver_connection, self._schema)
         event.listen(shared, "commit", note_commit)
@@ -732,7 +734,7 @@ class Lease:
             self._pool.limit.left(self)
 
     def _forget(self) -> None:
-        self._connection = self._runner = self._driver_connection = None
+        self._connection = self._runner = self._driver_connection = self._heed = None
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.NONE
         """Whose the connection is."""
