@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
@@ -115,7 +116,8 @@ def follow(browser: webdriver.Chrome, element: WebElement) -> None:
     """Click what leads to another page, and wait until the browser has left this one."""
     page = browser.find_element(By.TAG_NAME, "html")
     element.click()
-    WebDriverWait(browser, 30).until(expected_conditions.staleness_of(page))
+    # While it leaves, Chromium may say of the page that it is no part of the document.
+    WebDriverWait(browser, 30, ignored_exceptions=[WebDriverException]).until(expected_conditions.staleness_of(page))
 
 
 def complaints(browser: webdriver.Chrome) -> list[dict[str, Any]]:
