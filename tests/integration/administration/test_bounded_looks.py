@@ -148,7 +148,7 @@ class TestOverview:
     def test_wrong_arguments_are_refused(self, administration: Administration) -> None:
         for wrong in ({"limit": 0}, {"most": 0}, {"order": "wrong"}):
             with pytest.raises(ValueError, match=r"from 1 on|wrong"):
-                administration.overview(**wrong)  # type: ignore[arg-type]
+                administration.overview(**wrong)
 
     @pytest.mark.parametrize("order", OverviewOrder)
     def test_role_sees_how_much_waits_where_it_may_browse(
