@@ -33,7 +33,9 @@ def remember_enlisted(transaction: object, is_open: Callable[[object], bool]) ->
         transaction: The session or connection.
         is_open: Tells whether a transaction is open there.
     """
-    others = (each for each in _enlisted.get() if (other := each.transaction()) is not None and other is not transaction)
+    others = (
+        each for each in _enlisted.get() if (other := each.transaction()) is not None and other is not transaction
+    )
     _enlisted.set((*others, _Enlisted(weakref.ref(transaction), is_open, _flow())))
 
 
