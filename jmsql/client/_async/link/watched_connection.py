@@ -37,7 +37,7 @@ class WatchedConnection(WireConnection):
     def watch(self, listener: StatementListener | None) -> None:
         """Call the listener before each statement from now on, while somebody else keeps it; None: nobody.
 
-        SQLAlchemy keeps each connection that is in use until it is closed. What the listener knows must not stay for it.
+        SQLAlchemy keeps each connection that is in use until it is closed, which must not keep what the listener knows.
         """
         self._listening = None if listener is None else weakref.ref(listener)
         self.cursor_factory = psycopg.AsyncCursor if listener is None else _WatchedCursor
