@@ -14,7 +14,7 @@ from asyncio import CancelledError, Condition, Event, Lock, Semaphore, sleep
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future as ThreadFuture
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
@@ -103,6 +103,14 @@ def calling() -> Iterator[None]:
     finally:
         call.is_active = False
         _call.reset(token)
+
+
+async def entered(exits: AsyncExitStack, manager: Any) -> None:
+    """Enter a context manager of the application's, an asynchronous one or another, until a stack of them ends."""
+    if hasattr(manager, "__aenter__"):
+        await exits.enter_async_context(manager)
+    else:
+        exits.enter_context(manager)
 
 
 async def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

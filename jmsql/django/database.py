@@ -167,7 +167,7 @@ def in_transaction(alias: str, take: Callable[[], Any], call: HandlerCall) -> It
         connections[alias] = former
         hooks = wrapper.end()
     if hooks:
-        call.after_commit.append(lambda: _run_hooks(hooks, call.listener.name))
+        call.after_commit(lambda: _run_hooks(hooks, call.listener.name))
 
 
 def _require_whole(connection: Any) -> None:
@@ -201,7 +201,7 @@ def in_test(connection: Any, call: HandlerCall) -> Iterator[None]:
         raise
     hooks = connection.run_on_commit[count:]
     del connection.run_on_commit[count:]
-    call.after_commit.append(lambda: _run_hooks(hooks, call.listener.name))
+    call.after_commit(lambda: _run_hooks(hooks, call.listener.name))
 
 
 def _run_hooks(hooks: list[tuple[Any, Callable[[], object], bool]], name: str) -> None:
@@ -241,5 +241,5 @@ def as_in_a_request(call: HandlerCall) -> Iterator[None]:
         yield
     finally:
         close_old_connections()
-    if call.after_commit:  # hooks of `on_commit`, which may use connections of Django's own
-        call.after_commit.append(close_old_connections)
+    if call.callbacks:  # hooks of `on_commit`, which may use connections of Django's own
+        call.after_commit(close_old_connections)

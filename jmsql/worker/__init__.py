@@ -10,8 +10,9 @@ from jmsql.worker.timings import WorkerTimings
 if TYPE_CHECKING:
     from jmsql.worker.application import Application
     from jmsql.worker.handlers.drained import DrainedMessage
+    from jmsql.worker.handlers.listener import HandlerCall, Listener
 
-__all__ = ["Application", "DrainedMessage", "Reject", "RetryAfter", "WorkerTimings"]
+__all__ = ["Application", "DrainedMessage", "HandlerCall", "Listener", "Reject", "RetryAfter", "WorkerTimings"]
 
 if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
 
@@ -25,4 +26,8 @@ if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a
             from jmsql.worker.handlers.drained import DrainedMessage
 
             return DrainedMessage
+        if name in {"HandlerCall", "Listener"}:
+            from jmsql.worker.handlers import listener
+
+            return getattr(listener, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

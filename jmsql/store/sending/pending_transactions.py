@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.columns import DELAYED_COLUMNS
-from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, nothing, records, value
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, array_literal, column, nothing, records, value
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
 _sql = SqlFile("pending")

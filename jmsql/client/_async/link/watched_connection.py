@@ -11,7 +11,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from jmsql.store.wire._async.wire_connection import WireConnection
+from jmsql.store.wire._async.wire import WireConnection
 from jmsql.store.wire.application_sql import (
     SavepointCommand,
     SavepointStep,
@@ -43,13 +43,9 @@ class WatchedConnection(WireConnection):
         self.cursor_factory = psycopg.AsyncCursor if listener is None else _WatchedCursor
         self.server_cursor_factory = psycopg.AsyncServerCursor if listener is None else _WatchedServerCursor
 
-    @property
-    def _listener(self) -> StatementListener | None:
-        return None if self._listening is None else self._listening()
-
     async def heed(self, query: object) -> None:
         """Tell the listener of a statement that is about to run."""
-        listener = self._listener
+        listener = self._listening and self._listening()
         if listener is not None:
             text = self._text(query)
             unknown = SavepointStep(SavepointCommand.ROLLBACK, None)
@@ -69,7 +65,7 @@ class WatchedConnection(WireConnection):
         savepoint_name: str | None = None,
         force_rollback: bool = False,
     ) -> AsyncIterator[psycopg.AsyncTransaction]:
-        tell = self._listener or _nobody
+        tell = (self._listening and self._listening()) or _nobody
         name = f"block {uuid.uuid4()}"
         await tell(SavepointStep(SavepointCommand.SET, name))
         async with super().transaction(savepoint_name, force_rollback) as transaction:

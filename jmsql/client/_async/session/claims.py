@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.link.lease import Lease
     from jmsql.selectors import Selector
     from jmsql.store.control.control import ControlConnection
-    from jmsql.store.receiving.scanning import GroupScan
+    from jmsql.store.receiving.receive import GroupScan
     from jmsql.store.statement import Query
 
 
@@ -167,7 +167,7 @@ class Claims(Delivery):
             finally:
                 buffer.keep_first(*rows)
         else:
-            buffer.keep(rows)
+            buffer.rows.extend(rows)
         return bool(rows)
 
     async def _lives(self) -> bool:

@@ -115,8 +115,6 @@ class Locks(Delivery):
             buffer.give_up()
 
     async def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if not buffer.rows:
-            return None
         buffer.drop_stale()  # they stay locked until the transaction ends
         rules = await self._redelivery.rules(buffer) if buffer.rows else None
         while (row := buffer.next()) is not None:
@@ -172,7 +170,7 @@ class Locks(Delivery):
         else:
             rows = await self._fetch_beside_others(buffer, limit)
         buffer.prefetch.fetched(len(rows), size_of(rows))
-        buffer.keep(rows)
+        buffer.rows.extend(rows)
         return bool(rows)
 
     async def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from jmsql.store.wire._sync.wire_connection import WireConnection
+from jmsql.store.wire._sync.wire import WireConnection
 from jmsql.store.wire.application_sql import (
     SavepointCommand,
     SavepointStep,
@@ -44,13 +44,9 @@ class WatchedConnection(WireConnection):
         self.cursor_factory = psycopg.Cursor if listener is None else _WatchedCursor
         self.server_cursor_factory = psycopg.ServerCursor if listener is None else _WatchedServerCursor
 
-    @property
-    def _listener(self) -> StatementListener | None:
-        return None if self._listening is None else self._listening()
-
     def heed(self, query: object) -> None:
         """Tell the listener of a statement that is about to run."""
-        listener = self._listener
+        listener = self._listening and self._listening()
         if listener is not None:
             text = self._text(query)
             unknown = SavepointStep(SavepointCommand.ROLLBACK, None)
@@ -70,7 +66,7 @@ class WatchedConnection(WireConnection):
         savepoint_name: str | None = None,
         force_rollback: bool = False,
     ) -> Iterator[psycopg.Transaction]:
-        tell = self._listener or _nobody
+        tell = (self._listening and self._listening()) or _nobody
         name = f"block {uuid.uuid4()}"
         tell(SavepointStep(SavepointCommand.SET, name))
         with super().transaction(savepoint_name, force_rollback) as transaction:

@@ -116,8 +116,6 @@ class Locks(Delivery):
             buffer.give_up()
 
     def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if not buffer.rows:
-            return None
         buffer.drop_stale()  # they stay locked until the transaction ends
         rules = self._redelivery.rules(buffer) if buffer.rows else None
         while (row := buffer.next()) is not None:
@@ -173,7 +171,7 @@ class Locks(Delivery):
         else:
             rows = self._fetch_beside_others(buffer, limit)
         buffer.prefetch.fetched(len(rows), size_of(rows))
-        buffer.keep(rows)
+        buffer.rows.extend(rows)
         return bool(rows)
 
     def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:

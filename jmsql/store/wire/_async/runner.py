@@ -74,7 +74,6 @@ class Runner(ABC):
             JMSException: PostgreSQL refused, or the connection is lost. The cause is the driver's own error.
         """
         steps: Steps[T] = iter(work)
-        runner = await self._ready()
         try:
             query: Query[Any] = next(steps)
             while True:
@@ -84,9 +83,9 @@ class Runner(ABC):
                             await self.before()
                         statement = query.statement.encoded(self.schema)
                         if query.data is None:
-                            result = await runner.execute(statement, query.parameters)
+                            result = await self.execute(statement, query.parameters)
                         else:
-                            result = await runner.copy(statement, query.data)
+                            result = await self.copy(statement, query.data)
                     except Exception as error:
                         if self.failed is not None:
                             await self.failed(error)
@@ -101,10 +100,6 @@ class Runner(ABC):
         except StopIteration as end:
             returned: T = end.value
             return returned
-
-    async def _ready(self) -> Runner:
-        """Return what executes the statements of `run`."""
-        return self
 
     async def iterate(self, work: Items[T]) -> AsyncIterator[T]:
         """Run the statements of a decision, and return its results one by one, each when it is asked for.

@@ -74,7 +74,6 @@ class Runner(ABC):
             JMSException: PostgreSQL refused, or the connection is lost. The cause is the driver's own error.
         """
         steps: Steps[T] = iter(work)
-        runner = self._ready()
         try:
             query: Query[Any] = next(steps)
             while True:
@@ -84,9 +83,9 @@ class Runner(ABC):
                             self.before()
                         statement = query.statement.encoded(self.schema)
                         if query.data is None:
-                            result = runner.execute(statement, query.parameters)
+                            result = self.execute(statement, query.parameters)
                         else:
-                            result = runner.copy(statement, query.data)
+                            result = self.copy(statement, query.data)
                     except Exception as error:
                         if self.failed is not None:
                             self.failed(error)
@@ -101,10 +100,6 @@ class Runner(ABC):
         except StopIteration as end:
             returned: T = end.value
             return returned
-
-    def _ready(self) -> Runner:
-        """Return what executes the statements of `run`."""
-        return self
 
     def iterate(self, work: Items[T]) -> Iterator[T]:
         """Run the statements of a decision, and return its results one by one, each when it is asked for.
