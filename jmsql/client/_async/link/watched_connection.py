@@ -29,23 +29,27 @@ class WatchedConnection(WireConnection):
     The session's own statements run on cursors of plain classes, of which the listener hears nothing.
     """
 
-    _listening: weakref.ref[StatementListener] | None = None
+    _listening: weakref.WeakMethod[StatementListener] | None = None
 
     has_changed_settings = False
     """Whether a statement that was heard of looked as if it left something on the connection: a role, or a lock."""
 
     def watch(self, listener: StatementListener | None) -> None:
-        """Call the listener before each statement from now on, while somebody else keeps it; None: nobody.
+        """Call a method before each statement from now on, for as long as its object is there; None: nothing.
 
-        SQLAlchemy keeps each connection that is in use until it is closed, which must not keep what the listener knows.
+        SQLAlchemy keeps each connection that is in use until it is closed, which must not keep the object.
         """
-        self._listening = None if listener is None else weakref.ref(listener)
+        self._listening = None if listener is None else weakref.WeakMethod(listener)
         self.cursor_factory = psycopg.AsyncCursor if listener is None else _WatchedCursor
         self.server_cursor_factory = psycopg.AsyncServerCursor if listener is None else _WatchedServerCursor
 
+    @property
+    def _listener(self) -> StatementListener | None:
+        return None if self._listening is None else self._listening()
+
     async def heed(self, query: object) -> None:
         """Tell the listener of a statement that is about to run."""
-        listener = self._listening and self._listening()
+        listener = self._listener
         if listener is not None:
             text = self._text(query)
             unknown = SavepointStep(SavepointCommand.ROLLBACK, None)
@@ -65,7 +69,7 @@ class WatchedConnection(WireConnection):
         savepoint_name: str | None = None,
         force_rollback: bool = False,
     ) -> AsyncIterator[psycopg.AsyncTransaction]:
-        tell = (self._listening and self._listening()) or _nobody
+        tell = self._listener or _nobody
         name = f"block {uuid.uuid4()}"
         await tell(SavepointStep(SavepointCommand.SET, name))
         async with super().transaction(savepoint_name, force_rollback) as transaction:
