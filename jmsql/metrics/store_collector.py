@@ -18,7 +18,7 @@ from jmsql.public_names import set_module
 from jmsql.store.administration import measurement, overview
 from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement, TableMeasurement
 from jmsql.store.administration.overview import DestinationOverview, Memory, OverviewOrder
-from jmsql.store.wire._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 
 logger = logging.getLogger("jmsql.metrics")
 
@@ -48,7 +48,7 @@ class StoreCollector(Collector):
         self._most = most
         self._limit = limit
         self._lock = threading.Lock()
-        self._runner: AutocommitRunner | None = None
+        self._runner: PsycopgRunner | None = None
         self._metrics: list[Metric] = []
         self._valid_until = 0.0
 
@@ -105,7 +105,7 @@ class StoreCollector(Collector):
         took = "jmsql_measurement_duration_seconds", "How long it took to measure all this."
         return [_gauge(*is_up, 1), _gauge(*took, time.perf_counter() - started), *metrics]
 
-    def _of_destinations(self, runner: AutocommitRunner, now: float) -> Iterator[Metric]:
+    def _of_destinations(self, runner: PsycopgRunner, now: float) -> Iterator[Metric]:
         limit = self._limit if self._most is not None else 2**31
         found = runner.run(overview.overview(limit + 1, OverviewOrder.age, Memory(), most=self._most))
         yield _gauge(
@@ -120,7 +120,7 @@ class StoreCollector(Collector):
         )
         yield from _of_destinations(found[:limit], now)
 
-    def _dead_letters(self, runner: AutocommitRunner) -> Sequence[tuple[str, int]]:
+    def _dead_letters(self, runner: PsycopgRunner) -> Sequence[tuple[str, int]]:
         if self._most is None:
             return runner.run(measurement.dead_letters)
         return [(name, count.number) for name, count in runner.run(overview.dead_letters(self._most))]

@@ -156,7 +156,7 @@ class Notable(NamedTuple):
 
 
 class Memory:
-    """What overviews compare with the ones before them, for rates and for the order by traffic."""
+    """What overviews compare with the ones before them, for rates and for the order by messages per second."""
 
     def __init__(self) -> None:
         self._rates = Rates()
@@ -183,7 +183,7 @@ _last_of_window = _sql.statement("last_of_window", "looking at the destinations"
 _oldest = _sql.statement("oldest", "looking at the destinations", rows, ACCESS | _WANTED)
 _pages = _sql.statement("pages", "looking at the destinations", record(tuple))
 _deepest = _sql.statement("deepest", "looking at the destinations", column, _WANTED)
-_traffic = _sql.statement("traffic", "looking at the destinations", rows)
+_counters = _sql.statement("counters", "looking at the destinations", rows)
 _named: dict[str, Statement[list[Any]]] = {
     "queue": _sql.statement("named_queues", "looking at the queues", column),
     "subscription": _sql.statement("named_subscriptions", "looking at the subscriptions", column),
@@ -266,8 +266,8 @@ def _share(pages: int, sampled: int) -> float:
     return min(100.0, 100.0 * sampled / max(1, pages))
 
 
-def _ranked_by_traffic(memory: Memory, _: dict[str, Any]) -> Steps[list[int]]:
-    return memory.moved((yield from _traffic.bind()))
+def _ranked_by_rate(memory: Memory, _: dict[str, Any]) -> Steps[list[int]]:
+    return memory.moved((yield from _counters.bind()))
 
 
 def _ranked_by_name(_: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
@@ -286,7 +286,7 @@ def _by_name(wanted: dict[str, Any]) -> Steps[list[int]]:
 _RANKS: dict[OverviewOrder, Callable[[Memory, dict[str, Any]], Steps[list[int]]]] = {
     OverviewOrder.age: _ranked_by_age,
     OverviewOrder.depth: _ranked_by_depth,
-    OverviewOrder.busy: _ranked_by_traffic,
+    OverviewOrder.busy: _ranked_by_rate,
     OverviewOrder.name: _ranked_by_name,
 }
 _KEYS: dict[OverviewOrder, Callable[[DestinationOverview], Any] | None] = {
@@ -299,7 +299,7 @@ _KEYS: dict[OverviewOrder, Callable[[DestinationOverview], Any] | None] = {
 
 
 def _described(numbers: Sequence[int], wanted: dict[str, Any]) -> Steps[list[DestinationOverview]]:
-    """Return what there is to be said of destinations without counting, in their order, but for those that are gone."""
+    """Describe destinations without counting their messages, in their order; those that are gone are left out."""
     described: dict[int, DestinationOverview] = {}
     for start in range(0, len(numbers), looks.DESTINATIONS_AT_ONCE):
         part = numbers[start : start + looks.DESTINATIONS_AT_ONCE]

@@ -31,7 +31,7 @@ class Place(NamedTuple):
         """Read a place as `str` writes it.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The text is not a place.
         """
         found = _WRITTEN.fullmatch(text)
         if found is None or (found[1] == "p" and int(found[2]) > 9):

@@ -67,7 +67,7 @@ cross join lateral ({wanted}) q
 order by w.messages desc, w.queue_id
 limit %(limit)s;
 
--- name: traffic
+-- name: counters
 select t.destination_id, t.sent, t.acknowledged, t.rolled_back from jmsql_internal.destination_counters t limit 20000;
 
 -- name: named_queues

@@ -17,7 +17,7 @@ from jmsql.store.administration.looks import Choice, MessageState
 from jmsql.store.administration.overview import Memory, OverviewOrder
 from jmsql.store.administration.places import BEGINNING, Place
 from jmsql.store.statement import Item, Items, Query, Statement, Steps
-from jmsql.store.wire._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing.database import session_database
 from tests.integration.store.plans import Plan
 
@@ -80,7 +80,7 @@ def store(database_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture(scope="module")
-def runner(store: psycopg.Connection[Any], database_url: str, jmsql_schema: str) -> Iterator[AutocommitRunner]:
+def runner(store: psycopg.Connection[Any], database_url: str, jmsql_schema: str) -> Iterator[PsycopgRunner]:
     with open_runner(database_url, jmsql_schema) as runner:
         yield runner
 
@@ -102,7 +102,7 @@ def rows_read(plan: Plan) -> int:
 
 
 def plans_of(
-    runner: AutocommitRunner, work: Query[Any] | Steps[Any] | Items[Any], generic: bool
+    runner: PsycopgRunner, work: Query[Any] | Steps[Any] | Items[Any], generic: bool
 ) -> Generator[tuple[str, int], None, Any]:
     """Run the statements of a look, and yield the name of each with how many rows it has read."""
     steps = iter(work)
@@ -168,7 +168,7 @@ LOOKS: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any]]] = {
 @pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
 @pytest.mark.parametrize("name", LOOKS)
 def test_no_statement_of_a_look_reads_more_than_20000_rows(
-    store: psycopg.Connection[Any], runner: AutocommitRunner, name: str, generic: bool
+    store: psycopg.Connection[Any], runner: PsycopgRunner, name: str, generic: bool
 ) -> None:
     numbers = {each: number_of(store, each) for each in ("deep", "letters")}
     found = list(plans_of(runner, looks.look(LOOKS[name](numbers)), generic))
@@ -207,7 +207,7 @@ OF_ADMINISTRATION: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any] 
 @pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
 @pytest.mark.parametrize("name", OF_ADMINISTRATION)
 def test_no_statement_of_administration_reads_more_than_20000_rows(
-    store: psycopg.Connection[Any], runner: AutocommitRunner, name: str, generic: bool
+    store: psycopg.Connection[Any], runner: PsycopgRunner, name: str, generic: bool
 ) -> None:
     numbers = {each: number_of(store, each) for each in ("deep", "letters")}
     found = list(plans_of(runner, OF_ADMINISTRATION[name](numbers), generic))
@@ -232,7 +232,7 @@ def test_depth_in_sql_reads_what_it_counts(store: psycopg.Connection[Any], gener
 
 
 @pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
-def test_actions_read_what_they_change(store: psycopg.Connection[Any], runner: AutocommitRunner, generic: bool) -> None:
+def test_actions_read_what_they_change(store: psycopg.Connection[Any], runner: PsycopgRunner, generic: bool) -> None:
     letters = number_of(store, "letters")
     window = runner.run(looks.choose(letters, Choice(), BEGINNING))
     for work in (
