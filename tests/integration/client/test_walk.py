@@ -87,7 +87,7 @@ def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> N
     with connection.create_session() as session:
         producer, consumer = session.create_producer(queue), session.create_consumer(queue)
         message = session.create_text_message("x")
-        check(shortest(lambda: producer.send(message)), files=18, functions=41)
+        check(shortest(lambda: producer.send(message)), files=19, functions=42)
         learn_of_history(connection)
         check(shortest(lambda: consumer.receive(5)), files=18, functions=53)
 
