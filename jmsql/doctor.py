@@ -539,10 +539,13 @@ def _streams(runner: Runner) -> Iterator[Finding]:
 
 
 def _writes(runner: Runner) -> Iterator[Finding]:
-    writes = diagnosis.ask(
-        runner, waiting_writes.bind(seconds=_WRITE_ENDS, messages=_HIDDEN, hidden_seconds=_HIDDEN_SECONDS)
-    )
-    for each in writes[:_SHOWN]:
+    writes = diagnosis.ask(runner, waiting_writes)
+    late = [
+        each
+        for each in writes
+        if each.seconds > _WRITE_ENDS or (each.messages >= _HIDDEN and each.seconds > _HIDDEN_SECONDS)
+    ]
+    for each in late[:_SHOWN]:
         name = each.write_id.replace("'", "''")
         yield _note(
             "writes",
@@ -554,7 +557,16 @@ def _writes(runner: Runner) -> Iterator[Finding]:
             "update jmsql_internal.pending_transaction set abandoned = true where "
             f"write_id = '{name}'.",
         )
-    if not writes:
+    if late:
+        return
+    if writes:
+        hidden = counted(sum(each.messages for each in writes), "message")
+        yield _ok(
+            "writes",
+            f"{counted(len(writes), 'write')} of Spark under way, with {hidden} that are hidden, the first for "
+            f"{_duration(writes[0].seconds)}",
+        )
+    else:
         yield _ok("writes", "no write of Spark waits for its driver")
 
 
