@@ -15,7 +15,7 @@ class Leading:
     """Asks for the maintenance, and heeds what the client is told with the answer.
 
     Args:
-        maintenance: What there is to do for all.
+        maintenance: The work that one client does for all.
         connection_id: The number of the client's connection.
         clock: Is set by the server's.
         queues_with_history: Which queues keep history.
