@@ -94,7 +94,7 @@ def remove_abandoned(limit: int) -> Query[bool]:
 
 
 class WaitingWrite(NamedTuple):
-    """A write with pending transactions."""
+    """A write with pending transactions, the first of which has been so for so many seconds."""
 
     write_id: str
     tasks: int
@@ -102,6 +102,5 @@ class WaitingWrite(NamedTuple):
     messages: int
 
 
-waiting_writes = _sql.statement("waiting_writes", "examining the server", records(WaitingWrite._make))
-"""The writes whose first transaction has been pending for so many seconds; and those with so many messages whose first
-has been pending for `hidden_seconds`."""
+waiting_writes = _sql.statement("waiting_writes", "examining the server", records(WaitingWrite._make)).bind()
+"""The writes with pending transactions, the oldest first."""

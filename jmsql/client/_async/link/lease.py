@@ -25,7 +25,6 @@ from jmsql.store.receiving.receive import Client
 from jmsql.store.statement import Query, Statement, Steps, nothing
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 from jmsql.store.wire._async.wire import WireRunner
-from jmsql.store.wire.application_sql import SavepointStep
 from jmsql.store.wire.exchange import End
 from jmsql.store.wire.interruption import Interruption
 
@@ -479,7 +478,8 @@ class Lease:
         What the application sets on it (a role, a time limit) is not for others: its pool will close it.
 
         Args:
-            before_statement: Called before each statement that the application runs, through SQLAlchemy or the driver.
+            before_statement: A method that is called before each statement that the application runs, through
+                SQLAlchemy or the driver. It says so by `used_by_application`.
         """
         connection = await self.begin()
         if self.is_lent:
@@ -489,13 +489,9 @@ class Lease:
         shared.info[LENT] = True
 
         # The hooks of the driver see every statement of the application's, those of SQLAlchemy the ends of transactions
-        # that are asked for by its methods.
-        async def heed(step: SavepointStep | None) -> None:
-            if self._work is _Work.OURS:
-                self._work = _Work.SHARED
-            await before_statement(step)
-
-        def note_commit(_: object) -> None:
+        # that are asked for by its methods. The driver's only refer to the session; it stays as long as the application
+        # has its connection, through this one.
+        def note_commit(_: object, _kept: StatementListener = before_statement) -> None:
             if self._fate is _Fate.OPEN:
                 self._fate = _Fate.COMMITTED
 
@@ -504,11 +500,16 @@ class Lease:
                 self._fate = _Fate.ROLLED_BACK
 
         assert self._driver_connection is not None
-        self._driver_connection.watch(heed)
+        self._driver_connection.watch(before_statement)
         self._runner = PsycopgRunner(self._driver_connection, self._schema)
         event.listen(shared, "commit", note_commit)
         event.listen(shared, "rollback", note_rollback)
         return await self.begin()
+
+    def used_by_application(self) -> None:
+        """Note that the application runs a statement in the transaction, which it shares from then on."""
+        if self._work is _Work.OURS:
+            self._work = _Work.SHARED
 
     # Ending the transaction
 
