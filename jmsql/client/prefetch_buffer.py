@@ -183,6 +183,11 @@ class QueueSource:
         has_moved = self._moved_to is not None or self.is_removed or self.has_changed
         return not (has_moved or self.news.is_of_old or self._has_returned)
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether the queue has, or had, messages of groups, as far as is known."""
+        return self._reader.has_groups
+
     def may_find(self) -> Steps[bool]:
         """Return whether `read` may find something, which takes less time than a read that finds nothing."""
         self.news.is_any = False

@@ -194,6 +194,10 @@ class Prefetch:
             self._previous = messages
             self._message_bytes = size / messages
 
+    def gave_up(self, messages: int) -> None:
+        """Note that so many of the last fetch were not used, since the consumer has become slow."""
+        self._previous = max(self._previous - messages, 1)
+
     def transaction_ended(self) -> None:
         """Expect the next transaction to use as many messages as this one, or more if it has found no more."""
         if self.used:

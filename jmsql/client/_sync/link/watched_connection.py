@@ -15,6 +15,7 @@ from jmsql.store.wire._sync.wire_connection import WireConnection
 from jmsql.store.wire.application_sql import (
     SavepointCommand,
     SavepointStep,
+    deallocates,
     outlives_transaction,
     read_savepoint_step,
 )
@@ -46,7 +47,10 @@ class WatchedConnection(WireConnection):
             text = self._text(query)
             unknown = SavepointStep(SavepointCommand.ROLLBACK, None)
             self.has_changed_settings |= text is None or outlives_transaction(text)
-            self._listener(unknown if text is None else read_savepoint_step(text))
+            step = unknown if text is None else read_savepoint_step(text)
+            self._listener(step)
+            if text is None or (step is not None and step.command is SavepointCommand.ROLLBACK) or deallocates(text):
+                self.forget_prepared()  # psycopg, too, ends all that is prepared after a rollback
 
     def _text(self, query: object) -> str | None:
         if isinstance(query, str):
@@ -69,8 +73,11 @@ class WatchedConnection(WireConnection):
                 yield transaction
             except BaseException:
                 tell(SavepointStep(SavepointCommand.ROLLBACK, name))
+                self.forget_prepared()
                 raise
             tell(SavepointStep(SavepointCommand.ROLLBACK if force_rollback else SavepointCommand.RELEASE, name))
+            if force_rollback:
+                self.forget_prepared()
 
 
 class _WatchedCursor(psycopg.Cursor[Any]):

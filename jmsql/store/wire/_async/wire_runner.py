@@ -44,7 +44,7 @@ class WireRunner(Runner):
         end: What ends the exchange of a statement.
     """
 
-    __slots__ = ("_begin", "_connection", "_end", "_is_certain", "answer", "question")
+    __slots__ = ("_begin", "_connection", "_end", "answer", "is_certain", "question")
 
     def __init__(self, connection: WireConnection, schema: str, *, begin: bool = False, end: End = End.SYNC) -> None:
         super().__init__(schema)
@@ -53,7 +53,8 @@ class WireRunner(Runner):
         self._end = end
         # A former user of the connection may have ended all that was prepared. A transaction whose first statement
         # is missing is begun again; later ones must not fail.
-        self._is_certain = not connection.prepared_statements
+        self.is_certain = not connection.prepared_statements
+        """Whether all that counts as prepared on the connection is."""
         self.question: Query[Any] | None = None
         """What is asked after each statement that commits by itself, in its exchange; it changes nothing."""
         self.answer: Any = None
@@ -132,10 +133,10 @@ class WireRunner(Runner):
             BEGIN_READ_COMMITTED if begins else None,
             end,
             None if question is None else self._bound(question),
-            trusts_prepared=begins or not self._begin or self._is_certain,
+            trusts_prepared=begins or not self._begin or self.is_certain,
         )
         outcome = await self._connection.exchange(exchange)
-        self._is_certain |= outcome.used_prepared
+        self.is_certain |= outcome.used_prepared
         self.answer = None
         if question is not None and outcome.answer is not None:
             self.answer = question.statement.decode(outcome.answer)

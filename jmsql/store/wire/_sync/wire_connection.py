@@ -53,6 +53,15 @@ class WireConnection(psycopg.Connection[Any]):
         """What was prepared beside psycopg; None: the connection leads through a pooler that would lose it."""
         return None if self.prepare_threshold is None else self._known_statements
 
+    def forget_prepared(self) -> None:
+        """Note that what was prepared beside psycopg may be gone."""
+        self._known_statements.forget()
+
+    def rollback(self) -> None:
+        if self.pgconn.transaction_status != TransactionStatus.IDLE:
+            self.forget_prepared()  # psycopg ends all that is prepared
+        super().rollback()
+
     @property
     def is_idle(self) -> bool:
         """Whether no transaction is open, except one that is being committed."""
