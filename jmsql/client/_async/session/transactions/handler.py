@@ -13,11 +13,11 @@ from jmsql.client._async.session.delivery import count_outcome
 from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.local import LocalTransaction
 from jmsql.client._async.shared.redelivery import FailedDelivery, Failure
+from jmsql.client.prefetch_buffer import Prefetch
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import RLock, finished
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.redelivery import ExtendedClaim
-from jmsql.store.receiving.scanning import Prefetch
 
 if TYPE_CHECKING:
     from jmsql.client._async.link.lease import Lease

@@ -14,10 +14,10 @@ from jmsql.client._sync.session.delivery import count_outcome
 from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.local import LocalTransaction
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure
+from jmsql.client.prefetch_buffer import Prefetch
 from jmsql.concurrency.threads import RLock
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.redelivery import ExtendedClaim
-from jmsql.store.receiving.scanning import Prefetch
 
 if TYPE_CHECKING:
     from jmsql.client._sync.link.lease import Lease
