@@ -69,7 +69,7 @@ def receive_all(connection: Connection, count: int) -> dict[str, bool]:
     connection.start()
     with connection.create_session() as session, session.create_consumer(ORDERS) as consumer:
         received = [consumer.receive(PATIENCE) for _ in range(count)]
-    return {message.get_body(str): message.jms_redelivered for message in received if message is not None}
+    return {str(message.get_body(str)): message.jms_redelivered for message in received if message is not None}
 
 
 def test_what_waits_behind_a_slow_handler_goes_to_others_as_if_nobody_had_claimed_it(
@@ -142,7 +142,7 @@ def test_the_messages_of_a_group_are_handled_one_by_one_and_in_their_order(
     together: list[str] = []
 
     def handle(message: Message) -> None:
-        number = int(message.get_body(str))
+        number = int(str(message.get_body(str)))
         group = f"group {number % 4}" if number % 4 else f"none {number}"
         running[group] += 1
         if running[group] > 1:
@@ -186,6 +186,24 @@ def test_a_handler_whose_claim_is_lost_is_rolled_back(
     wait_for(lambda: database.queued() == 0, PATIENCE)
     assert database.rows("select text from handled") == [("call 2",)]
     assert calls == ["text", "text"]
+
+
+def test_the_visibility_timeout_of_a_destination_is_extended_while_a_transacted_handler_runs(
+    jmsql_factory: ConnectionFactory, jmsql_clean_url: str, database: WorkerDatabase, start_handlers: StartHandlers
+) -> None:
+    with Administration(jmsql_clean_url) as administration:
+        administration.create_queue("orders", visibility_timeout=1.0)
+    calls: list[str] = []
+    never = threading.Event()
+
+    def handle(body: str) -> None:
+        calls.append(body)
+        never.wait(2.5)
+
+    send(jmsql_factory, "orders", "text")
+    start_handlers(handle, 2)
+    wait_for(lambda: database.queued() == 0, PATIENCE)
+    assert calls == ["text"]
 
 
 def test_purging_leaves_the_message_that_is_handled(
