@@ -89,9 +89,9 @@ class Claims(Delivery):
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         if not self._control.is_certain:
             return None
-        if not buffer.rows or (
-            buffer.rows[0].delivery_count and time.monotonic() >= self._redelivery.free_until(buffer)
-        ):
+        if not buffer.rows:
+            return None
+        if buffer.rows[0].delivery_count and time.monotonic() >= self._redelivery.free_until(buffer):
             return None  # it may be exhausted
         row = buffer.next_fresh()
         if row is not None:
