@@ -114,10 +114,15 @@ def sparkline(past: list[Rate], name: str) -> Markup:
         return " ".join(f"{x},{_HEIGHT - 1 - value * scale:.1f}" for x, value in enumerate(values))
 
     return Markup(
-        '<svg class="spark" viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none">'
+        '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none">'
         '<polyline class="in" points="{}"/><polyline class="out" points="{}"/></svg>'
     ).format(
-        _WIDTH - 1, _HEIGHT, label, points([each.incoming for each in past]), points([each.outgoing for each in past])
+        "spark" if most else "spark still",
+        _WIDTH - 1,
+        _HEIGHT,
+        label,
+        points([each.incoming for each in past]),
+        points([each.outgoing for each in past]),
     )
 
 

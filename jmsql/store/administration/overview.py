@@ -26,8 +26,9 @@ from jmsql.values.destinations import Destination, Queue, Topic
 
 _MOST_ROWS = 20_000
 _QUEUES_AT_ONCE = 1400
-_SAMPLED_PAGES = 150
+_SAMPLED_PAGES = 75
 _CONSUMERS = 100
+_FEW = 100
 
 
 @set_module("jmsql.admin")
@@ -130,6 +131,10 @@ class _Counts(NamedTuple):
     redelivered: int
     oldest_claim: datetime | None
     consumers: int
+
+    def reached(self, limit: int) -> bool:
+        """Tell whether one of the counts came to a limit."""
+        return max(self.messages, self.delayed, self.deliveries) > limit
 
 
 class _TopicFacts(NamedTuple):
@@ -253,7 +258,7 @@ def _ranked_by_depth(_: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
     if wanted["kind"] == "topic":
         return []
     present, delayed = yield from _pages.bind()
-    shares = {"percentage": _share(present, _SAMPLED_PAGES), "percentage_of_delayed": _share(delayed, 30)}
+    shares = {"percentage": _share(present, _SAMPLED_PAGES), "percentage_of_delayed": _share(delayed, 25)}
     return (yield from _deepest.bind(wanted, **shares))
 
 
@@ -318,13 +323,16 @@ def _is_wanted(each: DestinationLook, wanted: dict[str, Any]) -> bool:
 
 def _counted(found: Sequence[DestinationOverview], most: int) -> Steps[list[DestinationOverview]]:
     """Add how many messages there are, and who receives."""
-    at_once = max(1, _MOST_ROWS // (4 * (most + 1) + _CONSUMERS))
     numbers = [each.number for each in found if each.number > 0]
     counts: dict[int, _Counts] = {}
-    for start in range(0, len(numbers), at_once):
-        part = numbers[start : start + at_once]
-        for each in (yield from _counts.bind(queue_ids=part, most=most + 1)):
-            counts[each.queue_id] = each
+    # Most have few messages, so that one statement counts those of many.
+    for limit in sorted({min(most, _FEW), most}):
+        at_once = max(1, _MOST_ROWS // (4 * (limit + 1) + _CONSUMERS))
+        for start in range(0, len(numbers), at_once):
+            part = numbers[start : start + at_once]
+            for each in (yield from _counts.bind(queue_ids=part, most=limit + 1)):
+                counts[each.queue_id] = each
+        numbers = [each for each in numbers if each in counts and counts[each].reached(limit)]
     return [_with_counts(each, counts.get(each.number), most) for each in found]
 
 

@@ -2,10 +2,11 @@
 
 -- name: begin_look
 -- Nobody knows how many messages a queue has. The planner takes it for few, and would rather read and sort them all than
--- the first of them in the order of the key. Nothing else runs in the transaction that this could harm.
+-- the first of them in the order of the key. Plans that are forced so look expensive, and to compile them would take
+-- longer than the look. Nothing else runs in the transaction that this could harm.
 select set_config('transaction_read_only', 'on', true), set_config('lock_timeout', '500ms', true),
        set_config('statement_timeout', %(timeout)s, true), set_config('enable_sort', 'off', true),
-       set_config('enable_bitmapscan', 'off', true);
+       set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true);
 
 -- name: rights
 select current_user::text, current_database()::text, {administers}, {sees_all},
