@@ -141,7 +141,7 @@ class QueueSource:
         self.is_removed = False
         """Whether the queue may be gone: nobody is told when there is another one of the name."""
         self.changes = changes
-        self._changes_seen = changes.count
+        self.changes_seen = changes.count
         self._moved_to: int | None = None
         self._has_returned = False
         self.news = QueueNews()
@@ -195,6 +195,11 @@ class QueueSource:
         has_moved = self._moved_to is not None or self.is_removed or self.has_changed
         return not (has_moved or self.news.is_of_old or self._has_returned)
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether the queue has, or had, messages of groups, as far as is known."""
+        return self._reader.has_groups
+
     def may_find(self) -> Steps[bool]:
         """Return whether `read` may find something, which takes less time than a read that finds nothing."""
         self.news.is_any = False
@@ -211,7 +216,7 @@ class QueueSource:
         if self._moved_to is not None:
             self.queue_id, self._moved_to = self._moved_to, None
             self.begin_again()
-        if self._changes_seen != self.changes.count:
+        if self.changes_seen != self.changes.count:
             self.heed_changes()
         if self.is_removed and not (yield from self._find_queue()):
             return []
@@ -222,9 +227,9 @@ class QueueSource:
 
     def heed_changes(self) -> bool:
         """Look at the queue from its front if it has changed, and return whether it has."""
-        if self._changes_seen == self.changes.count:
+        if self.changes_seen == self.changes.count:
             return False
-        self._changes_seen = self.changes.count
+        self.changes_seen = self.changes.count
         self.is_removed = isinstance(self.destination, Queue)
         self.begin_again()
         return True
@@ -232,7 +237,7 @@ class QueueSource:
     @property
     def has_changed(self) -> bool:
         """Whether the queue was paused, resumed or removed since the last fetch."""
-        return self._changes_seen != self.changes.count
+        return self.changes_seen != self.changes.count
 
     def _find_queue(self) -> Steps[bool]:
         """Return whether there is a queue of the name; it may be another one than before, made since."""
@@ -362,6 +367,10 @@ class Prefetch:
             self._previous = messages
             self._message_bytes = size / messages
 
+    def gave_up(self, messages: int) -> None:
+        """Note that so many of the last fetch were not used, since the consumer has become slow."""
+        self._previous = max(self._previous - messages, 1)
+
     def transaction_ended(self) -> None:
         """Expect the next transaction to use as many messages as this one, or more if it has found no more."""
         if self.used:
@@ -392,6 +401,8 @@ class PrefetchBuffer:
         """Those that are held for delivery."""
         self.recorded = 0
         """How many of the next messages are delivered for the first time, which is recorded already."""
+        self.free_until = 0.0
+        """Until when nothing holds for failed deliveries of what it holds, by the monotonic clock."""
         self.expectation = Expectation()
         """What its consumer has learned from what it has found."""
         self.looks_again = False
@@ -507,9 +518,13 @@ class PrefetchBuffer:
 
     def next_fresh(self) -> MessageRow | None:
         """Do what `next` does if `drop_stale` surely keeps the message, since it never expires; else return None."""
-        if not self.rows or self.rows[0].jms_expiration is not None or self.source.has_changed:
+        rows, source = self.rows, self.source
+        if not rows or rows[0].jms_expiration is not None or source.changes.count != source.changes_seen:
             return None
-        return self.next()
+        self.prefetch.used += 1
+        if self.recorded:
+            self.recorded -= 1
+        return rows.popleft()
 
     def drop_stale(self) -> list[MessageRow]:
         """Hold the next messages no more if they expired, or the queue changed, since they were fetched.

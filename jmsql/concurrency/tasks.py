@@ -21,6 +21,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 from jmsql.exceptions import IllegalStateException, JMSException
 
 __all__ = [
+    "Answer",
     "BackgroundTask",
     "CancelledError",
     "Condition",
@@ -400,9 +401,29 @@ def _drive(work: Coroutine[Any, Any, T], shield: _Shield) -> Generator[Any, Any,
                     yield from _wait(awaited, shield)
 
 
+class Answer(asyncio.Future[T]):
+    """What comes from the server. It wakes the task that is driven at once, instead of in the next turn of the loop."""
+
+    waiter: asyncio.Future[None] | None = None
+    """What the task waits for meanwhile."""
+
+    def set_result(self, result: T, /) -> None:
+        """Note what has come."""
+        super().set_result(result)
+        if self.waiter is not None:
+            _wake(self.waiter, None)
+
+
 def _wait(awaited: asyncio.Future[Any], shield: _Shield) -> Generator[Any, Any, None]:
     """Wait for what a coroutine awaits, or a cancellation: behind a future that alone is cancelled with the task."""
     waiter = awaited.get_loop().create_future()
+    if isinstance(awaited, Answer):
+        awaited.waiter = waiter
+        try:
+            yield from waiter
+        except asyncio.CancelledError as error:
+            shield.cancelled(error)
+        return
     wake = functools.partial(_wake, waiter)
     awaited.add_done_callback(wake)
     try:

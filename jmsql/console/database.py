@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from jmsql import ConnectionFactory
+from jmsql.admin import Administration
 from jmsql.client._sync.link.opening import default_url, open_runner
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
 from jmsql.store.administration import looks
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.statement import Query, Steps
-from jmsql.store.wire._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ class Database:
         self._factory = factory
         self._free = threading.Semaphore(_MOST_CONNECTIONS)
         self._lock = threading.Lock()
-        self._idle: list[AutocommitRunner] = []
+        self._idle: list[PsycopgRunner] = []
         self._is_closed = False
 
     @property
@@ -49,13 +50,18 @@ class Database:
         with self.runner() as runner:
             return runner.run(looks.look(work))
 
-    def run(self, work: Query[T] | Steps[T]) -> T:
-        """Run statements, each of which commits by itself."""
+    @contextmanager
+    def administration(self) -> Iterator[Administration]:
+        """Lend an administration, which changes what is in the store.
+
+        Raises:
+            JMSException: The database cannot be reached.
+        """
         with self.runner() as runner:
-            return runner.run(work)
+            yield Administration(runner)
 
     @contextmanager
-    def runner(self) -> Iterator[AutocommitRunner]:
+    def runner(self) -> Iterator[PsycopgRunner]:
         """Lend a connection that works.
 
         Raises:
@@ -76,7 +82,7 @@ class Database:
         finally:
             self._free.release()
 
-    def _take(self) -> AutocommitRunner:
+    def _take(self) -> PsycopgRunner:
         with self._lock:
             if self._is_closed:
                 raise IllegalStateException("The console is closed.")
@@ -88,7 +94,7 @@ class Database:
         url = default_url(factory.schema) if factory.url is None else factory.url
         return open_runner(url, factory.schema, factory.timings)
 
-    def _release(self, runner: AutocommitRunner) -> None:
+    def _release(self, runner: PsycopgRunner) -> None:
         with self._lock:
             if runner.is_idle and not runner.connection.broken and not self._is_closed:
                 self._idle.append(runner)

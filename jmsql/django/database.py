@@ -16,6 +16,8 @@ from django.db.utils import load_backend
 from psycopg import sql
 from psycopg.adapt import AdaptersMap
 
+from jmsql.django.configuration import database_alias
+
 if TYPE_CHECKING:
     from jmsql.worker.handlers.listener import HandlerCall
 
@@ -142,6 +144,12 @@ def _wrapper(alias: str) -> Any:
         wrapper = _wrapper_class(settings["ENGINE"])(settings, alias)
         setattr(_of_thread, alias, wrapper)
     return wrapper
+
+
+def atomic_block() -> str | None:
+    """Return what transaction of Django's is open in this thread, in the database with the messages; None: none."""
+    alias = database_alias()
+    return f"atomic() of Django's connection {alias!r}" if connections[alias].in_atomic_block else None
 
 
 @contextmanager

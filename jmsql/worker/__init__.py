@@ -10,9 +10,9 @@ from jmsql.worker.timings import WorkerTimings
 if TYPE_CHECKING:
     from jmsql.worker.application import Application
     from jmsql.worker.handlers.drained import DrainedMessage
-    from jmsql.worker.handlers.listener import HandlerCall, Listener
+    from jmsql.worker.handlers.listener import HandlerCall
 
-__all__ = ["Application", "DrainedMessage", "HandlerCall", "Listener", "Reject", "RetryAfter", "WorkerTimings"]
+__all__ = ["Application", "DrainedMessage", "HandlerCall", "Reject", "RetryAfter", "WorkerTimings"]
 
 if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
 
@@ -26,8 +26,8 @@ if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a
             from jmsql.worker.handlers.drained import DrainedMessage
 
             return DrainedMessage
-        if name in {"HandlerCall", "Listener"}:
-            from jmsql.worker.handlers import listener
+        if name == "HandlerCall":
+            from jmsql.worker.handlers.listener import HandlerCall
 
-            return getattr(listener, name)
+            return HandlerCall
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

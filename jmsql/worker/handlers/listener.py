@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
@@ -35,16 +35,9 @@ DEFAULT_REDELIVERY = RedeliveryPolicy(
 """What holds for messages of which neither the listener nor the destination says anything: about a day in all."""
 
 
-T = TypeVar("T")
-
-
-@set_module("jmsql.worker")
 @dataclass(frozen=True)
 class Listener:
-    """A handler, and which messages it is called with: what `Application.listener` was given.
-
-    `str` of it is the handler's name and the destination, as in the log.
-    """
+    """A handler, and which messages it is called with."""
 
     name: str
     handler: Callable[..., object]
@@ -123,7 +116,8 @@ class HandlerCall:
     """A call of a handler with one message: what `around` of an [`Application`][jmsql.worker.Application] is given.
 
     Attributes:
-        listener: The listener whose handler is called; see [`Listener`][jmsql.worker.Listener].
+        listener: The listener whose handler is called: its `name`, `destination`, `selector`, `transacted`, `timeout`
+            and so on, as `Application.listener` was given them, and `is_async`. `str` of it is what the log says.
         message: The message.
         result: What the handler has returned, once it has; None before, and if it has raised.
     """
@@ -145,7 +139,7 @@ class HandlerCall:
         """How often the message has been delivered, with this time: JMSXDeliveryCount."""
         return self.message.delivery_count
 
-    def provide(self, kind: type[T] | Callable[..., T], value: T) -> None:
+    def provide(self, kind: type, value: object) -> None:
         """Give a value to the handler's parameters that are annotated with a class.
 
         It goes before what the parameter would be given otherwise. A class that no parameter asks for does no harm.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum, auto
@@ -88,7 +89,7 @@ class Locks(Delivery):
             self._unlisted.clear()
 
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if self._database.holding is Holding.LENT or not (buffer.recorded or self._redelivery.knows_no_rules(buffer)):
+        if self._database.holding is Holding.LENT or not (buffer.recorded or time.monotonic() < buffer.free_until):
             return None
         row = buffer.next_fresh()
         if row is not None:
@@ -117,6 +118,7 @@ class Locks(Delivery):
     async def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         buffer.drop_stale()  # they stay locked until the transaction ends
         rules = await self._redelivery.rules(buffer) if buffer.rows else None
+        buffer.free_until = self._redelivery.free_until(buffer)
         while (row := buffer.next()) is not None:
             key = buffer.key(row)
             if key in self._delivered:  # a savepoint was rolled back
@@ -171,6 +173,7 @@ class Locks(Delivery):
             rows = await self._fetch_beside_others(buffer, limit)
         buffer.prefetch.fetched(len(rows), size_of(rows))
         buffer.rows.extend(rows)
+        buffer.free_until = self._redelivery.free_until(buffer)
         return bool(rows)
 
     async def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:
@@ -207,19 +210,13 @@ class Locks(Delivery):
         Returns:
             What is still to be deleted, together with the commit.
         """
-        recipient = self._database.recipient
-        if self._database.holding is not Holding.LENT:
-            recorded, claim_ids = self._recorded()
-            if recorded:
-                self._known = _Known.FORGOTTEN
-            return recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
-        await self.flush()
-        await self._notice_what_came_back()
-        recorded, _ = self._recorded()
+        if self._savepoints.is_one_unknown:
+            await self.flush()
+            await self._notice_what_came_back()
+        recorded, claim_ids = self._recorded()
         if recorded:
             self._known = _Known.FORGOTTEN
-            await self._database.run(recipient.forget_deliveries(recorded))
-        return []
+        return self._database.recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
 
     def _recorded(self) -> tuple[Sequence[MessageKey], set[int]]:
         """Return those of the delivered messages of whose deliveries something may be recorded.
@@ -281,7 +278,7 @@ class Locks(Delivery):
         Args:
             failure: Why they failed, if that is known.
         """
-        if self.has_delivered and self._known is _Known.AS_BEFORE:
+        if self._delivered and self._known is _Known.AS_BEFORE:
             await self._count_failures(self._delivered, failure)
             self._known = _Known.COUNTED
 
@@ -313,7 +310,7 @@ class Locks(Delivery):
 
     async def rolled_back(self) -> list[MessageKey]:
         """Note that the transaction is undone, and return the messages that it had locked."""
-        if self.has_delivered and self._known is not _Known.COUNTED:  # the transaction was in the way until now
+        if self._delivered and self._known is not _Known.COUNTED:  # the transaction was in the way until now
             try:
                 await self._count_failures(self._delivered)
             except JMSException as error:
@@ -348,7 +345,7 @@ class Locks(Delivery):
 
     async def _notice_what_came_back(self) -> bool:
         """Look for delivered messages that a rollback to a savepoint has brought back; return whether there are any."""
-        if not (self._savepoints.is_one_unknown and self.has_delivered):
+        if not (self._savepoints.is_one_unknown and self._delivered):
             return False
         keys = await self._database.run(present(list(self._delivered)))
         await self._bring_back(keys)

@@ -171,14 +171,6 @@ class Receiving:
             IllegalStateException: The session is closed.
         """
         state, client, transaction, buffer = self._state, self._client, self._transaction, consumer.buffer
-        if check is None and buffer.rows:
-            if ASYNC:
-                message = self._take_held(consumer) if state.lock.is_free else None
-            else:
-                with state.lock:
-                    message = self._take_held(consumer)
-            if message is not None:
-                return message
         if state.closed or state.home is not None:
             state.check_open()
         if not transaction.is_usable:
@@ -285,8 +277,16 @@ class Receiving:
             if turn is not None:
                 turn.release()
 
-    def _take_held(self, consumer: ConsumerState) -> Message | None:
+    def take_held(self, consumer: ConsumerState) -> Message | None:
         """Return the next message if it was fetched before, and nothing is in the way of receiving it at once."""
+        if ASYNC:
+            message = self._take_held(consumer) if self._state.lock.is_free else None
+        else:
+            with self._state.lock:
+                message = self._take_held(consumer)
+        return message
+
+    def _take_held(self, consumer: ConsumerState) -> Message | None:
         state = self._state
         if consumer.closed or state.closed or state.message_listener is not None:
             return None
