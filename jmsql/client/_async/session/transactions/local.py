@@ -249,7 +249,9 @@ class LocalTransaction(OwnTransaction):
         raise TransactionRolledBackException(f"The transaction was rolled back: {error}", error.error_code) from error
 
     async def _committed(self, waited_for: Collection[int] | None = None) -> None:
-        self._client.returned(await self._locks.committed())
+        freed = await self._locks.committed()
+        if freed:
+            self._client.returned(freed)
         self._is_shared = False
         if self._send_buffer.is_used:
             async with self._sending:

@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from jmsql.client._sync.link.lease import Holding
 from jmsql.client._sync.session.claims import Claims, comes_alone
-from jmsql.client._sync.session.delivery import count_outcome
 from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.local import LocalTransaction
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure
 from jmsql.client.prefetch_buffer import Prefetch
 from jmsql.concurrency.threads import RLock
 from jmsql.exceptions import JMSException
+from jmsql.store.control.counters import Counts
 from jmsql.store.receiving.redelivery import ExtendedClaim
 
 if TYPE_CHECKING:
@@ -165,21 +166,28 @@ class _HandlerLocks(Locks):
     def has_delivered(self) -> bool:
         return self.handled is not None or super().has_delivered
 
+    @property
+    def _has_more(self) -> bool:
+        """Whether there may be more in the transaction than the message that is handled."""
+        return bool(self._buffers) or self._database.holding is Holding.LENT
+
     def before_commit(self) -> Sequence[Query[Any]]:
-        last, handled = super().before_commit(), self.handled
+        last = super().before_commit() if self._has_more else []
+        handled = self.handled
         if handled is None:
             return last
         return [*last, self._database.recipient.acknowledge_last(handled.key, handled.row.handle)]
 
     def committed(self) -> list[MessageKey]:
         handled, self.handled = self.handled, None
-        if handled is None:
-            return super().committed()
-        count_outcome([(handled.buffer, handled.row)], "acknowledged")
-        if handled.key.group_hash is None:
-            return super().committed()
-        handled.buffer.source.notify(handled.key)
-        return [handled.key, *super().committed()]
+        freed = super().committed() if self._has_more else []
+        if handled is not None:
+            redelivered = 1 if handled.row.delivery_count else 0
+            handled.buffer.count(Counts(acknowledged=1, redelivered=redelivered))
+            if handled.key.group_hash is not None:
+                handled.buffer.source.notify(handled.key)
+                freed.append(handled.key)
+        return freed
 
     def before_rollback(self, failure: Failure | None = None) -> None:
         self._failure = failure
@@ -203,7 +211,7 @@ class _HandlerLocks(Locks):
         self.handled = None
         if any(release.dead_letter_queue_id is not None for release in releases):
             self._redelivery.bury()
-        count_outcome([(handled.buffer, row)], "rolled_back")
+        handled.buffer.count(Counts(rolled_back=1, redelivered=1 if row.delivery_count else 0))
         handled.buffer.source.notify(handled.key)
         return handled.key
 

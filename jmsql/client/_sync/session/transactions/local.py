@@ -246,7 +246,9 @@ class LocalTransaction(OwnTransaction):
         raise TransactionRolledBackException(f"The transaction was rolled back: {error}", error.error_code) from error
 
     def _committed(self, waited_for: Collection[int] | None = None) -> None:
-        self._client.returned(self._locks.committed())
+        freed = self._locks.committed()
+        if freed:
+            self._client.returned(freed)
         self._is_shared = False
         if self._send_buffer.is_used:
             with self._sending:
