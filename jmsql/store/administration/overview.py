@@ -19,7 +19,7 @@ from jmsql.store.administration import looks, measurement
 from jmsql.store.administration.inspection import ACCESS
 from jmsql.store.administration.looks import COUNTED, DestinationLook
 from jmsql.store.administration.measurement import DestinationMeasurement, StoreMeasurement
-from jmsql.store.administration.rates import Rate, Rates, Counters
+from jmsql.store.administration.rates import Counters, Rate, Rates
 from jmsql.store.destinations.lookup import require_access
 from jmsql.store.statement import SqlFile, Statement, Steps, column, record, records, rows, value
 from jmsql.values.destinations import Destination, Queue, Topic

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jmsql.store.administration.rates import Rate, Rates, Counters
+from jmsql.store.administration.rates import Counters, Rate, Rates
 
 EMPTY = Counters(0, 0, 0, 0)
 
