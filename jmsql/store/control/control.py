@@ -31,10 +31,12 @@ from jmsql.store.control.listening import end_listening, start_listening
 from jmsql.store.control.liveness import AdvisoryLock, ClientForgottenError, Heartbeats, Liveness
 from jmsql.store.control.server import Server, ServerClock, find_database, look_at_server, require_same_database
 from jmsql.store.control.wake_ups import (
+    Notified,
     WakeUps,
     announce_waits,
     bucket_of,
     end_waits,
+    notify_after_commit,
     notify_where_waited_for,
     waited_for,
 )
@@ -66,6 +68,9 @@ _ATTENTION = 2.0
 _QUESTION_INTERVAL = 0.002
 """Seconds within which a client's sessions ask once whether somebody waits for what they send. In a loop of sends it
 takes longer to ask each time than to leave it to the control connection, which asks for all of them together."""
+
+_LOCK_TIMEOUT = "100ms"
+"""How long a session waits for the commits of others that notify. Beyond that the control connection notifies."""
 
 _FIRST_PAUSE = 0.001
 """Seconds until it is tried again to announce what could not be announced; twice as long each time."""
@@ -165,6 +170,7 @@ class ControlConnection:
         self._announced: set[Notification] = set()
         self._next_notification = 0.0
         self._next_question = 0.0
+        self._next_notified_commit = 0.0
         self._next_announcement = 0.0
         self._announcement_pause = _FIRST_PAUSE
         self._next_withdrawal = 0.0
@@ -269,8 +275,9 @@ class ControlConnection:
     def waited_for(self, queue_ids: Collection[int]) -> Query[list[int]] | None:
         """Return what asks, after a commit and in its exchange, for which queues somebody waits.
 
-        None: that of all is told, since clients do not announce what they wait for; or the control connection is about
-        to ask, or somebody else has just asked.
+        Who waits is notified there, if the client's sessions have not just done that: a lone message is heard of at
+        once. None: that of all is told, since clients do not announce what they wait for; or the control connection is
+        about to ask, or somebody else has just asked.
         """
         if not self._announces_waits or self._announced.issuperset(map(Notification, queue_ids)):
             return None
@@ -278,11 +285,18 @@ class ControlConnection:
         if now < self._next_question:
             return None
         self._next_question = now + _QUESTION_INTERVAL
-        return waited_for(queue_ids)
+        if now < self._next_notified_commit:
+            return waited_for(queue_ids)
+        self._next_notified_commit = now + self._timings.notification_interval
+        return notify_after_commit(queue_ids, _LOCK_TIMEOUT)
 
     def sent(self, queue_ids: Iterable[int]) -> None:
-        """Tell all clients that the queues have new messages, soon and without waiting."""
-        self._announce(set(map(Notification, queue_ids)))
+        """Tell all clients that the queues have new messages, soon and without waiting, if they were not told."""
+        if isinstance(queue_ids, Notified):
+            for queue_id in queue_ids:
+                self.wake_ups.told(queue_id)
+        else:
+            self._announce(set(map(Notification, queue_ids)))
 
     def returned(self, keys: Iterable[MessageKey]) -> None:
         """Tell all clients that messages were released, soon and without waiting.
