@@ -25,7 +25,7 @@ from jmsql.store.administration.selector_indexes import selector_indexes, servin
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.schema.version import current_version, newest_version
 from jmsql.store.sending.pending_transactions import waiting_writes
-from jmsql.store.wire._sync.runner import AutocommitRunner, Runner
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.values.counting import counted
 
 _SLOW_NOTIFICATION = 1.0
@@ -85,7 +85,7 @@ def _problem(check: str, says: str, advice: str) -> Finding:
     return Finding(check, Health.problem, says, advice)
 
 
-def examine(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Finding]:
+def examine(runner: PsycopgRunner, thresholds: Thresholds) -> Iterator[Finding]:
     """Examine the store; if the schema cannot be worked with, nothing that needs it."""
     yield from _server(diagnosis.ask(runner, diagnosis.server))
     yield from _examined(runner, "clock", lambda: [_clock(runner)])
@@ -99,7 +99,7 @@ def examine(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Findin
 
 
 def examine_quickly(
-    runner: AutocommitRunner, thresholds: Thresholds, *, hides_statements: bool = False
+    runner: PsycopgRunner, thresholds: Thresholds, *, hides_statements: bool = False
 ) -> Iterator[Finding]:
     """Examine what shows with few rows, however much is stored, for those who look again and again.
 
@@ -130,7 +130,7 @@ def examine_quickly(
 
 
 def _server_contents(
-    runner: AutocommitRunner, thresholds: Thresholds, schema: list[Finding], *, hides_statements: bool = False
+    runner: PsycopgRunner, thresholds: Thresholds, schema: list[Finding], *, hides_statements: bool = False
 ) -> Iterator[Finding]:
     yield from _examined(
         runner, "vacuum", lambda: _vacuum(runner, thresholds.oldest_snapshot, hides_statements=hides_statements)
@@ -140,7 +140,7 @@ def _server_contents(
         yield from _examined(runner, "plans", lambda: [_plans(diagnosis.ask(runner, diagnosis.tables_without_pages))])
 
 
-def _examined(runner: AutocommitRunner, check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def _examined(runner: PsycopgRunner, check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """Return what a check finds, or a note of what keeps it from looking."""
     try:
         return list(look())
@@ -150,7 +150,7 @@ def _examined(runner: AutocommitRunner, check: str, look: Callable[[], Iterable[
         return [_unexamined(runner, check, error)]
 
 
-def _unexamined(runner: AutocommitRunner, check: str, error: JMSException) -> Finding:
+def _unexamined(runner: PsycopgRunner, check: str, error: JMSException) -> Finding:
     match error.error_code:
         case diagnosis.NO_LOCK:
             blockers = diagnosis.ask(runner, diagnosis.blockers)
@@ -214,7 +214,7 @@ def _durability(server: ServerFacts) -> Finding:
     return _ok("durability", "what is committed survives a crash of the server")
 
 
-def _schema(runner: AutocommitRunner) -> Finding:
+def _schema(runner: PsycopgRunner) -> Finding:
     found, wanted = diagnosis.ask(runner, current_version(runner.schema)), newest_version()
     if found == wanted:
         return _ok("schema", f"version {found}")
@@ -229,7 +229,7 @@ def _schema(runner: AutocommitRunner) -> Finding:
     )
 
 
-def _clients(runner: AutocommitRunner) -> Finding:
+def _clients(runner: PsycopgRunner) -> Finding:
     clients = diagnosis.ask(runner, inspection.clients)
     gone = [client for client in clients if not client.connected]
     alive = f"{len(clients) - len(gone)} connected"
@@ -245,7 +245,7 @@ def _clients(runner: AutocommitRunner) -> Finding:
     )
 
 
-def _maintenance(runner: AutocommitRunner, most_rows: int | None = None) -> Finding:
+def _maintenance(runner: PsycopgRunner, most_rows: int | None = None) -> Finding:
     maintenance = diagnosis.ask(runner, diagnosis.maintenance(most_rows))
     if maintenance.expired:
         return Finding(
@@ -270,7 +270,7 @@ def _pooler(is_pooled: bool) -> Finding:
     return _ok("pooler", "none between here and the server")
 
 
-def _notification_queue(runner: AutocommitRunner) -> Finding:
+def _notification_queue(runner: PsycopgRunner) -> Finding:
     usage = diagnosis.ask(runner, diagnosis.notification_queue_usage)
     if usage > _FULL_NOTIFICATIONS:
         return _problem(
@@ -281,7 +281,7 @@ def _notification_queue(runner: AutocommitRunner) -> Finding:
     return _ok("notifications", f"the server's queue of them is {usage:.0%} full")
 
 
-def _notifications(runner: AutocommitRunner) -> Finding:
+def _notifications(runner: PsycopgRunner) -> Finding:
     queue = _notification_queue(runner)
     if queue.health is Health.problem or runner.is_pooled:
         return queue
@@ -308,7 +308,7 @@ def _autovacuum(server: ServerFacts) -> Finding:
     return _ok("autovacuum", f"on, looking around every {server.autovacuum_naptime}")
 
 
-def _vacuum(runner: AutocommitRunner, oldest_snapshot: float, *, hides_statements: bool = False) -> Iterator[Finding]:
+def _vacuum(runner: PsycopgRunner, oldest_snapshot: float, *, hides_statements: bool = False) -> Iterator[Finding]:
     server = diagnosis.ask(runner, diagnosis.server)
     in_doubt = diagnosis.ask(runner, diagnosis.prepared_transactions)
     finishing = {each.identifier: _finishing_advice(each) for each in in_doubt}
@@ -406,7 +406,7 @@ def _clock(runner: Runner) -> Finding:
     )
 
 
-def _contents(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Finding]:
+def _contents(runner: PsycopgRunner, thresholds: Thresholds) -> Iterator[Finding]:
     """Examine what is stored, which clients hold messages, and what waits for a consumer."""
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "rights": lambda: _rights(runner),
@@ -539,10 +539,13 @@ def _streams(runner: Runner) -> Iterator[Finding]:
 
 
 def _writes(runner: Runner) -> Iterator[Finding]:
-    writes = diagnosis.ask(
-        runner, waiting_writes.bind(seconds=_WRITE_ENDS, messages=_HIDDEN, hidden_seconds=_HIDDEN_SECONDS)
-    )
-    for each in writes[:_SHOWN]:
+    writes = diagnosis.ask(runner, waiting_writes)
+    late = [
+        each
+        for each in writes
+        if each.seconds > _WRITE_ENDS or (each.messages >= _HIDDEN and each.seconds > _HIDDEN_SECONDS)
+    ]
+    for each in late[:_SHOWN]:
         name = each.write_id.replace("'", "''")
         yield _note(
             "writes",
@@ -554,7 +557,16 @@ def _writes(runner: Runner) -> Iterator[Finding]:
             "update jmsql_internal.pending_transaction set abandoned = true where "
             f"write_id = '{name}'.",
         )
-    if not writes:
+    if late:
+        return
+    if writes:
+        hidden = counted(sum(each.messages for each in writes), "message")
+        yield _ok(
+            "writes",
+            f"{counted(len(writes), 'write')} of Spark under way, with {hidden} that are hidden, the first for "
+            f"{_duration(writes[0].seconds)}",
+        )
+    else:
         yield _ok("writes", "no write of Spark waits for its driver")
 
 

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import OptionalSchema, Url, check_duration
+from jmsql.cli.output import print_json, print_table, table
 from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker.loading import RefusalError
 from jmsql.worker.logs import LogFormat, LogLevel, start_log
@@ -76,6 +77,12 @@ def worker(
         list[str] | None,
         typer.Option(metavar="NAME=SECONDS", help="One of the fields of jmsql.worker.WorkerTimings; may be repeated."),
     ] = None,
+    list_listeners: Annotated[
+        bool, typer.Option("--list", help="List the listeners, and handle nothing; it needs no database.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --list: print JSON, with the JSON schema of each body.")
+    ] = False,
     url: Url = None,
     schema: OptionalSchema = None,
 ) -> None:
@@ -90,7 +97,14 @@ def worker(
     Exits with 0 when all handlers have finished, 1 when some were cut off, 2 or 3 if it cannot begin.
 
     Example: `jmsql worker shop.messaging:app --concurrency 4 --processes 2`
+
+    Example: `jmsql worker shop.messaging:app --list`
     """
+    if list_listeners:
+        _list(application, concurrency, as_json=as_json)
+        return
+    if as_json:
+        raise typer.BadParameter("It goes with --list; the log has --log-format json.", param_hint="--json")
     start_log(log_format, "supervisor", log_level)
     has_metrics = health_port is not None and are_available()
     settings = Settings(
@@ -117,6 +131,39 @@ def worker(
             logger.info("Health is shown on http://%s:%d/health.", health_host, port)
         exit_code = supervisor.run()
     raise typer.Exit(exit_code)
+
+
+def _list(application: str, concurrency: int, *, as_json: bool) -> None:
+    """Print what the listeners of an application are."""
+    from jmsql.worker.listing import listeners_of  # loads what a supervisor does without
+
+    try:
+        listeners = listeners_of(application, concurrency)
+    except RefusalError as error:
+        if error.traceback is not None:
+            typer.echo(error.traceback, err=True)
+        typer.echo(f"jmsql: {error}", err=True)
+        raise typer.Exit(_USAGE_ERROR) from error
+    if as_json:
+        print_json(listeners)
+        return
+    listing = table(
+        *("Listener", "Destination", "Subscription", "Selector", "Body", "Concurrency", "Transacted", "Timeout"),
+        "Reply to",
+        numbers=("Concurrency", "Timeout"),
+        spare=("Selector", "Reply to", "Body"),
+    )
+    for each in listeners:
+        subscription = each["subscription"]
+        if subscription is not None and not each["durable"]:
+            subscription += " (not durable)"
+        listing.add_row(
+            *(each["listener"], each["destination"], subscription, each["selector"], each["body"]),
+            *(str(each["concurrency"]), "yes" if each["transacted"] else "no"),
+            None if each["timeout"] is None else f"{each['timeout']:g} s",
+            each["reply_to"],
+        )
+    print_table(listing)
 
 
 def _timings(given: Sequence[str]) -> WorkerTimings:

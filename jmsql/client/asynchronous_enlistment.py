@@ -15,6 +15,7 @@ from jmsql.client._async.session.transactions.caller import (
     PsycopgTransaction,
     SessionTransaction,
 )
+from jmsql.client.transaction_of_caller import remember_enlisted
 from jmsql.public_names import set_module
 from jmsql.store.wire._async.runner import Runner
 from jmsql.timings import Timings, complete
@@ -75,7 +76,13 @@ def enlist(
     Raises:
         TypeError: It is none of these, or an `AsyncConnection` that is not connected yet.
     """
-    return JMSContext(EnlistedSession(caller_transaction(transaction), schema, complete(timings)))
+    joined = caller_transaction(transaction)
+    remember_enlisted(transaction, _is_open)
+    return JMSContext(EnlistedSession(joined, schema, complete(timings)))
+
+
+def _is_open(transaction: object) -> bool:
+    return caller_transaction(transaction).is_open
 
 
 def caller_transaction(transaction: object) -> CallerTransaction:

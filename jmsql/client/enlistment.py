@@ -16,6 +16,7 @@ from jmsql.client._sync.session.transactions.caller import (
     PsycopgTransaction,
     SessionTransaction,
 )
+from jmsql.client.transaction_of_caller import remember_enlisted
 from jmsql.public_names import set_module
 from jmsql.timings import Timings, complete
 
@@ -60,7 +61,13 @@ def enlist(
     Raises:
         TypeError: It is none of these.
     """
-    return JMSContext(EnlistedSession(caller_transaction(transaction), schema, complete(timings)))
+    joined = caller_transaction(transaction)
+    remember_enlisted(transaction, _is_open)
+    return JMSContext(EnlistedSession(joined, schema, complete(timings)))
+
+
+def _is_open(transaction: object) -> bool:
+    return caller_transaction(transaction).is_open
 
 
 def caller_transaction(transaction: object) -> CallerTransaction:

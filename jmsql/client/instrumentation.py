@@ -68,13 +68,6 @@ def processing(session: SessionFacts, message: Message) -> AbstractContextManage
     return nullcontext() if active is None else active.processing(session, message)
 
 
-def sending(
-    session: SessionFacts, destination: Destination, message: OutgoingMessage
-) -> AbstractContextManager[OutgoingMessage]:
-    """Follow a send, if anybody follows messages, and give the message that is to be sent."""
-    return nullcontext(message) if active is None else active.sending(session, destination, message)
-
-
 def settling(session: SessionFacts, operation: str) -> AbstractContextManager[object]:
     """Follow what becomes of the messages that a session has received, if anybody follows messages."""
     return nullcontext() if active is None else active.settling(session, operation)

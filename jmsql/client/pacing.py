@@ -8,16 +8,6 @@ from collections.abc import Hashable
 from jmsql.timings import InternalTimings, jitter
 from jmsql.values.recently_used import RecentlyUsed
 
-_REST = 0.001
-_LONGEST_REST = 0.064
-"""Seconds for which a consumer that found nothing heeds no news: twice as long each time others were faster."""
-
-_QUESTIONS = 8
-"""With how many messages a consumer asks whether another one follows, after none did."""
-
-_SHARE = 20.0
-"""The answer may take as long as a sweep. How many times as long it is not asked again."""
-
 _NOTIFICATIONS = 20
 """How many transactions of the application's notify of a destination without a pause between them."""
 
@@ -26,62 +16,6 @@ _MOST_DESTINATIONS = 1000
 
 _MOST_LOOKS = 200
 """How often a second all consumers of a client look by themselves, each at another queue."""
-
-
-class Expectation:
-    """Whether there is more in a queue, and what news of it is worth: a consumer learns that from what it finds."""
-
-    def __init__(self) -> None:
-        self.expects_more = True
-        """Whether the last fetch may have left something."""
-        self.has_seen_end = False
-        """Whether a fetch has seen that there was nothing else, since this was set to False."""
-        self._misled = 0
-        self._rests_until = 0.0
-        self._questions = 0
-        self._next_question = 0.0
-
-    def fetched(self, *, found: bool, was_full: bool, has_seen_end: bool, has_news: bool) -> None:
-        """Learn from a fetch.
-
-        Args:
-            found: Whether it has brought a message.
-            was_full: Whether it has brought as much as was wanted.
-            has_seen_end: Whether it has looked at the whole queue, and there is nothing else.
-            has_news: Whether there had been news before.
-        """
-        self.expects_more = was_full and not has_seen_end
-        self.has_seen_end |= has_seen_end
-        self._questions = _QUESTIONS if has_seen_end else max(self._questions - 1, 0)
-        self.looked(found=found, has_news=has_news)
-
-    def looked(self, *, found: bool, has_news: bool) -> None:
-        """Learn what news is worth: nothing, if others have taken what it was about."""
-        if found:
-            self._misled = 0
-            self._rests_until = 0.0
-        elif has_news:
-            self._misled += 1
-            self._rests_until = time.monotonic() + min(_REST * 2 ** min(self._misled, 10), _LONGEST_REST)
-
-    @property
-    def rest(self) -> float:
-        """For how many seconds the consumer heeds no news, since others were faster after the last news."""
-        return self._rests_until - time.monotonic() if self._misled else 0.0
-
-    @property
-    def is_misled(self) -> bool:
-        """Whether others were faster after the last news."""
-        return self._misled > 0
-
-    def asked(self, duration: float) -> None:
-        """Note for how many seconds one has asked for the end of the queue, so that this takes a share of the time."""
-        self._next_question = time.monotonic() + _SHARE * duration
-
-    @property
-    def asks(self) -> bool:
-        """Whether to ask for the end of the queue with the next message: it was near the last times."""
-        return self._questions > 0 and time.monotonic() >= self._next_question
 
 
 class NotificationPacing:
@@ -127,10 +61,13 @@ class PollInterval:
     def __init__(self, timings: InternalTimings) -> None:
         self._timings = timings
         self._next = timings.minimum_poll_interval
+        self.is_reset = True
+        """Whether the next pause is as short as any."""
 
     def reset(self) -> None:
         """Begin with short pauses again: something has just happened."""
         self._next = self._timings.minimum_poll_interval
+        self.is_reset = True
 
     @property
     def is_longest(self) -> bool:
@@ -143,10 +80,12 @@ class PollInterval:
         Args:
             queues: Of how many queues consumers of the client wait for messages.
         """
+        self.is_reset = False
         self._next = max(self._next, min(queues / _MOST_LOOKS, self._timings.maximum_poll_interval))
 
     def next(self) -> float:
         """Return how many seconds to wait now."""
+        self.is_reset = False
         pause, self._next = self._next, min(2 * self._next, self._timings.maximum_poll_interval)
         return pause * jitter.uniform(0.8, 1.2)
 

@@ -1,4 +1,4 @@
-"""What a consumer has fetched of its queue and not delivered yet."""
+"""What a consumer has fetched of its queue and not delivered yet, and what it expects of the next fetch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from jmsql.client.pacing import Expectation, PollInterval
+from jmsql.client.pacing import PollInterval
 from jmsql.store.control.wake_ups import Competition
 from jmsql.store.destinations.lookup import find_queue
 from jmsql.store.receiving.reader import QueueReader
-from jmsql.store.receiving.scanning import Prefetch
 from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, key_of
 from jmsql.values.destinations import Queue
 
@@ -31,6 +30,19 @@ if TYPE_CHECKING:
 
 _MOST_GROUPS = 1000
 """The most groups of which it is noted that they are free. Others are found by sweeps."""
+
+_REST = 0.001
+_LONGEST_REST = 0.064
+"""Seconds for which a consumer that found nothing heeds no news: twice as long each time others were faster."""
+
+_QUESTIONS = 8
+"""With how many messages a consumer asks whether another one follows, after none did."""
+
+_SHARE = 20.0
+"""The answer may take as long as a sweep. How many times as long it is not asked again."""
+
+_MOST_MESSAGES = 100
+_MOST_BYTES = 16 * 1024 * 1024
 
 
 @dataclass
@@ -129,7 +141,7 @@ class QueueSource:
         self.is_removed = False
         """Whether the queue may be gone: nobody is told when there is another one of the name."""
         self.changes = changes
-        self._changes_seen = changes.count
+        self.changes_seen = changes.count
         self._moved_to: int | None = None
         self._has_returned = False
         self.news = QueueNews()
@@ -199,7 +211,7 @@ class QueueSource:
         if self._moved_to is not None:
             self.queue_id, self._moved_to = self._moved_to, None
             self.begin_again()
-        if self._changes_seen != self.changes.count:
+        if self.changes_seen != self.changes.count:
             self.heed_changes()
         if self.is_removed and not (yield from self._find_queue()):
             return []
@@ -210,9 +222,9 @@ class QueueSource:
 
     def heed_changes(self) -> bool:
         """Look at the queue from its front if it has changed, and return whether it has."""
-        if self._changes_seen == self.changes.count:
+        if self.changes_seen == self.changes.count:
             return False
-        self._changes_seen = self.changes.count
+        self.changes_seen = self.changes.count
         self.is_removed = isinstance(self.destination, Queue)
         self.begin_again()
         return True
@@ -220,7 +232,7 @@ class QueueSource:
     @property
     def has_changed(self) -> bool:
         """Whether the queue was paused, resumed or removed since the last fetch."""
-        return self._changes_seen != self.changes.count
+        return self.changes_seen != self.changes.count
 
     def _find_queue(self) -> Steps[bool]:
         """Return whether there is a queue of the name; it may be another one than before, made since."""
@@ -235,6 +247,126 @@ class QueueSource:
             self.begin_again()
             self.on_move()
         return True
+
+
+class Expectation:
+    """Whether there is more in a queue, and what news of it is worth: a consumer learns that from what it finds."""
+
+    def __init__(self) -> None:
+        self.expects_more = True
+        """Whether the last fetch may have left something."""
+        self.has_seen_end = False
+        """Whether a fetch has seen that there was nothing else, since this was set to False."""
+        self._misled = 0
+        self._rests_until = 0.0
+        self._questions = 0
+        self._next_question = 0.0
+
+    def fetched(self, *, found: bool, was_full: bool, has_seen_end: bool, has_news: bool) -> None:
+        """Learn from a fetch.
+
+        Args:
+            found: Whether it has brought a message.
+            was_full: Whether it has brought as much as was wanted.
+            has_seen_end: Whether it has looked at the whole queue, and there is nothing else.
+            has_news: Whether there had been news before.
+        """
+        self.expects_more = was_full and not has_seen_end
+        self.has_seen_end |= has_seen_end
+        self._questions = _QUESTIONS if has_seen_end else max(self._questions - 1, 0)
+        self.looked(found=found, has_news=has_news)
+
+    def looked(self, *, found: bool, has_news: bool) -> None:
+        """Learn what news is worth: nothing, if others have taken what it was about."""
+        if found:
+            self._misled = 0
+            self._rests_until = 0.0
+        elif has_news:
+            self._misled += 1
+            self._rests_until = time.monotonic() + min(_REST * 2 ** min(self._misled, 10), _LONGEST_REST)
+
+    @property
+    def rest(self) -> float:
+        """For how many seconds the consumer heeds no news, since others were faster after the last news."""
+        return self._rests_until - time.monotonic() if self._misled else 0.0
+
+    @property
+    def is_misled(self) -> bool:
+        """Whether others were faster after the last news."""
+        return self._misled > 0
+
+    def asked(self, duration: float) -> None:
+        """Note for how many seconds one has asked for the end of the queue, so that this takes a share of the time."""
+        self._next_question = time.monotonic() + _SHARE * duration
+
+    @property
+    def asks(self) -> bool:
+        """Whether to ask for the end of the queue with the next message: it was near the last times."""
+        return self._questions > 0 and time.monotonic() >= self._next_question
+
+
+class Prefetch:
+    """How many messages a consumer takes at once.
+
+    It starts with one and doubles, or takes what is left of as many as the last transaction used. A transaction that
+    found no more would have used more: it lowers no expectations, so that consumers that compete take whole batches. It
+    never takes more than the consumer handles in a certain time, so that a slow consumer leaves messages to others, nor
+    more than 16 MiB by the size of those seen lately.
+
+    Args:
+        duration: That time, in seconds.
+        clock: A monotonic clock, in seconds.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_duration",
+        "_expected",
+        "_fetched_at",
+        "_message_bytes",
+        "_previous",
+        "_ran_out",
+        "_seconds",
+        "used",
+    )
+
+    def __init__(self, duration: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._duration = duration
+        self._clock = clock
+        self._previous = 0
+        self._fetched_at = 0.0
+        self._message_bytes = 0.0
+        self._expected = 0
+        self._ran_out = False
+        self._seconds = 1e-6
+        self.used = 0
+        """How many messages the transaction was given so far; who gives one to it counts it here."""
+
+    def size(self) -> int:
+        """Return how many messages to dequeue now that the last batch is used up."""
+        limit = _MOST_MESSAGES
+        if self._message_bytes:
+            limit = min(limit, int(_MOST_BYTES / self._message_bytes))
+        if self._previous:
+            if not self._ran_out:  # else the consumer has waited, not worked
+                self._seconds = max(self._clock() - self._fetched_at, 1e-6)
+            limit = min(limit, int(self._duration * self._previous / self._seconds))
+        remaining = self._expected - self.used
+        return max(1, min(limit, remaining if remaining > 0 else 2 * self._previous))
+
+    def fetched(self, messages: int, size: int) -> None:
+        """Note that a fetch brought so many messages, of `size` bytes together. Without any the consumer is idle."""
+        self._fetched_at = self._clock()
+        self._ran_out = not messages
+        if messages:
+            self._previous = messages
+            self._message_bytes = size / messages
+
+    def transaction_ended(self) -> None:
+        """Expect the next transaction to use as many messages as this one, or more if it has found no more."""
+        if self.used:
+            self._expected = max(self.used, self._expected) if self._ran_out else self.used
+        self.used = 0
 
 
 class PrefetchBuffer:
@@ -260,6 +392,8 @@ class PrefetchBuffer:
         """Those that are held for delivery."""
         self.recorded = 0
         """How many of the next messages are delivered for the first time, which is recorded already."""
+        self.free_until = 0.0
+        """Until when nothing holds for failed deliveries of what it holds, by the monotonic clock."""
         self.expectation = Expectation()
         """What its consumer has learned from what it has found."""
         self.looks_again = False
@@ -279,15 +413,16 @@ class PrefetchBuffer:
         copy.policy = self.policy
         return copy
 
-    def fetch(self, limit: int, own_claims: Collection[int] = ()) -> Steps[list[MessageRow]]:
+    def fetch(self, limit: int, own_claims: Collection[int] = (), *, asks: bool = False) -> Steps[list[MessageRow]]:
         """Fetch up to `limit` messages from the store, without keeping them.
 
         Args:
             limit: The most messages to fetch.
             own_claims: The claims by which messages of groups are held: more of the same groups may come.
+            asks: Whether it asks for the end of the queue as well, which takes longer.
         """
         has_news = self.source.news.is_any
-        asks, started = self.asks_for_end, time.monotonic()
+        started = time.monotonic()
         rows = yield from self.source.read(limit, own_claims, may_have_changed=has_news or not self.looks_again)
         self._has_fetched |= bool(rows)
         is_end = not rows or rows[-1].handle is False
@@ -335,10 +470,6 @@ class PrefetchBuffer:
         self.source.begin_again()
         return (yield from self.fetch(limit))
 
-    def keep(self, rows: list[MessageRow]) -> None:
-        """Hold messages for delivery."""
-        self.rows.extend(rows)
-
     def keep_first(self, *rows: MessageRow) -> None:
         """Hold messages again that were the next."""
         self.rows.extendleft(reversed(rows))
@@ -378,9 +509,13 @@ class PrefetchBuffer:
 
     def next_fresh(self) -> MessageRow | None:
         """Do what `next` does if `drop_stale` surely keeps the message, since it never expires; else return None."""
-        if not self.rows or self.rows[0].jms_expiration is not None or self.source.has_changed:
+        rows, source = self.rows, self.source
+        if not rows or rows[0].jms_expiration is not None or source.changes.count != source.changes_seen:
             return None
-        return self.next()
+        self.prefetch.used += 1
+        if self.recorded:
+            self.recorded -= 1
+        return rows.popleft()
 
     def drop_stale(self) -> list[MessageRow]:
         """Hold the next messages no more if they expired, or the queue changed, since they were fetched.

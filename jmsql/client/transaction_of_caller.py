@@ -1,8 +1,60 @@
-"""The transaction that a handler works in, for what must not wait inside of it."""
+"""The transactions that the caller works in, for what must not wait inside of one."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable
 from contextvars import ContextVar
+from typing import NamedTuple
 
 handler_in_transaction: ContextVar[str | None] = ContextVar("jmsql_handler_in_transaction", default=None)
 """The handler in whose transaction the caller works, also in tasks and threads that it starts; None: it is in none."""
+
+known_transactions: list[Callable[[], str | None]] = []
+"""What the integrations of frameworks know of the transaction in which they are called: what it is, or None."""
+
+
+class _Enlisted(NamedTuple):
+    transaction: weakref.ref[object]
+    is_open: Callable[[object], bool]
+    flow: object
+    """The thread and the task that have enlisted it: what others do meanwhile is no part of the transaction."""
+
+
+_enlisted: ContextVar[tuple[_Enlisted, ...]] = ContextVar("jmsql_enlisted", default=())
+
+
+def remember_enlisted(transaction: object, is_open: Callable[[object], bool]) -> None:
+    """Note that the caller works with a transaction of its own.
+
+    Args:
+        transaction: The session or connection.
+        is_open: Tells whether a transaction is open there.
+    """
+    others = (
+        each for each in _enlisted.get() if (other := each.transaction()) is not None and other is not transaction
+    )
+    _enlisted.set((*others, _Enlisted(weakref.ref(transaction), is_open, _flow())))
+
+
+def open_transaction() -> str | None:
+    """Return what transaction is open where the caller is, as far as that is known; None: none is known."""
+    handler = handler_in_transaction.get()
+    if handler is not None:
+        return f"the transaction of the handler {handler}, which can be registered with transacted=False"
+    flow = _flow()
+    for each in _enlisted.get():
+        transaction = each.transaction()
+        if transaction is not None and each.flow == flow and each.is_open(transaction):
+            return f"the transaction of an enlisted {type(transaction).__qualname__}"
+    return next((known for tell in known_transactions if (known := tell()) is not None), None)
+
+
+def _flow() -> object:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        task = None
+    return threading.get_ident(), None if task is None else id(task)

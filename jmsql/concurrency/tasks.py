@@ -14,13 +14,14 @@ from asyncio import CancelledError, Condition, Event, Lock, Semaphore, sleep
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future as ThreadFuture
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from jmsql.exceptions import IllegalStateException, JMSException
 
 __all__ = [
+    "Answer",
     "BackgroundTask",
     "CancelledError",
     "Condition",
@@ -103,6 +104,14 @@ def calling() -> Iterator[None]:
     finally:
         call.is_active = False
         _call.reset(token)
+
+
+async def entered(exits: AsyncExitStack, manager: Any) -> None:
+    """Enter a context manager of the application's, an asynchronous one or another, until a stack of them ends."""
+    if hasattr(manager, "__aenter__"):
+        await exits.enter_async_context(manager)
+    else:
+        exits.enter_context(manager)
 
 
 async def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -392,9 +401,29 @@ def _drive(work: Coroutine[Any, Any, T], shield: _Shield) -> Generator[Any, Any,
                     yield from _wait(awaited, shield)
 
 
+class Answer(asyncio.Future[T]):
+    """What comes from the server. It wakes the task that is driven at once, instead of in the next turn of the loop."""
+
+    waiter: asyncio.Future[None] | None = None
+    """What the task waits for meanwhile."""
+
+    def set_result(self, result: T, /) -> None:
+        """Note what has come."""
+        super().set_result(result)
+        if self.waiter is not None:
+            _wake(self.waiter, None)
+
+
 def _wait(awaited: asyncio.Future[Any], shield: _Shield) -> Generator[Any, Any, None]:
     """Wait for what a coroutine awaits, or a cancellation: behind a future that alone is cancelled with the task."""
     waiter = awaited.get_loop().create_future()
+    if isinstance(awaited, Answer):
+        awaited.waiter = waiter
+        try:
+            yield from waiter
+        except asyncio.CancelledError as error:
+            shield.cancelled(error)
+        return
     wake = functools.partial(_wake, waiter)
     awaited.add_done_callback(wake)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from asyncio import CancelledError
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from threading import Condition, Event, Lock, RLock
 from time import sleep
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -56,6 +56,11 @@ def home() -> Home | None:
 def calling() -> AbstractContextManager[None]:
     """Enclose a call of the application's code: nothing has to be done for threads."""
     return nullcontext()
+
+
+def entered(exits: ExitStack, manager: Any) -> None:
+    """Enter a context manager of the application's until a stack of them ends."""
+    exits.enter_context(manager)
 
 
 def call(function: Callable[..., T], *arguments: Any, **options: Any) -> T:

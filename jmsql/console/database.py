@@ -13,7 +13,7 @@ from jmsql.exceptions import IllegalStateException, JMSException, ResourceAlloca
 from jmsql.store.administration import looks
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.statement import Query, Steps
-from jmsql.store.wire._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Database:
         self._factory = factory
         self._free = threading.Semaphore(_MOST_CONNECTIONS)
         self._lock = threading.Lock()
-        self._idle: list[AutocommitRunner] = []
+        self._idle: list[PsycopgRunner] = []
         self._is_closed = False
 
     @property
@@ -55,7 +55,7 @@ class Database:
             return runner.run(work)
 
     @contextmanager
-    def runner(self) -> Iterator[AutocommitRunner]:
+    def runner(self) -> Iterator[PsycopgRunner]:
         """Lend a connection that works.
 
         Raises:
@@ -76,7 +76,7 @@ class Database:
         finally:
             self._free.release()
 
-    def _take(self) -> AutocommitRunner:
+    def _take(self) -> PsycopgRunner:
         with self._lock:
             if self._is_closed:
                 raise IllegalStateException("The console is closed.")
@@ -88,7 +88,7 @@ class Database:
         url = default_url(factory.schema) if factory.url is None else factory.url
         return open_runner(url, factory.schema, factory.timings)
 
-    def _release(self, runner: AutocommitRunner) -> None:
+    def _release(self, runner: PsycopgRunner) -> None:
         with self._lock:
             if runner.is_idle and not runner.connection.broken and not self._is_closed:
                 self._idle.append(runner)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
-from jmsql.django.configuration import connection_factory, database_alias
+from jmsql.django.configuration import around_of_settings, connection_factory, database_alias
 from jmsql.django.coroutines import orm_refused
 from jmsql.django.database import as_in_a_request, in_test, in_transaction
 from jmsql.public_names import set_module
 from jmsql.worker.application import Application as WorkerApplication
 
 if TYPE_CHECKING:
-    from jmsql.worker.handlers.listener import HandlerCall
+    from jmsql.worker.handlers.listener import Around, HandlerCall
 
 
 @set_module("jmsql.django")
@@ -34,8 +34,18 @@ class Application(WorkerApplication):
         """Where the messages are: the database of Django's settings."""
         return connection_factory()
 
+    @property
+    def around(self) -> Around | None:
+        """What surrounds each call, inside of what Django needs: what the setting `JMSQL_AROUND` names."""
+        return super().around or around_of_settings()
+
+    @property
+    def arounds(self) -> tuple[Around, ...]:
+        """The ORM in the message's transaction, and inside of it `around`."""
+        return (self._in_django, *super().arounds)
+
     @contextmanager
-    def surrounding(self, call: HandlerCall) -> Iterator[None]:
+    def _in_django(self, call: HandlerCall) -> Iterator[None]:
         """Have the ORM work in the message's transaction; see the class."""
         listener = call.listener
         with ExitStack() as exits:
@@ -57,8 +67,7 @@ class Application(WorkerApplication):
 
 
 def _driver_connection(call: HandlerCall) -> object:
-    database: Any = call.database()
-    return database.connection.driver_connection
+    return call.database.connection.driver_connection
 
 
 app = Application()

@@ -9,7 +9,9 @@ from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy
 
+from jmsql.client.transaction_of_caller import known_transactions
 from jmsql.django.coroutines import watch_connections
+from jmsql.django.database import atomic_block
 from jmsql.django.schema import check_schema, check_settings, migrate_schema
 
 
@@ -27,6 +29,7 @@ class JmsqlConfig(AppConfig):
         checks.register(check_schema, checks.Tags.database)
         post_migrate.connect(migrate_schema, sender=self, dispatch_uid="jmsql.django.schema")
         watch_connections()
+        known_transactions.append(atomic_block)
         autodiscover_modules("messages")
         if getattr(settings, "TASKS", None):  # else there may be nothing to import them with
             from jmsql.django.tasks import register_backends

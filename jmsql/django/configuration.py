@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections
+from django.utils.module_loading import import_string
 from psycopg import pq
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.store.connections.database_url import DatabaseUrl
 from jmsql.store.schema.version import DEFAULT_SCHEMA
+
+if TYPE_CHECKING:
+    from jmsql.worker.handlers.listener import Around
 
 
 def database_alias() -> str:
@@ -22,6 +26,23 @@ def database_alias() -> str:
 def schema_name() -> str:
     """Return the schema of jmsql's tables: the setting `JMSQL_SCHEMA`."""
     return cast("str", getattr(settings, "JMSQL_SCHEMA", DEFAULT_SCHEMA))
+
+
+def around_of_settings() -> Around | None:
+    """Return what surrounds each call of a handler: what the setting `JMSQL_AROUND` names; None: nothing.
+
+    Raises:
+        ImproperlyConfigured: There is nothing of that name.
+    """
+    path = getattr(settings, "JMSQL_AROUND", None)
+    if path is None:
+        return None
+    try:
+        return cast("Around", import_string(path))
+    except (ImportError, TypeError, AttributeError) as error:
+        raise ImproperlyConfigured(
+            f"The setting JMSQL_AROUND is {path!r}, and is to be the dotted path of a context manager: {error}."
+        ) from error
 
 
 def require_psycopg(alias: str) -> Any:

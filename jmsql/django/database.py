@@ -16,6 +16,8 @@ from django.db.utils import load_backend
 from psycopg import sql
 from psycopg.adapt import AdaptersMap
 
+from jmsql.django.configuration import database_alias
+
 if TYPE_CHECKING:
     from jmsql.worker.handlers.listener import HandlerCall
 
@@ -144,6 +146,12 @@ def _wrapper(alias: str) -> Any:
     return wrapper
 
 
+def atomic_block() -> str | None:
+    """Return what transaction of Django's is open in this thread, in the database with the messages; None: none."""
+    alias = database_alias()
+    return f"atomic() of Django's connection {alias!r}" if connections[alias].in_atomic_block else None
+
+
 @contextmanager
 def in_transaction(alias: str, take: Callable[[], Any], call: HandlerCall) -> Iterator[None]:
     """Have Django's connection lead into the transaction of a message while a block runs, in this thread.
@@ -167,7 +175,7 @@ def in_transaction(alias: str, take: Callable[[], Any], call: HandlerCall) -> It
         connections[alias] = former
         hooks = wrapper.end()
     if hooks:
-        call.after_commit.append(lambda: _run_hooks(hooks, call.listener.name))
+        call.after_commit(lambda: _run_hooks(hooks, call.listener.name))
 
 
 def _require_whole(connection: Any) -> None:
@@ -201,7 +209,7 @@ def in_test(connection: Any, call: HandlerCall) -> Iterator[None]:
         raise
     hooks = connection.run_on_commit[count:]
     del connection.run_on_commit[count:]
-    call.after_commit.append(lambda: _run_hooks(hooks, call.listener.name))
+    call.after_commit(lambda: _run_hooks(hooks, call.listener.name))
 
 
 def _run_hooks(hooks: list[tuple[Any, Callable[[], object], bool]], name: str) -> None:
@@ -241,5 +249,5 @@ def as_in_a_request(call: HandlerCall) -> Iterator[None]:
         yield
     finally:
         close_old_connections()
-    if call.after_commit:  # hooks of `on_commit`, which may use connections of Django's own
-        call.after_commit.append(close_old_connections)
+    if call.callbacks:  # hooks of `on_commit`, which may use connections of Django's own
+        call.after_commit(close_old_connections)

@@ -6,8 +6,8 @@ from jmsql.store.control.control import ControlConnection
 from jmsql.store.control.counters import Consumption, Counts, DestinationCounters
 from jmsql.store.control.server import ServerClock
 from jmsql.store.destinations.subscriptions import occupy, rejoin
+from jmsql.store.receiving.reader import ScanBounds
 from jmsql.store.receiving.receive import claim_batch, has_groups
-from jmsql.store.receiving.scanning import ScanBounds
 from jmsql.store.rows.message_rows import GroupKey, MessageKey
 from jmsql.timings import InternalTimings
 

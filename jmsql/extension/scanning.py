@@ -5,7 +5,7 @@ from __future__ import annotations
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import find_queue, find_topic, queue_id, require_access
 from jmsql.store.receiving.candidates import HAS_NOT_EXPIRED, LAST_SEQUENCE, by_key
-from jmsql.store.receiving.scanning import PRIORITIES
+from jmsql.store.receiving.receive import PRIORITIES
 from jmsql.store.rows.columns import and_chosen, body_columns
 
 __all__ = [

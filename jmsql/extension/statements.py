@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from jmsql.store.errors import from_sqlstate, is_connection_lost, jms_errors, translate
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.rows.arrays import array_literal
 from jmsql.store.statement import (
     Query,
     Result,
     SqlFile,
     Statement,
     Steps,
+    array_literal,
     fill,
     first_value,
     in_transaction,

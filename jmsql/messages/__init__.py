@@ -3,7 +3,7 @@
 from jmsql.messages.bytes_message import BytesMessage
 from jmsql.messages.codecs.registry import register_codec, register_type
 from jmsql.messages.encoded_message import EncodedMessage
-from jmsql.messages.encoding import decode_message
+from jmsql.messages.encoding import MESSAGE_TYPES, decode_message
 from jmsql.messages.foreign import (
     ForeignBytesMessage,
     ForeignMapMessage,
@@ -23,6 +23,7 @@ from jmsql.messages.types.values import Byte, Char, Float, Long, PropertyValue, 
 
 __all__ = [
     "DELIVERY_COUNT",
+    "MESSAGE_TYPES",
     "Byte",
     "BytesMessage",
     "Char",

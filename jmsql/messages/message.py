@@ -28,6 +28,9 @@ class DeliveryMode(IntEnum):
     """Only loss of the server's storage may lose the message."""
 
 
+_DELIVERY_MODES = {int(mode): mode for mode in DeliveryMode}
+
+
 @set_module("jmsql")
 class Message(PropertyAccess):
     """A message without a body, and the base of those with one.
@@ -213,7 +216,7 @@ class Message(PropertyAccess):
         The content of a received message that was not cleared is passed on as it came, without being decoded.
         """
         correlation_id = self._correlation_id
-        reply_to = self.jms_reply_to
+        reply_to = None if self._reply_to is None else self.jms_reply_to
         kind = self._type
         properties, property_types = self._encode_properties()
         text_body, json_body, body_types, bytes_body = self._encode_body()
@@ -230,14 +233,46 @@ class Message(PropertyAccess):
             bytes_body,
         )
 
-    def restore(self, encoded: EncodedColumns, delivery_count: int, acknowledger: Callable[[], Any] | None) -> None:
-        """Become a received message, of what is stored; of the headers that a send sets, it has none yet.
+    def restore(
+        self,
+        encoded: EncodedColumns,
+        message_id: str | None,
+        timestamp: int,
+        expiration: int,
+        priority: int,
+        delivery_mode: int,
+        destination: Destination | None,
+        redelivered: bool,
+        delivery_count: int,
+        acknowledger: Callable[[], Any] | None,
+        delivery_time: int = 0,
+    ) -> None:
+        """Become a received message, whose body and properties are read-only until they are cleared.
+
+        Properties and body are decoded when they are first read. What is broken in them therefore shows there, as a
+        MessageFormatException, and not here.
 
         Args:
-            encoded: What is stored.
+            encoded: The columns that the sender's message determined.
+            message_id: JMSMessageID with its "ID:", None if the producer disabled it.
+            timestamp: JMSTimestamp in milliseconds since the epoch, 0 if the producer disabled it.
+            expiration: JMSExpiration in milliseconds since the epoch, 0 for never.
+            priority: JMSPriority, 0 to 9.
+            delivery_mode: JMSDeliveryMode, 1 or 2.
+            destination: JMSDestination.
+            redelivered: JMSRedelivered.
             delivery_count: JMSXDeliveryCount.
             acknowledger: What `acknowledge` calls; None if there is nothing to do.
+            delivery_time: JMSDeliveryTime in milliseconds since the epoch, 0 if it is not known.
         """
+        self.jms_message_id = message_id
+        self.jms_timestamp = timestamp
+        self.jms_expiration = expiration
+        self.jms_priority = priority
+        self.jms_delivery_mode = _DELIVERY_MODES[delivery_mode]
+        self.jms_destination = destination
+        self.jms_redelivered = redelivered
+        self.jms_delivery_time = delivery_time
         _, correlation_id, self._reply_to, kind, properties, property_types, text, json, types, content = encoded
         self._correlation_id = None if correlation_id is None else from_postgresql(correlation_id)
         self._type = None if kind is None else from_postgresql(kind)

@@ -22,7 +22,7 @@ from jmsql.store.administration.measurement import (
     StoreMeasurement,
     TableMeasurement,
 )
-from jmsql.store.wire._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 
 logger = logging.getLogger("jmsql.metrics")
 
@@ -48,7 +48,7 @@ class StoreCollector(Collector):
         self._url = url
         self._schema = schema
         self._lock = threading.Lock()
-        self._runner: AutocommitRunner | None = None
+        self._runner: PsycopgRunner | None = None
         self._metrics: list[Metric] = []
         self._valid_until = 0.0
 

@@ -10,8 +10,9 @@ from jmsql.worker.timings import WorkerTimings
 if TYPE_CHECKING:
     from jmsql.worker.application import Application
     from jmsql.worker.handlers.drained import DrainedMessage
+    from jmsql.worker.handlers.listener import HandlerCall
 
-__all__ = ["Application", "DrainedMessage", "Reject", "RetryAfter", "WorkerTimings"]
+__all__ = ["Application", "DrainedMessage", "HandlerCall", "Reject", "RetryAfter", "WorkerTimings"]
 
 if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
 
@@ -25,4 +26,8 @@ if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a
             from jmsql.worker.handlers.drained import DrainedMessage
 
             return DrainedMessage
+        if name == "HandlerCall":
+            from jmsql.worker.handlers.listener import HandlerCall
+
+            return HandlerCall
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,7 +18,8 @@ from jmsql.values.destinations import Destination, Queue, Topic, require_destina
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
 from jmsql.worker.handlers.drained import DrainedMessage
-from jmsql.worker.handlers.listener import Listener, Surrounding, read_parameters
+from jmsql.worker.handlers.listener import Around, Listener, is_asynchronous
+from jmsql.worker.handlers.parameters import is_coroutine_function, read_parameters
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
 
@@ -50,10 +51,31 @@ class Application:
     Args:
         factory: Where the messages are: a factory of `jmsql` or of `jmsql.asyncio`. None: the database that the worker
             is given, which is that of the environment variable ``JMSQL_URL``, else the embedded server.
+        around: What surrounds each call of a handler: a function that takes the [call][jmsql.worker.HandlerCall], and
+            returns a context manager, for coroutine functions perhaps an asynchronous one; see
+            [around each call](handlers.md#around-each-call).
+        provides: The classes of which it provides values. So what no parameter can be given is refused when the handler
+            is registered; None: when it is called first.
+
+    Raises:
+        TypeError: `around` returns no context manager.
+        ValueError: There is `provides`, and no `around`.
     """
 
-    def __init__(self, factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None = None) -> None:
+    def __init__(
+        self,
+        factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None = None,
+        *,
+        around: Around | None = None,
+        provides: Iterable[type] | None = None,
+    ) -> None:
         self._factory = factory
+        self._around = around
+        if around is not None:
+            is_asynchronous(around)  # which refuses what can be no context manager
+        elif provides is not None:
+            raise ValueError("provides=… names the classes that around=… provides, and there is none.")
+        self._provides = None if provides is None else frozenset(provides)
         self.listeners: list[Listener] = []
 
     @property
@@ -68,11 +90,15 @@ class Application:
     reaches_transaction = False
     """Whether handlers can do something in their message's transaction by what is around them: by Django's ORM, say."""
 
-    surrounding: Surrounding | None = None
-    """What surrounds each call of a handler, for the integration of a framework; None: nothing does.
+    @property
+    def around(self) -> Around | None:
+        """What surrounds each call of a handler; None: nothing."""
+        return self._around
 
-    The call's `after_commit` takes what is to be called once the message is settled.
-    """
+    @property
+    def arounds(self) -> tuple[Around, ...]:
+        """What surrounds each call of a handler, the outermost first; the integration of a framework adds its own."""
+        return () if self.around is None else (self.around,)
 
     def listener(
         self,
@@ -137,7 +163,10 @@ class Application:
                 Selector.parse(selector)
             except InvalidSelectorException as error:
                 raise InvalidSelectorException(f"The selector of the handler {name}: {error}") from error
-            parameters = read_parameters(handler, name, transacted=transacted)
+            around = self.around
+            _check_around(handler, name, around)
+            provides = self._provides if around is not None else frozenset[type]()
+            parameters = read_parameters(handler, name, transacted=transacted, provides=provides)
             self.listeners.append(
                 Listener(
                     name=name,
@@ -154,8 +183,9 @@ class Application:
                     never_retry=final,
                     timeout=_timeout(name, timeout),
                     reply_to=answers,
-                    surrounding=self.surrounding,
-                    reaches_transaction=transacted and self.reaches_transaction,
+                    arounds=self.arounds,
+                    provides=provides,
+                    reaches_transaction=transacted and (self.reaches_transaction or around is not None),
                 )
             )
             return handler
@@ -344,6 +374,15 @@ def _check(name: str, destination: Destination, concurrency: int | None, subscri
         raise ValueError(f"The handler {name} listens to {destination}, and only topics have subscriptions.")
     if concurrency is not None and concurrency < 1:
         raise ValueError(f"The concurrency of the handler {name} is at least 1, not {concurrency}.")
+
+
+def _check_around(handler: Callable[..., object], name: str, around: Around | None) -> None:
+    if around is not None and is_asynchronous(around) and not is_coroutine_function(handler):
+        raise TypeError(
+            f"The handler {name} is a plain function, and around=… of its application an asynchronous context manager, "
+            "which can surround coroutine functions alone. Make the handler a coroutine function, or around=… a plain "
+            "context manager; or give the plain functions an application of their own."
+        )
 
 
 def _exceptions(classes: type[Exception] | Iterable[type[Exception]]) -> tuple[type[Exception], ...]:

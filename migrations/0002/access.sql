@@ -121,30 +121,57 @@ begin
 end
 $$;
 
+-- With a lock on one of these tables, an open transaction keeps it from others, and all clients wait behind who waits for
+-- it. So it waits for moments, lets go of what it has, and tries again, in the order in which most clients use the tables.
+create function jmsql_internal.enable_row_security(patience interval default '1 minute') returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = '200ms'
+as $$
+declare
+    deadline constant timestamptz := clock_timestamp() + patience;
+    unprotected regclass;
+begin
+    loop
+        begin
+            for unprotected in
+                select c.oid
+                from unnest(array['connection', 'topic', 'queue', 'subscription', 'subscriber', 'consumer', 'message',
+                                  'delayed_message', 'delivery', 'body', 'message_history', 'destination_counters'])
+                     with ordinality as t (name, place)
+                join pg_class c on c.oid = to_regclass('jmsql_internal.' || t.name)
+                where not c.relrowsecurity
+                order by t.place
+            loop
+                execute format('alter table %s enable row level security', unprotected);
+            end loop;
+            return;
+        exception when lock_not_available or deadlock_detected then
+            if clock_timestamp() >= deadline then
+                raise exception 'The first grant locks the table %, which other transactions have kept from it for % '
+                    'seconds; nothing was granted.', unprotected, round(extract(epoch from patience))
+                    using errcode = 'JMS03',
+                          hint = '`jmsql doctor` names transactions that stay open; let them end, and grant it again.';
+            end if;
+        end;
+        perform pg_sleep(0.1 + random() * 0.4);
+    end loop;
+end
+$$;
+comment on function jmsql_internal.enable_row_security(interval) is
+    'Switches row security on, for a first grant, and holds up no client for more than moments.';
+
 create or replace function jmsql_internal.permit(role name, actions text[], destination integer) returns void
     language plpgsql volatile security definer
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    protected regclass;
 begin
     if not exists (select from pg_roles r where r.rolname = role) then
         raise exception 'There is no role "%".', role using errcode = 'JMS03', hint = 'CREATE ROLE makes one.';
     end if;
     -- Before anything is changed: others that give or take privileges wait here, and so does a migration.
     lock table jmsql_internal.permission in share row exclusive mode;
-    foreach protected in array array[
-        'jmsql_internal.message'::regclass, 'jmsql_internal.delayed_message'::regclass,
-        'jmsql_internal.delivery'::regclass, 'jmsql_internal.body'::regclass,
-        'jmsql_internal.message_history'::regclass, 'jmsql_internal.queue'::regclass, 'jmsql_internal.topic'::regclass,
-        'jmsql_internal.subscription'::regclass, 'jmsql_internal.subscriber'::regclass,
-        'jmsql_internal.connection'::regclass,
-        'jmsql_internal.consumer'::regclass, 'jmsql_internal.destination_counters'::regclass]
-    loop
-        if not (select c.relrowsecurity from pg_class c where c.oid = protected) then
-            execute format('alter table %s enable row level security', protected);
-        end if;
-    end loop;
+    perform jmsql_internal.enable_row_security();
     insert into jmsql_internal.permission (grantee, action, queue_id)
     select quote_ident(role)::regrole, a, destination from unnest(actions) a
     on conflict do nothing;
@@ -170,6 +197,7 @@ begin
         execute format('revoke all on function %s from public', routine);
     end loop;
     execute 'revoke all on function jmsql_internal.set_privileges(name), jmsql_internal.renew_privileges(),'
+        ' jmsql_internal.enable_row_security(interval),'
         || jmsql_internal.functions_of_administrators() || ' from public';
     perform jmsql_internal.set_privileges(r.rolname)
     from pg_roles r where r.oid in (select p.grantee from jmsql_internal.permission p);

@@ -34,6 +34,7 @@ from jmsql import (
     MessageConsumer,
     Queue,
     ResourceAllocationException,
+    Timings,
     Topic,
     TransactionRolledBackException,
 )
@@ -57,6 +58,8 @@ _UNREACHABLE = 3
 """What `jmsql worker` ends with where it begins while the server is away."""
 
 ROOT = Path(__file__).parents[2]
+
+_TIMINGS = Timings()
 
 stopping = threading.Event()
 
@@ -95,11 +98,11 @@ class Worker:
         stopping.wait(self.random.uniform(0.0, 0.5))
 
     @contextmanager
-    def connection(self, client_id: str | None = None) -> Iterator[Connection]:
+    def connection(self, client_id: str | None = None, timings: Timings = _TIMINGS) -> Iterator[Connection]:
         """Connect, however long it takes, and start."""
         while not stopping.is_set():
             try:
-                connection = ConnectionFactory(self.url, client_id=client_id).create_connection()
+                connection = ConnectionFactory(self.url, client_id=client_id, timings=timings).create_connection()
             except JMSException as error:
                 logger.info("connecting: %s", error)
                 self.pause()
@@ -357,7 +360,8 @@ def text(message: Message) -> str:
 
 def acknowledge(worker: Worker, channel: str, mode: AcknowledgeMode) -> None:
     """Receive, write a row, and then acknowledge."""
-    with worker.connection() as connection:
+    # A full disk keeps the row away for minutes, in which a lazy session is not to acknowledge the message.
+    with worker.connection(timings=Timings(acknowledgement_delay=3600.0)) as connection:
         session = connection.create_session(acknowledge_mode=mode)
         consumers: list[MessageConsumer] = []
 

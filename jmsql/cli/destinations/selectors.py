@@ -12,7 +12,7 @@ from jmsql.client._sync.link.opening import open_runner
 from jmsql.selectors import Selector
 from jmsql.store.administration import selector_indexes
 from jmsql.store.administration.selector_indexes import Explanation, IndexProgress
-from jmsql.store.wire._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.values.counting import counted
 
 application = command_group(
@@ -125,7 +125,7 @@ def index(
             _make(runner, queue, selector, as_json=as_json)
 
 
-def _make(runner: AutocommitRunner, queue: str, selector: str, *, as_json: bool) -> None:
+def _make(runner: PsycopgRunner, queue: str, selector: str, *, as_json: bool) -> None:
     with progress(with_numbers=False) as display:
         task = display.add_task("making the index", total=None)
 
@@ -138,7 +138,7 @@ def _make(runner: AutocommitRunner, queue: str, selector: str, *, as_json: bool)
     answer(found._asdict() | {"made": is_new}, text, as_json=as_json)
 
 
-def _drop(runner: AutocommitRunner, selector: str, *, as_json: bool) -> None:
+def _drop(runner: PsycopgRunner, selector: str, *, as_json: bool) -> None:
     dropped = runner.run(selector_indexes.drop_index(read_selector(selector)))
     if as_json:
         print_json({"dropped": None if dropped is None else dropped._asdict()})
@@ -150,7 +150,7 @@ def _drop(runner: AutocommitRunner, selector: str, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _list(runner: AutocommitRunner, *, as_json: bool) -> None:
+def _list(runner: PsycopgRunner, *, as_json: bool) -> None:
     found = runner.run(selector_indexes.selector_indexes())
     print_rows(
         found,

@@ -9,9 +9,8 @@ from jmsql.messages.types.typed_json import parse_json
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import existing_queue
-from jmsql.store.rows.arrays import integers_literal
 from jmsql.store.rows.columns import and_chosen
-from jmsql.store.statement import SqlFile, Statement, Steps, column, fill, records, rows
+from jmsql.store.statement import SqlFile, Statement, Steps, column, fill, integers_literal, records, rows
 
 
 @set_module("jmsql.admin")

@@ -26,7 +26,7 @@ from jmsql.store.statement import (
     records,
     value,
 )
-from jmsql.store.wire._sync.runner import AutocommitRunner, Runner
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.values.duration import as_setting
 
 T = TypeVar("T")
@@ -282,7 +282,7 @@ def selective_consumers(depth: int) -> Query[list[SelectiveConsumer]]:
     return _selective_consumers.bind(depth=depth, most=max(depth, _COUNTED))
 
 
-def notification_delay(runner: AutocommitRunner, timeout: float) -> float | None:
+def notification_delay(runner: PsycopgRunner, timeout: float) -> float | None:
     """Notify a connection from another one, on a channel of its own.
 
     Returns:

@@ -13,7 +13,7 @@ from jmsql.store.destinations.lookup import existing_queue
 from jmsql.store.identifier import in_schema, quote_identifier
 from jmsql.store.receiving.receive import browse_statement
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, column, first_value, nothing, records
-from jmsql.store.wire._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def index_serving(selector: Selector) -> Steps[SelectorIndex | None]:
     return serving((yield from selector_indexes()), selector.indexable_expressions)
 
 
-def explain(runner: AutocommitRunner, queue: str, selector: Selector) -> Explanation:
+def explain(runner: PsycopgRunner, queue: str, selector: Selector) -> Explanation:
     """Return how a consumer of a queue finds what a selector chooses. It looks, and takes nothing.
 
     Raises:
@@ -120,7 +120,7 @@ def explain(runner: AutocommitRunner, queue: str, selector: Selector) -> Explana
 
 
 def create_index(
-    runner: AutocommitRunner, queue: str, selector: Selector, tell: Callable[[IndexProgress], None]
+    runner: PsycopgRunner, queue: str, selector: Selector, tell: Callable[[IndexProgress], None]
 ) -> tuple[SelectorIndex, bool]:
     """Make the index that serves a selector, while messages come and go; if it breaks off, it leaves nothing.
 
@@ -201,7 +201,7 @@ class _Watch:
         tell: Called with how far it has come.
     """
 
-    def __init__(self, runner: AutocommitRunner, tell: Callable[[IndexProgress], None]) -> None:
+    def __init__(self, runner: PsycopgRunner, tell: Callable[[IndexProgress], None]) -> None:
         self._maker = runner
         self._tell = tell
         self._ended = threading.Event()

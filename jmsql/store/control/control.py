@@ -279,7 +279,7 @@ class ControlConnection:
         once. None: that of all is told, since clients do not announce what they wait for; or the control connection is
         about to ask, or somebody else has just asked.
         """
-        if not self._announces_waits or self._announced.issuperset(map(Notification, queue_ids)):
+        if not self.server.announces_waits or self._pooled or self._announced.issuperset(map(Notification, queue_ids)):
             return None
         now = time.monotonic()
         if now < self._next_question:

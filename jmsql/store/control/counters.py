@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from jmsql.store.rows.arrays import array_literal
-from jmsql.store.statement import Query, SqlFile, nothing
+from jmsql.store.statement import Query, SqlFile, array_literal, nothing
 from jmsql.values.destinations import Destination
 from jmsql.values.postgresql_text import to_postgresql
 
@@ -73,7 +72,14 @@ class DestinationCounters:
         if meters:
             measure(destination, counts)
         with self._lock:
-            self._add(number, counts)
+            known = self._counts.get(number)
+            if known is None:
+                self._counts[number] = list(counts)
+            else:
+                known[0] += counts[0]
+                known[1] += counts[1]
+                known[2] += counts[2]
+                known[3] += counts[3]
 
     def drain(self) -> dict[int, Counts]:
         """Return what was counted since the last time."""
@@ -87,17 +93,8 @@ class DestinationCounters:
         """Keep what could not be written down."""
         with self._lock:
             for number, counts in counted.items():
-                self._add(number, counts)
-
-    def _add(self, number: int, counts: Counts) -> None:
-        known = self._counts.get(number)
-        if known is None:
-            self._counts[number] = list(counts)
-            return
-        known[0] += counts[0]
-        known[1] += counts[1]
-        known[2] += counts[2]
-        known[3] += counts[3]
+                known = self._counts.get(number, (0, 0, 0, 0))
+                self._counts[number] = [added + before for added, before in zip(counts, known, strict=True)]
 
 
 def add_counters(counted: Mapping[int, Counts]) -> Query[None]:

@@ -14,8 +14,7 @@ from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from jmsql.store.rows.arrays import integers_literal
-from jmsql.store.statement import Query, SqlFile, column, fill, first_value, nothing
+from jmsql.store.statement import Query, SqlFile, column, fill, first_value, integers_literal, nothing
 
 BUCKETS = 32
 """How many locks there are for all queues and topics: a client with a thousand queues must not fill the server's table.

@@ -27,16 +27,15 @@ class QueuesWithHistory:
         self._lock = threading.Lock()
         self._known: frozenset[int] = frozenset()
         self._not_looked_at: set[int] = set()
+        self.possible: frozenset[int] = frozenset()
+        """Those that may keep history, as far as is known: one that is new may."""
         self._next_look = 0.0
-
-    def may_include(self, queue_ids: Collection[int]) -> bool:
-        """Tell whether one of the queues keeps history, as far as is known: one that is new may."""
-        return not (self._known.isdisjoint(queue_ids) and self._not_looked_at.isdisjoint(queue_ids))
 
     def add(self, queue_id: int) -> None:
         """Note that messages of a queue are going to be acknowledged, which may have been made since the last look."""
         with self._lock:
             self._not_looked_at.add(queue_id)
+            self.possible = self._known | self._not_looked_at
 
     def changed(self) -> None:
         """Note that one of them has changed, or may have."""
@@ -65,9 +64,10 @@ class QueuesWithHistory:
         """
         self._next_look = time.monotonic() + self._interval
         self._has_changed = False
-        self._known = frozenset(queue_ids)
         with self._lock:
+            self._known = frozenset(queue_ids)
             self._not_looked_at.difference_update(new)
+            self.possible = self._known | self._not_looked_at
 
 
 RECORDED = "(select true from history)"

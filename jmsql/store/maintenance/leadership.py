@@ -9,8 +9,7 @@ from copy import copy
 from typing import NamedTuple, TypeVar
 
 from jmsql.store.receiving.candidates import LAST_SEQUENCE, LOOK_UPS
-from jmsql.store.rows.arrays import array_literal
-from jmsql.store.statement import SqlFile, fill, record
+from jmsql.store.statement import SqlFile, array_literal, fill, record
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 from jmsql.values.duration import as_setting

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from jmsql.exceptions import JMSException, TransactionRolledBackException
-from jmsql.selectors import Selector
-from jmsql.store.history.keeping import RECORDED, QueuesWithHistory, history
+from jmsql.store.history.keeping import RECORDED, history
 from jmsql.store.receiving.candidates import LOOK_UPS
-from jmsql.store.receiving.receive import ask_to_dequeue, dequeue_statement, next_messages
+from jmsql.store.receiving.receive import Client
 from jmsql.store.receiving.redelivery import Release, release
-from jmsql.store.receiving.scanning import GroupScan
-from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_parameters
-from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row_count, rows, value
+from jmsql.store.statement import (
+    Query,
+    SqlFile,
+    Statement,
+    Steps,
+    array_literal,
+    integers_literal,
+    nothing,
+    row_count,
+    rows,
+    value,
+)
 
 _sql = SqlFile("receiving")
 _SPARSEST = 4
@@ -88,22 +96,6 @@ def present(keys: Sequence[MessageKey]) -> Steps[list[MessageKey]]:
     return [key for key in keys if (key.queue_id, key.inverse_priority, key.sequence) in found]
 
 
-class Client(Protocol):
-    """The client that receives messages, as the server knows it."""
-
-    @property
-    def connection_id(self) -> int:
-        """The number of the client's connection."""
-
-    @property
-    def may_ask_to_dequeue(self) -> bool:
-        """Whether its role may have the server dequeue a message for it."""
-
-    @property
-    def queues_with_history(self) -> QueuesWithHistory:
-        """Which queues keep history, as far as the client knows."""
-
-
 def _addresses(rows: Sequence[MessageRow]) -> str:
     return '{"' + '","'.join([row.handle for row in rows]) + '"}'
 
@@ -134,45 +126,16 @@ class Recipient:
     """
 
     def __init__(self, client: Client | None = None, *, restricted: bool = False) -> None:
-        self._client = client
-        self._restricted = restricted
+        self.client = client
+        self.is_restricted = restricted
 
     @property
     def _connection_id(self) -> int | None:
-        return None if self._client is None else self._client.connection_id
+        return None if self.client is None else self.client.connection_id
 
     def _records(self, queue_ids: Collection[int]) -> bool:
         """Tell whether to look for history of these queues: a client that knows that they keep none pays for none."""
-        return self._client is None or self._client.queues_with_history.may_include(queue_ids)
-
-    def dequeue(
-        self,
-        queue_id: int,
-        selector: Selector | None,
-        lowest: Sequence[int],
-        limit: int,
-        groups: GroupScan | None = None,
-        *,
-        asks: bool = False,
-    ) -> Query[list[MessageRow]]:
-        """Dequeue the next messages, with the arguments of `lock`, and find out if others follow where it `asks`."""
-        if (
-            self._restricted
-            and self._client is not None
-            and self._client.may_ask_to_dequeue
-            and selector is None
-            and groups is None
-            and limit == 1
-        ):
-            return ask_to_dequeue(queue_id, lowest, self._client.connection_id)
-        statement = dequeue_statement(
-            selector,
-            grouped=groups is not None,
-            record=not self._restricted and self._records((queue_id,)),
-            restricted=self._restricted,
-            asks=asks and groups is None and not self._restricted,
-        )
-        return next_messages(statement, queue_id, lowest, limit, groups, connection_id=self._connection_id)
+        return self.client is None or not self.client.queues_with_history.possible.isdisjoint(queue_ids)
 
     def delete_locked(self, rows: Sequence[MessageRow], queue_ids: Collection[int]) -> Steps[None]:
         """Delete messages that the open transaction has locked.
@@ -181,7 +144,7 @@ class Recipient:
             TransactionRolledBackException: Some of them are not there any more: the locks were lost. Nothing that was
                 done with the messages may be committed.
         """
-        if self._restricted:
+        if self.is_restricted:
             deletion = self._removal(rows)
         elif self._records(queue_ids):
             deletion = delete_locked_with_history.bind(self._recording(rows, queue_ids))
@@ -223,7 +186,7 @@ class Recipient:
         if not rows:
             return [self.forget_deliveries(recorded)] if recorded else []
         last: Query[Any]
-        if self._restricted:
+        if self.is_restricted:
             last = self._removal(rows)
         elif self._records(queue_ids):
             last = delete_last_with_history.bind(self._recording(rows, queue_ids))
@@ -240,13 +203,13 @@ class Recipient:
 
     def forget_deliveries(self, keys: Sequence[MessageKey]) -> Query[None]:
         """Forget how often messages were delivered before that the open transaction has deleted."""
-        forget = _ask_to_forget_deliveries if self._restricted else forget_deliveries
+        forget = _ask_to_forget_deliveries if self.is_restricted else forget_deliveries
         return forget.bind(key_parameters(keys))
 
     def acknowledge(self, claimed: Sequence[tuple[MessageKey, int]]) -> Query[int]:
         """Delete claimed messages, given with their claims, and return how many of the claims still held them."""
         keys, claim_ids = zip(*claimed, strict=True)
-        if self._restricted:
+        if self.is_restricted:
             statement = _ask_to_acknowledge
         elif self._records({key.queue_id for key in keys}):
             statement = acknowledge_with_history
@@ -256,4 +219,4 @@ class Recipient:
 
     def release(self, releases: Sequence[Release]) -> Steps[None]:
         """Release messages."""
-        return release(releases, restricted=self._restricted)
+        return release(releases, restricted=self.is_restricted)

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from jmsql.selectors import Selector, SelectorSQL
-from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.columns import and_chosen
-from jmsql.store.statement import Query, Result, Statement
+from jmsql.store.statement import Query, Result, Statement, array_literal
 
 # The planner takes a range with two ends for short, and one with a single end for a third of the table: worth a sort.
 LAST_SEQUENCE = 2**63 - 1

@@ -8,10 +8,9 @@ from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import find_queue
 from jmsql.store.destinations.subscriptions import find_named
 from jmsql.store.receiving.candidates import HAS_NOT_EXPIRED
-from jmsql.store.rows.arrays import integers_literal
 from jmsql.store.rows.columns import SHARED_BODY, and_chosen, message_columns
 from jmsql.store.rows.message_rows import MessageRow
-from jmsql.store.statement import SqlFile, Statement, Steps, fill, first_value, nothing, records
+from jmsql.store.statement import SqlFile, Statement, Steps, fill, first_value, integers_literal, nothing, records
 from jmsql.values.postgresql_text import to_postgresql
 
 _sql = SqlFile("own_messages")

@@ -1,17 +1,117 @@
-"""A consumer's way through its queue."""
+"""A consumer's way through its queue: where it looks for its next message."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum, auto
 
 from jmsql.selectors import Selector
 from jmsql.store.receiving.candidates import first_of_groups
-from jmsql.store.receiving.receive import Fetch, has_groups, has_messages, highest_sequences
-from jmsql.store.receiving.scanning import PRIORITIES, FreedGroups, GroupScan, ScanBounds
+from jmsql.store.receiving.receive import PRIORITIES, Fetch, GroupScan, has_groups, has_messages, highest_sequences
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps
+
+# Rows that were deleted stay in the index until vacuum removes them, which it cannot while any transaction in the
+# database is older. A consumer that starts every scan at the front of its queue reads all of them again each time. So
+# each remembers, for each priority, the lowest sequence that is worth looking at. What becomes available below that
+# bound (a transaction that took its sequence early and committed late, a message released by another consumer) is
+# found by a sweep, a scan from the front, made so seldom that it costs little.
+
+_SWEEP_SHARE = 20.0
+
+
+class ScanBounds:
+    """The lowest sequence worth looking at, for each inverse priority.
+
+    Args:
+        sweep_interval: Seconds between two sweeps, at the least.
+        clock: A monotonic clock, in seconds.
+    """
+
+    __slots__ = ("_clock", "_lowest", "_next_idle_sweep", "_next_sweep", "_sweep_interval")
+
+    def __init__(self, sweep_interval: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._sweep_interval = sweep_interval
+        self._clock = clock
+        self._lowest = [0] * PRIORITIES
+        self._next_sweep = 0.0
+        self._next_idle_sweep = 0.0
+
+    @property
+    def lowest(self) -> list[int]:
+        """The bounds, by inverse priority."""
+        return list(self._lowest)
+
+    def passed(self, keys: Iterable[tuple[int, int]]) -> None:
+        """Move each bound past the messages found, given as (inverse priority, sequence)."""
+        for inverse_priority, sequence in keys:
+            if sequence >= self._lowest[inverse_priority]:
+                self._lowest[inverse_priority] = sequence + 1
+
+    def returned(self, inverse_priority: int, sequence: int) -> None:
+        """Look again from a message that was released."""
+        self._lowest[inverse_priority] = min(self._lowest[inverse_priority], sequence)
+
+    def sweep_due(self, *, idle: bool) -> bool:
+        """Tell whether it is time for a scan from the front.
+
+        Args:
+            idle: The consumer has found nothing and has nothing better to do: sweeps then come closer together.
+        """
+        return self._clock() >= (self._next_idle_sweep if idle else self._next_sweep)
+
+    def swept(self, duration: float) -> None:
+        """Note that a sweep took `duration` seconds, so that sweeps take up at most a twentieth of the time."""
+        now = self._clock()
+        self._next_idle_sweep = now + _SWEEP_SHARE * duration
+        self._next_sweep = now + max(self._sweep_interval, _SWEEP_SHARE * duration)
+
+
+_MOST_GROUPS = 1000
+_GROUPS_AT_ONCE = 100
+_PLACES_AT_ONCE = 20
+
+
+class FreedGroups:
+    """The groups that are free again, whose messages may lie below the bounds of the scan.
+
+    It forgets groups when there are too many. They are then found by sweeps.
+    """
+
+    __slots__ = ("_groups", "_places")
+
+    def __init__(self) -> None:
+        self._groups: dict[int, None] = {}
+        self._places: deque[tuple[int, int]] = deque(maxlen=_MOST_GROUPS)
+
+    def add(self, group: int) -> None:
+        """Look at a group."""
+        if len(self._groups) < _MOST_GROUPS:
+            self._groups[group] = None
+
+    def unknown(self) -> list[int]:
+        """Return some of the groups, whose first messages are now to be found."""
+        groups = list(self._groups)[:_GROUPS_AT_ONCE]
+        for group in groups:
+            del self._groups[group]
+        return groups
+
+    def found(self, places: Iterable[tuple[int, int]]) -> None:
+        """Note where the first messages of groups are that the scan will not come to."""
+        self._places.extend(place for place in places if place not in self._places)
+
+    def next(self, limit: int, own_claims: Collection[int]) -> GroupScan:
+        """Return what a scan for up to `limit` messages is to know."""
+        count = min(limit, len(self._places), _PLACES_AT_ONCE)
+        places = [self._places.popleft() for _ in range(count)]
+        return GroupScan(places, max(1, limit // (2 * count)) if places else 1, own_claims)
+
+    def looked(self, places: Iterable[tuple[int, int]], found: Collection[tuple[int, int]], *, full: bool) -> None:
+        """Note what was found."""
+        if full:
+            self._places.extend(place for place in places if place not in found)
 
 
 class _Groups(Enum):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from jmsql.exceptions import IllegalStateException
 from jmsql.selectors import Selector, SelectorSQL
-from jmsql.store.history.keeping import RECORDED, history
+from jmsql.store.history.keeping import RECORDED, QueuesWithHistory, history
 from jmsql.store.receiving.candidates import (
     HAS_NOT_EXPIRED,
     LAST_SEQUENCE,
@@ -19,11 +19,20 @@ from jmsql.store.receiving.candidates import (
     grouped_candidates,
     makes_wait,
 )
-from jmsql.store.receiving.scanning import GroupScan
-from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.columns import BODY_COLUMNS, SHARED_BODY, and_chosen, message_columns
 from jmsql.store.rows.message_rows import MessageRow, as_message_rows
-from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, records, rows, value
+from jmsql.store.statement import (
+    Query,
+    Result,
+    SqlFile,
+    Statement,
+    Steps,
+    array_literal,
+    integers_literal,
+    records,
+    rows,
+    value,
+)
 
 _sql = SqlFile("receiving")
 _highest_sequences = _sql.statement("highest_sequences", "receiving", value(list[int]))
@@ -48,6 +57,47 @@ def _ordered_rows(result: Result) -> list[MessageRow]:
 def _pair(result: Result) -> tuple[bool, bool]:
     [(first, second)] = result.rows
     return first, second
+
+
+PRIORITIES = 10
+"""The number of JMS priorities."""
+
+
+class GroupScan(NamedTuple):
+    """The message groups that a scan has to know.
+
+    Args:
+        places: Where to look besides: the first messages of groups, as (inverse priority, sequence).
+        limit: The most messages to dequeue of the group of each place.
+        own_claims: What the consumer has claimed before: it gets more of those groups.
+    """
+
+    places: Sequence[tuple[int, int]] = ()
+    limit: int = 1
+    own_claims: Collection[int] = ()
+
+    def candidates(self, limit: int) -> int:
+        """Return how many candidates the scan looks for, if it is to bring up to `limit` messages.
+
+        Those in the places stand for as many messages of their groups as there may be.
+        """
+        return limit - len(self.places) * (self.limit - 1)
+
+
+class Client(Protocol):
+    """The client that receives messages, as the server knows it."""
+
+    @property
+    def connection_id(self) -> int:
+        """The number of the client's connection."""
+
+    @property
+    def may_ask_to_dequeue(self) -> bool:
+        """Whether its role may have the server dequeue a message for it."""
+
+    @property
+    def queues_with_history(self) -> QueuesWithHistory:
+        """Which queues keep history, as far as the client knows."""
 
 
 class Fetch(Protocol):
@@ -129,6 +179,44 @@ def claim(
     statement = claim_statement(selector, grouped=groups is not None)
     more = {"connection_id": connection_id, "visibility_timeout": visibility_timeout}
     return next_messages(statement, queue_id, lowest, limit, groups, **more)
+
+
+def dequeue(
+    queue_id: int,
+    selector: Selector | None,
+    lowest: Sequence[int],
+    limit: int,
+    groups: GroupScan | None = None,
+    *,
+    client: Client | None = None,
+    restricted: bool = False,
+    asks: bool = False,
+) -> Query[list[MessageRow]]:
+    """Dequeue the next messages, with the arguments of `lock`.
+
+    Args:
+        queue_id: The queue.
+        selector: Which of its messages are wanted; None: all.
+        lowest: The bounds of the scan.
+        limit: The most messages to dequeue.
+        groups: What it knows of groups; None: the queue has none.
+        client: Who receives them; None: a caller without a connection of jmsql's.
+        restricted: Whether policies hide something from the role, which then asks for a removal.
+        asks: Whether to find out if others follow.
+    """
+    is_plain = selector is None and groups is None and limit == 1
+    if restricted and is_plain and client is not None and client.may_ask_to_dequeue:
+        return ask_to_dequeue(queue_id, lowest, client.connection_id)
+    statement = dequeue_statement(
+        selector,
+        grouped=groups is not None,
+        # A client that knows that the queue keeps no history pays for none.
+        record=not restricted and (client is None or queue_id in client.queues_with_history.possible),
+        restricted=restricted,
+        asks=asks and groups is None and not restricted,
+    )
+    connection_id = None if client is None else client.connection_id
+    return next_messages(statement, queue_id, lowest, limit, groups, connection_id=connection_id)
 
 
 def ask_to_dequeue(queue_id: int, lowest: Sequence[int], connection_id: int) -> Query[list[MessageRow]]:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.candidates import LOOK_UPS
-from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.message_rows import MessageKey, key_parameters
 from jmsql.store.statement import (
     Query,
@@ -16,8 +15,10 @@ from jmsql.store.statement import (
     SqlFile,
     Statement,
     Steps,
+    array_literal,
     column,
     fill,
+    integers_literal,
     nothing,
     records,
     row_count,

@@ -8,9 +8,9 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from jmsql.exceptions import JMSException
-from jmsql.messages import Message, decode_message
-from jmsql.store.rows.arrays import array_literal, integers_literal
+from jmsql.messages import MESSAGE_TYPES, Message
 from jmsql.store.rows.columns import DELAYED_COLUMNS
+from jmsql.store.statement import array_literal, integers_literal
 from jmsql.values.destinations import Destination
 
 LARGEST_MESSAGE = 256 * 1024 * 1024
@@ -121,7 +121,9 @@ class MessageRow(NamedTuple):
             delivery_count,
             _,
         ) = self
-        return decode_message(
+        message_class = MESSAGE_TYPES[message_type]
+        message = message_class.__new__(message_class)
+        message.restore(
             (message_type, correlation_id, reply_to, kind, properties, property_types, text, json, types, content),
             None if message_id is None else "ID:" + message_id,
             timestamp or 0,
@@ -134,6 +136,7 @@ class MessageRow(NamedTuple):
             acknowledger,
             delivery_time or timestamp or 0,
         )
+        return message
 
 
 as_message_rows = partial(map, partial(tuple.__new__, MessageRow))

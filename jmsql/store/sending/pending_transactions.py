@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.columns import DELAYED_COLUMNS
-from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, nothing, records, value
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, array_literal, column, nothing, records, value
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
 _sql = SqlFile("pending")
@@ -95,7 +94,7 @@ def remove_abandoned(limit: int) -> Query[bool]:
 
 
 class WaitingWrite(NamedTuple):
-    """A write with pending transactions."""
+    """A write with pending transactions, the first of which has been so for so many seconds."""
 
     write_id: str
     tasks: int
@@ -103,6 +102,5 @@ class WaitingWrite(NamedTuple):
     messages: int
 
 
-waiting_writes = _sql.statement("waiting_writes", "examining the server", records(WaitingWrite._make))
-"""The writes whose first transaction has been pending for so many seconds; and those with so many messages whose first
-has been pending for `hidden_seconds`."""
+waiting_writes = _sql.statement("waiting_writes", "examining the server", records(WaitingWrite._make)).bind()
+"""The writes with pending transactions, the oldest first."""

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeVar
 from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import require_temporary
-from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.columns import BODY_COLUMNS, DELAYED_COLUMNS, SEND_COLUMNS, outgoing_messages
 from jmsql.store.rows.message_rows import OutgoingMessage, copied_rows, send_parameters, single_send_parameters
 from jmsql.store.statement import (
@@ -21,6 +20,7 @@ from jmsql.store.statement import (
     SqlFile,
     Statement,
     Steps,
+    array_literal,
     column,
     fill,
     mapping,

@@ -92,7 +92,4 @@ select p.write_id, count(*), extract(epoch from clock_timestamp() - min(p.commit
        coalesce(sum(h.messages), 0)::bigint
 from pending p left join hidden h using (transaction_id)
 group by p.write_id
-having min(p.committed_at) < clock_timestamp() - %(seconds)s::float8 * interval '1 second'
-    or sum(h.messages) >= %(messages)s::numeric
-       and min(p.committed_at) < clock_timestamp() - %(hidden_seconds)s::float8 * interval '1 second'
 order by min(p.committed_at);

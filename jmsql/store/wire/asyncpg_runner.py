@@ -13,8 +13,7 @@ import asyncpg
 
 from jmsql.concurrency.tasks import interruptible, sleep
 from jmsql.exceptions import IllegalStateException
-from jmsql.store.rows.arrays import array_literal
-from jmsql.store.statement import Result
+from jmsql.store.statement import Result, array_literal
 from jmsql.store.wire._async.runner import Runner
 
 # asyncpg speaks another dialect than psycopg in three ways, which this module bridges.

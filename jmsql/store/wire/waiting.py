@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.waiting import Ready, Wait
 
+from jmsql.concurrency.tasks import Answer
+
 T = TypeVar("T")
 
 _INTERVAL = 1.0
@@ -33,7 +35,7 @@ async def wait_for_server(work: Generator[Any, Any, T], socket: int) -> T:
     try:
         wanted = next(work)
         while True:
-            future = loop.create_future()
+            future = Answer[Ready](loop=loop)
             timer = loop.call_later(_INTERVAL, _set, future, Ready.NONE)
             if wanted & Wait.R:
                 loop.add_reader(socket, _set, future, Ready.R)
@@ -55,6 +57,6 @@ async def wait_for_server(work: Generator[Any, Any, T], socket: int) -> T:
         raise psycopg.OperationalError("the socket of the connection was closed") from error
 
 
-def _set(future: asyncio.Future[Ready], ready: Ready) -> None:
+def _set(future: Answer[Ready], ready: Ready) -> None:
     if not future.done():
         future.set_result(ready)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from functools import cached_property
 
 
 class Deadline:
@@ -26,10 +28,19 @@ class Deadline:
         """Return for how many seconds the handler has taken too long; a negative number while it has time."""
         return now - self._at
 
-    @property
+    @cached_property
     def error(self) -> TimeoutError:
         """What the message has failed with."""
         return TimeoutError(f"The handler has taken longer than its timeout of {self._timeout:g} s.")
+
+    def has_caused(self, error: BaseException) -> bool:
+        """Tell whether a handler has raised an error since it was ended: in a thread any, in a task its cancellation.
+
+        The limit of asyncio's begins after that of this deadline, so it cancels a task that is overdue here.
+        """
+        if isinstance(error, asyncio.CancelledError):
+            return self.overdue(time.monotonic()) >= 0
+        return self.has_expired and error is not self.error
 
     def expire(self) -> bool:
         """Say that the handler has taken too long; return False if it has returned, or this was said before."""
@@ -48,7 +59,7 @@ class Deadline:
         with self._lock:
             self._is_settling = not self._is_abandoned
             self._settling.set()
-            if self.has_expired:
+            if self.has_expired and error is not self.error:
                 raise self.error from error
 
     @property

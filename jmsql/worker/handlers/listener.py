@@ -1,231 +1,28 @@
-"""A handler: which messages it is called with, and what it asks for, read from its signature when it is registered."""
+"""A listener: a handler, and which messages it is called with; and one call of it, as what surrounds it sees it."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
-import typing
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from jmsql.exceptions import MessageFormatException
+from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
+from jmsql.public_names import set_module
 from jmsql.store.destinations.subscriptions import ChangeRefusedException
 from jmsql.values.destinations import Queue, Topic
-from jmsql.values.outcomes import UNREADABLE, Reject, RejectBecause, RetryAfter
+from jmsql.values.outcomes import Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
-from jmsql.worker.handlers.bodies import body_reader, members_of
 from jmsql.worker.handlers.deadline import Deadline
+from jmsql.worker.handlers.parameters import Parameter, is_coroutine_function
 
-
-class HandlerCall(Protocol):
-    """A message on its way to a handler, in a thread or under asyncio, where what returns something can be awaited."""
-
-    message: Message
-    after_commit: list[Callable[[], None]]
-    """What is called once the message is settled, if nothing has failed."""
-
-    @property
-    def listener(self) -> Listener:
-        """Whose handler it is."""
-
-    @property
-    def session(self) -> object:
-        """The session that has received it."""
-
-    def context(self) -> object:
-        """Return the session as a context."""
-
-    def database(self) -> object:
-        """Return the connection of the message's transaction."""
-
-    def orm_session(self, kind: type[Any]) -> object:
-        """Return a session of SQLAlchemy's in the message's transaction."""
-
-
-Surrounding = Callable[[HandlerCall], AbstractContextManager[None]]
-"""What surrounds a call of a handler, inside the message's transaction: it may raise, and so fail the message."""
-
-
-class Parameter(NamedTuple):
-    """A parameter of a handler, and where its value comes from."""
-
-    name: str
-    value: Callable[[HandlerCall], object]
-    """Returns it, or under asyncio what is awaited for it."""
-    shares_transaction: bool = False
-    """Whether the handler can do something in the session's transaction with it."""
-    body: Any = None
-    """The annotation that describes the message's body, if it is that."""
-
-
-class Kinds(NamedTuple):
-    """The classes of what a handler can ask for beside the message."""
-
-    database: type
-    orm_session: type
-    session: type
-    context: type
-
-    @property
-    def by_name(self) -> dict[str, type]:
-        """What a parameter without an annotation is."""
-        return {
-            "message": Message,
-            "body": object,
-            "database": self.database,
-            "session": self.session,
-            "context": self.context,
-        }
-
-
-@cache
-def _kinds(*, is_async: bool) -> Kinds:
-    # Imported here: a process loads only what its handlers need.
-    if is_async:
-        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-
-        from jmsql.client._async.connection import context as asynchronous_context
-        from jmsql.client._async.session import session as asynchronous_session
-
-        return Kinds(AsyncConnection, AsyncSession, asynchronous_session.Session, asynchronous_context.JMSContext)
+if TYPE_CHECKING:
     import sqlalchemy
-    from sqlalchemy import orm
-
-    from jmsql.client._sync.connection.context import JMSContext
-    from jmsql.client._sync.session.session import Session
-
-    return Kinds(sqlalchemy.Connection, orm.Session, Session, JMSContext)
-
-
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_POSSIBLE = (
-    "a message class, what describes a body (str, bytes, dict, a dataclass, pydantic model or msgspec struct, or a "
-    "class given to jmsql.register_codec), {}; "
-    "without an annotation it is named message, body, database, session or context"
-)
-_IN_THREADS = "sqlalchemy.Connection, sqlalchemy.orm.Session, jmsql.Session or jmsql.JMSContext"
-_IN_EVENT_LOOP = (
-    "AsyncConnection or AsyncSession of sqlalchemy.ext.asyncio, jmsql.asyncio.Session or jmsql.asyncio.JMSContext"
-)
-
-
-def is_coroutine_function(handler: Callable[..., object]) -> bool:
-    """Return whether a handler is a coroutine function, or an object whose call is one."""
-    call = getattr(handler, "__call__", None)  # noqa: B004 - of an object whose call is one
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
-
-
-def read_parameters(handler: Callable[..., object], name: str, *, transacted: bool) -> tuple[Parameter, ...]:
-    """Read what a handler asks for.
-
-    Args:
-        handler: The handler.
-        name: Its name, for errors.
-        transacted: Whether it is called in a transaction.
-
-    Raises:
-        TypeError: It is no function that can be called with a message, or asks for something that there is not.
-    """
-    if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        raise TypeError(f"The handler {name} is no function that is called once for each message.")
-    try:
-        signature = inspect.signature(handler, eval_str=True)
-    except (NameError, AttributeError) as error:
-        raise TypeError(f"An annotation of the handler {name} means nothing when the program runs: {error}.") from error
-    except ValueError as error:
-        raise TypeError(f"The handler {name} does not say what its parameters are: {error}.") from error
-    is_async = is_coroutine_function(handler)
-    parameters = []
-    for parameter in signature.parameters.values():
-        if parameter.kind not in _NAMED:
-            raise TypeError(
-                f"The handler {name} has the parameter {parameter}; all are to be named, so that each says what it is."
-            )
-        if parameter.default is inspect.Parameter.empty:  # the others are the handler's own business
-            parameters.append(_read(parameter, name, transacted=transacted, is_async=is_async))
-    _check_that_one_is_the_body(parameters, signature, name)
-    return tuple(parameters)
-
-
-def _check_that_one_is_the_body(parameters: list[Parameter], signature: inspect.Signature, handler: str) -> None:
-    bodies = sorted((each for each in parameters if each.body is not None), key=lambda each: each.name != "body")
-    if len(bodies) > 1:
-        body, other = (signature.parameters[each.name] for each in bodies[:2])
-        raise TypeError(
-            f"The handler {handler} has the parameter {other}, for which a message has no value: its body is given to "
-            f"the parameter {body}. Leave it out, or give it a default."
-        )
-
-
-def _read(parameter: inspect.Parameter, handler: str, *, transacted: bool, is_async: bool) -> Parameter:
-    name, kinds = parameter.name, _kinds(is_async=is_async)
-    annotation = parameter.annotation
-    if annotation is inspect.Parameter.empty or annotation is Any:
-        annotation = kinds.by_name.get(name)
-    possible = _POSSIBLE.format(_IN_EVENT_LOOP if is_async else _IN_THREADS)
-    refusal = f"The handler {handler} has the parameter {parameter}, and a parameter is {possible}."
-    if annotation is None:
-        raise TypeError(refusal)
-    members = members_of(annotation)
-    kind = members[0] if len(members) == 1 else None
-    if isinstance(kind, type) and typing.get_origin(kind) is None:
-        if issubclass(kind, Message):
-            return Parameter(name, _message(kind))
-        if issubclass(kind, kinds.session):
-            return Parameter(name, lambda call: call.session, shares_transaction=transacted)
-        if issubclass(kind, kinds.context):
-            return Parameter(name, lambda call: call.context(), shares_transaction=transacted)
-        if issubclass(kind, kinds.database | kinds.orm_session):
-            if not transacted:
-                raise TypeError(
-                    f"The handler {handler} asks for the database of its transaction; with transacted=False it has "
-                    "none."
-                )
-            return Parameter(name, _database if kind is kinds.database else _orm(kind), shares_transaction=True)
-    try:
-        read = body_reader(annotation)
-    except TypeError as error:
-        raise TypeError(f"{refusal} As a body: {error}.") from error
-    return Parameter(name, _reading(read), body=annotation)
-
-
-def _reading(read: Callable[[Message], object]) -> Callable[[HandlerCall], object]:
-    """Return what gives the handler what is read from its message, and rejects a message that cannot be read so."""
-
-    def value(call: HandlerCall) -> object:
-        try:
-            return read(call.message)
-        except MemoryError:
-            raise  # it is not the message's fault
-        except Exception as error:
-            raise RejectBecause(error, UNREADABLE) from error
-
-    return value
-
-
-def _message(kind: type[Message]) -> Callable[[HandlerCall], object]:
-    def value(call: HandlerCall) -> object:
-        if not isinstance(call.message, kind):
-            error = MessageFormatException(
-                f"The handler takes messages of the type {kind.__name__}, and got {type(call.message).__name__}."
-            )
-            raise RejectBecause(error, UNREADABLE)
-        return call.message
-
-    return value
-
-
-def _database(call: HandlerCall) -> object:
-    return call.database()
-
-
-def _orm(kind: type[Any]) -> Callable[[HandlerCall], object]:
-    return lambda call: call.orm_session(kind)
-
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 logger = logging.getLogger("jmsql.worker")
 
@@ -256,7 +53,10 @@ class Listener:
     never_retry: tuple[type[Exception], ...]
     timeout: float | None
     reply_to: Queue | Topic | None
-    surrounding: Surrounding | None
+    arounds: tuple[Around, ...]
+    """What surrounds each call, the outermost first."""
+    provides: frozenset[type] | None
+    """The classes that these may provide; None: any."""
     reaches_transaction: bool
     """Whether the handler can do something in its message's transaction without asking for it by a parameter."""
 
@@ -274,6 +74,11 @@ class Listener:
                 "with reply_to=…, or return None.",
                 self,
             )
+
+    @property
+    def body(self) -> Any:
+        """The annotation that describes the messages' bodies; None: the handler asks for none."""
+        return next((each.body for each in self.parameters if each.body is not None), None)
 
     @property
     def is_async(self) -> bool:
@@ -306,13 +111,140 @@ class Listener:
         return f"{self.name} on {self.destination}"
 
 
+@set_module("jmsql.worker")
+class HandlerCall:
+    """A call of a handler with one message: what `around` of an [`Application`][jmsql.worker.Application] is given.
+
+    Attributes:
+        listener: The listener whose handler is called: its `name`, `destination`, `selector`, `transacted`, `timeout`
+            and so on, as `Application.listener` was given them, and `is_async`. `str` of it is what the log says.
+        message: The message.
+        result: What the handler has returned, once it has; None before, and if it has raised.
+    """
+
+    def __init__(self, listener: Listener, message: Message) -> None:
+        self.listener = listener
+        self.message = message
+        self.result: object = None
+        self.provided: dict[type, object] = {}
+        self.callbacks: list[Callable[[], object]] = []
+
+    @property
+    def message_id(self) -> str | None:
+        """The JMSMessageID."""
+        return self.message.jms_message_id
+
+    @property
+    def delivery_count(self) -> int | None:
+        """How often the message has been delivered, with this time: JMSXDeliveryCount."""
+        return self.message.delivery_count
+
+    def provide(self, kind: type, value: object) -> None:
+        """Give a value to the handler's parameters that are annotated with a class.
+
+        It goes before what the parameter would be given otherwise. A class that no parameter asks for does no harm.
+
+        Args:
+            kind: The class, which may be an abstract one or a protocol.
+            value: The value, which is not checked.
+
+        Raises:
+            TypeError: That is no class; or the application has `provides`, which does not name it.
+        """
+        if not isinstance(kind, type):
+            raise TypeError(f"provide() takes a class and a value, and {kind!r} is no class.")
+        if self.listener.provides is not None and kind not in self.listener.provides:
+            raise TypeError(
+                f"around=… provides {kind.__name__}, and provides=… of the application does not name it: add it there."
+            )
+        self.provided[kind] = value
+
+    def after_commit(self, function: Callable[[], object]) -> None:
+        """Have a function called once the message is handled: after the commit, or its acknowledgement.
+
+        It is not called if anything fails. What it raises itself is logged, since the message is handled by then.
+
+        Args:
+            function: The function, which takes no arguments, and is not awaited.
+        """
+        self.callbacks.append(function)
+
+    @property
+    def database(self) -> sqlalchemy.Connection:
+        """The SQLAlchemy connection of the message's transaction, for a plain function.
+
+        Raises:
+            IllegalStateException: The handler is a coroutine function, or is not transacted.
+        """
+        if self.listener.is_async:
+            raise IllegalStateException(f"{self.listener} is a coroutine function: await call.get_database().")
+        self._require_transaction()
+        connection: sqlalchemy.Connection = self.connection()
+        return connection
+
+    async def get_database(self) -> AsyncConnection:
+        """Return the SQLAlchemy connection of the message's transaction, for a coroutine function.
+
+        Raises:
+            IllegalStateException: The handler is a plain function, or is not transacted.
+        """
+        if not self.listener.is_async:
+            raise IllegalStateException(f"{self.listener} is a plain function: use call.database.")
+        self._require_transaction()
+        connection: AsyncConnection = await self.connection()
+        return connection
+
+    def _require_transaction(self) -> None:
+        if not self.listener.transacted:
+            raise IllegalStateException(f"{self.listener} is not transacted: its message has no transaction.")
+
+    def connection(self) -> Any:
+        """Return the connection of the message's transaction, or under asyncio what is awaited for it."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.listener}, {self.message_id}>"
+
+
+Surrounding: TypeAlias = AbstractContextManager[object] | AbstractAsyncContextManager[object]
+Around: TypeAlias = Callable[[HandlerCall], Surrounding]
+"""Returns what surrounds a call, inside the message's transaction: it may raise, and so fail the message."""
+
+
+def is_asynchronous(around: Around) -> bool:
+    """Tell whether a context manager can surround coroutine functions alone, as far as that can be known.
+
+    Raises:
+        TypeError: It returns no context manager.
+    """
+    function: Any = around
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not callable(function):
+        raise TypeError(f"around=… is called with each call of a handler, and {around!r} cannot be called.")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        kind = "asynccontextmanager" if inspect.isasyncgenfunction(function) else "contextmanager"
+        raise TypeError(f"around=… returns a context manager: decorate {function.__qualname__} with contextlib.{kind}.")
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(
+            f"around=… returns a context manager, and {function.__qualname__} is a coroutine function: have it yield "
+            "once, and decorate it with contextlib.asynccontextmanager."
+        )
+    if isinstance(function, type):
+        return hasattr(function, "__aenter__") and not hasattr(function, "__enter__")
+    return inspect.isasyncgenfunction(inspect.unwrap(function))
+
+
 class Handling(Protocol):
     """A call of a handler that has not ended yet."""
 
-    message_id: str | None
     started: float
     """When, on the monotonic clock."""
     deadline: Deadline | None
+
+    @property
+    def message_id(self) -> str | None:
+        """That of its message."""
 
 
 def way_out(error: ChangeRefusedException, listener: Listener) -> str:

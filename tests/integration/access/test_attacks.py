@@ -13,8 +13,7 @@ from psycopg import sql
 
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, JMSSecurityException, Queue, Session, Topic, migrate
 from jmsql.admin import Administration
-from jmsql.store.receiving.acknowledge import Recipient
-from jmsql.store.receiving.receive import ask_to_dequeue
+from jmsql.store.receiving.receive import ask_to_dequeue, dequeue
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import drain, wait_for
 from tests.integration.access.conftest import Plain
@@ -531,7 +530,7 @@ def test_a_role_dequeues_what_the_owner_would(plain: Plain, owner: psycopg.Conne
         other.execute("select from jmsql_internal.message where text_body = 'locked' for update")
         while True:
             with owner.transaction(force_rollback=True):
-                theirs = PsycopgRunner(owner, "jmsql").run(Recipient().dequeue(queue, None, lowest, 1))
+                theirs = PsycopgRunner(owner, "jmsql").run(dequeue(queue, None, lowest, 1))
             rows = PsycopgRunner(receiver, "jmsql").run(ask_to_dequeue(queue, lowest, 0))
             assert rows == theirs
             if not rows:

@@ -121,7 +121,7 @@ _STATEMENTS = """
 import gc, importlib, pkgutil
 import jmsql
 from jmsql.store.statement import Statement
-from jmsql.store.wire.prepared_statements import numbered
+from jmsql.store.wire.exchange import numbered
 
 for module in pkgutil.walk_packages(jmsql.__path__, "jmsql."):
     if not module.name.endswith(".__main__") and not module.name.startswith("jmsql.django."):

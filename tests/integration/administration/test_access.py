@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Any
 
 import asyncpg
 import psycopg
@@ -422,9 +424,7 @@ def test_the_first_grant_survives_a_deadlock(
     """It locks the tables of messages and of queues, one after the other."""
     administration.create_queue("orders")
     with psycopg.connect(jmsql_clean_url) as other, ThreadPoolExecutor() as threads:
-        for table in ("message", "queue"):  # as before any grant
-            other.execute(f"alter table jmsql_internal.{table} disable row level security".encode())
-        other.commit()
+        unprotect(other)
         other.execute("set deadlock_timeout = '1min'")  # the other one is ended
         other.execute("lock table jmsql_internal.queue in row exclusive mode")
         granting = threads.submit(administration.grant, ORDERS, roles["consumer"], receive=True)
@@ -433,6 +433,57 @@ def test_the_first_grant_survives_a_deadlock(
         other.commit()
         granting.result(20)
     assert [summary.role for summary in administration.grants(ORDERS)] == [roles["consumer"]]
+
+
+def test_the_first_grant_holds_up_nobody_while_a_transaction_stays_open(
+    administration: Administration, roles: dict[str, str], jmsql_factory: ConnectionFactory, server: Server
+) -> None:
+    administration.create_queue("orders")
+    assert jmsql_factory.url is not None
+    with psycopg.connect(jmsql_factory.url) as owner:
+        unprotect(owner)
+    with (
+        ThreadPoolExecutor() as threads,
+        jmsql_factory.create_connection() as connection,
+        jmsql_factory.create_context() as other,
+    ):
+        long = connection.create_session(transacted=True)
+        long.create_producer(ORDERS).send(long.create_text_message("the first"))
+        long.database.execute(sqlalchemy.text("select 1"))  # the message is inserted by now
+        granting = threads.submit(administration.grant, ORDERS, roles["consumer"], receive=True)
+        longest = 0.0
+        producer, consumer = other.create_producer(), other.create_consumer(ORDERS)
+        begun = time.monotonic()
+        while time.monotonic() < begun + 4:
+            before = time.monotonic()
+            producer.send(ORDERS, "another")
+            assert consumer.receive_body(str, timeout=10) == "another"
+            longest = max(longest, time.monotonic() - before)
+        assert not granting.done()
+        assert longest < 2
+        long.commit()
+        granting.result(20)
+    assert [summary.role for summary in administration.grants(ORDERS)] == [roles["consumer"]]
+    assert server.rows("select relrowsecurity from pg_class where oid = 'jmsql_internal.message'::regclass") == [
+        (True,)
+    ]
+
+
+def test_the_first_grant_says_what_kept_it_from_a_table(server: Server, jmsql_clean_url: str) -> None:
+    with psycopg.connect(jmsql_clean_url) as other:
+        unprotect(other)
+        other.execute("lock table jmsql_internal.message in row exclusive mode")
+        with pytest.raises(psycopg.Error, match=r"locks the table jmsql_internal\.message") as caught:
+            server.rows("select jmsql_internal.enable_row_security('300 ms')")
+    assert caught.value.sqlstate == "JMS03"
+    assert server.rows("select relname from pg_class where relrowsecurity and relname = 'queue'") == []
+
+
+def unprotect(connection: psycopg.Connection[Any]) -> None:
+    """Leave some tables as before any grant."""
+    for table in ("queue", "message"):
+        connection.execute(f"alter table jmsql_internal.{table} disable row level security".encode())
+    connection.commit()
 
 
 POLICIES: dict[str, tuple[DestinationSettings, RedeliveryPolicy | None]] = {

@@ -8,6 +8,7 @@ import threading
 import weakref
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 import jmsql
 import jmsql.asyncio as jms
@@ -75,6 +76,42 @@ async def test_it_ends_once_nobody_has_it_nor_what_it_has_made(
     with pytest.warns(ResourceWarning, match=r"<Connection .*> was not closed"):
         await asyncio.to_thread(wait_for, lambda: is_gone(server), 20)
     assert await asyncio.to_thread(receive_again, jmsql_factory) == "an order"
+
+
+async def test_it_ends_as_well_if_its_database_is_lent_in_an_open_transaction(
+    aio_factory: jms.ConnectionFactory, server: Server
+) -> None:
+    async def lend() -> None:
+        connection = await aio_factory.create_connection()
+        session = connection.create_session(transacted=True)
+        await (await session.get_database()).exec_driver_sql("select 1")
+
+    await lend()
+    with pytest.warns(ResourceWarning, match=r"<Connection .*> was not closed"):
+        await asyncio.to_thread(wait_for, lambda: is_gone(server), 20)
+
+
+async def test_the_application_that_has_its_database_has_it(
+    aio_factory: jms.ConnectionFactory, jmsql_factory: jmsql.ConnectionFactory, server: Server
+) -> None:
+    async def send() -> AsyncConnection:
+        connection = await aio_factory.create_connection()
+        session = connection.create_session(transacted=True)
+        database = await session.get_database()
+        producer = await session.create_producer(ORDERS)
+        await producer.send(session.create_text_message("an order"))
+        return database
+
+    database = await send()
+    gc.collect()
+    await asyncio.sleep(LONG)
+    assert server.connections(CONTROL)
+    await database.exec_driver_sql("select 1")  # what the session has not inserted yet goes before it
+    await database.commit()
+    assert await asyncio.to_thread(receive_again, jmsql_factory) == "an order"
+    del database
+    with pytest.warns(ResourceWarning, match=r"<Connection .*> was not closed"):
+        await asyncio.to_thread(wait_for, lambda: is_gone(server), 20)
 
 
 async def test_one_whose_listener_waits_for_messages_goes_on(

@@ -294,6 +294,20 @@ def test_a_write_that_dies_again_and_again_before_a_queue(jmsql: Command, databa
     assert "write_id = 'query'" in found["advice"]
 
 
+def test_a_write_that_is_under_way(jmsql: Command, database: psycopg.Connection) -> None:
+    database.execute("select jmsql.create_queue('orders')")
+    database.execute(
+        "with hidden as (insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, "
+        "message_type) select queue_id, 5, 2, 'Message' from jmsql_internal.queue, generate_series(1, 30) "
+        "where name = 'orders' returning queue_id, sequence) "
+        "insert into jmsql_internal.pending_transaction (write_id, queue_ids, first_sequence, last_sequence) "
+        "select 'query', array_agg(distinct queue_id), min(sequence), max(sequence) from hidden"
+    )
+    [found] = [each for each in jmsql("doctor", "--json").document["findings"] if each["check"] == "writes"]
+    assert found["health"] == "ok"
+    assert "1 write of Spark under way, with 30 messages that are hidden, the first for" in found["says"]
+
+
 def test_destinations_that_are_paused(jmsql: Command) -> None:
     jmsql("send", "orders", "x", "--count", "3")
     jmsql("destination", "create", "topic://prices")

@@ -77,8 +77,9 @@ def learn_of_history(connection: Connection) -> None:
 
 def check(walked: Walk, files: int, functions: int) -> None:
     """Make sure that a walk is no longer than it was."""
-    assert 0 < walked.functions <= functions, walked
-    assert walked.files <= files, walked
+    names = "\n".join(walked.names)
+    assert 0 < walked.functions <= functions, names
+    assert walked.files <= files, names
 
 
 def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> None:
@@ -86,9 +87,9 @@ def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> N
     with connection.create_session() as session:
         producer, consumer = session.create_producer(queue), session.create_consumer(queue)
         message = session.create_text_message("x")
-        check(shortest(lambda: producer.send(message)), files=25, functions=60)
+        check(shortest(lambda: producer.send(message)), files=18, functions=45)
         learn_of_history(connection)
-        check(shortest(lambda: consumer.receive(5)), files=28, functions=76)
+        check(shortest(lambda: consumer.receive(5)), files=18, functions=53)
 
 
 def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue) -> None:
@@ -98,11 +99,11 @@ def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue)
         message = session.create_text_message("x")
         for _ in range(ROUNDS * 2):
             other.create_producer(queue).send(message)
-        check(shortest(lambda: producer.send(message), session.rollback), files=12, functions=16)
+        check(shortest(lambda: producer.send(message), session.rollback), files=10, functions=11)
         session.rollback()
         learn_of_history(connection)
-        check(shortest(lambda: consumer.receive(5), session.commit), files=27, functions=80)
-        check(shortest(session.commit, lambda: consumer.receive(5)), files=20, functions=66)
+        check(shortest(lambda: consumer.receive(5), session.commit), files=20, functions=61)
+        check(shortest(session.commit, lambda: consumer.receive(5)), files=16, functions=57)
 
 
 def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
@@ -122,7 +123,7 @@ def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
         def acknowledge() -> None:
             received[-1].acknowledge()
 
-        check(shortest(acknowledge, receive), files=19, functions=48)
+        check(shortest(acknowledge, receive), files=15, functions=41)
 
 
 def test_a_message_through_the_worker(
@@ -151,4 +152,4 @@ def test_a_message_through_the_worker(
     handlers.start()
     found = [walks.get(timeout=60) for _ in range(ROUNDS * 2)]
     # The worker's client handles all of them before it has looked for history.
-    check(min(found[1:], key=lambda each: each.functions), files=46, functions=155)
+    check(min(found[1:], key=lambda each: each.functions), files=36, functions=137)

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, OperationalError, close_old_connections, connection, connections, transaction
 from django.test.utils import override_settings
 
 import jmsql
 from jmsql import Queue
 from jmsql.django import Application
+from jmsql.django.configuration import connection_factory
+from jmsql.worker import HandlerCall
 from tests.integration.django.databases import database_settings
 
 Handled = Callable[..., None]
@@ -523,3 +526,69 @@ class TestCoroutineFunctions:
         send("kite")
         handled(app, is_empty)
         assert article.objects.count() == 1
+
+
+class Shelf:
+    """Has an article for each call."""
+
+    def __init__(self, call: HandlerCall) -> None:
+        from tests.integration.django.shop.models import Article
+
+        name = f"{call.message.get_body(str)}, delivery {call.delivery_count}"
+        self.article: Any = Article.objects.create(name=name)
+
+
+@contextmanager
+def around(call: HandlerCall) -> Iterator[None]:
+    call.provide(Shelf, Shelf(call))
+    yield
+
+
+class TestAround:
+    @override_settings(JMSQL_AROUND=f"{__name__}.around")
+    def test_the_orm_works_in_it_in_the_transaction_of_the_message(
+        self, app: Application, handled: Handled, send: Any, article: Any
+    ) -> None:
+        @app.listener(ORDERS, redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=3))
+        def order(body: str, shelf: Shelf) -> None:
+            shelf.article.facts = {"colors": ["red"]}
+            shelf.article.save()
+            if shelf.article.name.endswith("delivery 1"):
+                raise RuntimeError("not yet")
+
+        send("kite")
+        handled(app, is_empty)
+        assert [(each.name, each.facts) for each in article.objects.all()] == [
+            ("kite, delivery 2", {"colors": ["red"]})
+        ]
+
+    @override_settings(JMSQL_AROUND=f"{__name__}.around")
+    def test_in_a_test_it_is_the_same(self, app: Application, send: Any, article: Any) -> None:
+        @app.listener(ORDERS)
+        def order(body: str, shelf: Shelf) -> None:
+            assert shelf.article.name == "kite, delivery 1"
+
+        with transaction.atomic():
+            jmsql.enlist(connection).create_producer().send(ORDERS, "kite")
+            assert len(app.drain()) == 1
+            assert article.objects.count() == 1
+            transaction.set_rollback(True)
+        assert article.objects.count() == 0
+
+    @override_settings(JMSQL_AROUND="shop.nothing")
+    def test_a_path_that_leads_nowhere_is_named(self, app: Application) -> None:
+        with pytest.raises(ImproperlyConfigured, match=r"The setting JMSQL_AROUND is 'shop\.nothing'"):
+            app.listener(ORDERS)(print)
+
+
+def test_a_request_inside_of_atomic_is_refused(project: None) -> None:
+    with connection_factory().create_connection() as client:
+        client.start()
+        requestor = client.requestor("nobody answers")
+        with (
+            transaction.atomic(),
+            pytest.raises(jmsql.IllegalStateException, match=r"inside of atomic\(\) of Django's"),
+        ):
+            requestor.request("a")
+        with pytest.raises(TimeoutError):
+            requestor.request("a", timeout=0.1)

@@ -20,8 +20,7 @@ from jmsql.store.statement import (
     rows,
     value,
 )
-from jmsql.store.wire._sync.wire_connection import WireConnection
-from jmsql.store.wire._sync.wire_runner import WireRunner
+from jmsql.store.wire._sync.wire import WireConnection, WireRunner
 
 NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))
 TEXTS = Statement("texts", "select 'é%%', %(text)s::text, %(data)s::bytea, null::jsonb", "asking", rows)

@@ -30,7 +30,7 @@ def lock(client: Client, queue_id: int, selector: Selector | None = None) -> lis
 
 
 def dequeue(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
-    return client.run(RECIPIENT.dequeue(queue_id, selector, FROM_THE_FRONT, 2))
+    return client.run(receive.dequeue(queue_id, selector, FROM_THE_FRONT, 2))
 
 
 def claim(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
@@ -268,7 +268,7 @@ def test_consumers_at_once_share_a_queue_without_loss_or_duplicate(
         received = [body for share in shares for body in share.result()]
 
     # One that found all that is left in other hands went home; a later consumer finds what came back, if any.
-    received += bodies(client.run(RECIPIENT.dequeue(queue_id, None, FROM_THE_FRONT, 1000)))
+    received += bodies(client.run(receive.dequeue(queue_id, None, FROM_THE_FRONT, 1000)))
     assert len(received) == len(sent)
     assert set(received) == sent
 

@@ -14,8 +14,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 
 from jmsql.exceptions import JMSException
 from jmsql.store.statement import Statement, column, nothing, value
-from jmsql.store.wire._sync.wire_connection import WireConnection
-from jmsql.store.wire._sync.wire_runner import WireRunner
+from jmsql.store.wire._sync.wire import WireConnection, WireRunner
 from jmsql.store.wire.exchange import End
 
 NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))
@@ -204,7 +203,7 @@ def test_a_commit_that_nobody_waits_for_comes_before_the_next_transaction(
     outcome = Outcome()
     for number in range(3):
         transaction.run(INSERT.bind(number=number))
-        transaction.leave_commit(outcome.failed)
+        transaction.connection.leave_commit(outcome.failed)
         assert transaction.is_idle
         assert connection.is_committing
     another = WireRunner(connection, "jmsql", end=End.FLUSH)
@@ -219,15 +218,15 @@ def test_the_next_user_of_the_connection_finds_it_without_unread_answers(
     connection: WireConnection, transaction: WireRunner
 ) -> None:
     transaction.run(INSERT.bind(number=1))
-    transaction.leave_commit(Outcome().failed)
+    transaction.connection.leave_commit(Outcome().failed)
     assert rows(connection) == [1]
     assert connection.pgconn.pipeline_status == PipelineStatus.OFF
     transaction.run(INSERT.bind(number=2))
-    transaction.leave_commit(Outcome().failed)
+    transaction.connection.leave_commit(Outcome().failed)
     connection.settle()
     assert connection.info.transaction_status == TransactionStatus.IDLE
     transaction.run(INSERT.bind(number=3))
-    transaction.leave_commit(Outcome().failed)
+    transaction.connection.leave_commit(Outcome().failed)
     transaction.commit()
     assert rows(connection) == [1, 2, 3]
 
@@ -237,11 +236,11 @@ def test_a_transaction_that_is_rolled_back_leaves_the_commit_before_it_alone(
 ) -> None:
     outcome = Outcome()
     transaction.run(INSERT.bind(number=1))
-    transaction.leave_commit(outcome.failed)
+    transaction.connection.leave_commit(outcome.failed)
     with pytest.raises(KeyError):
         transaction.run(INSERT.bind(another=2))
     transaction.run(INSERT.bind(number=3))
-    transaction.leave_commit(outcome.failed)
+    transaction.connection.leave_commit(outcome.failed)
     with pytest.raises(JMSException, match="inserting"):
         transaction.run(INSERT.bind(number=3))
     assert rows(connection) == [1, 3]
@@ -255,7 +254,7 @@ def test_the_sender_alone_hears_of_a_commit_that_fails(
     at_each_commit(connection, "raise exception 'not today'")
     outcome = Outcome()
     transaction.run(INSERT.bind(number=1))
-    transaction.leave_commit(outcome.failed)
+    transaction.connection.leave_commit(outcome.failed)
     if uses_a_transaction:
         assert transaction.run(NUMBERS.bind()) == []
         transaction.commit()
@@ -271,7 +270,7 @@ def test_a_commit_in_which_the_server_ends_the_connection_is_told_once(
     at_each_commit(connection, "perform pg_terminate_backend(pg_backend_pid())")
     outcome = Outcome()
     transaction.run(INSERT.bind(number=1))
-    transaction.leave_commit(outcome.failed)
+    transaction.connection.leave_commit(outcome.failed)
     if uses_a_transaction:
         with pytest.raises(JMSException, match="lost"):
             transaction.run(NUMBERS.bind())
@@ -288,7 +287,7 @@ def test_an_interrupt_while_the_commit_is_waited_for_ends_no_more_than_the_wait(
     at_each_commit(connection, "perform pg_sleep(0.5)")
     outcome = Outcome()
     transaction.run(INSERT.bind(number=1))
-    transaction.leave_commit(outcome.failed)
+    transaction.connection.leave_commit(outcome.failed)
     with pytest.raises(KeyboardInterrupt), interrupted_after(0.1):
         connection.settle()
     assert not connection.is_committing

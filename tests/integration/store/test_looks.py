@@ -14,7 +14,7 @@ from jmsql.messages.types.typed_json import parse_json
 from jmsql.store.administration import diagnosis, looks
 from jmsql.store.administration.looks import BEGINNING, Choice, MessageState, Place
 from jmsql.store.statement import Query, Statement, Steps
-from jmsql.store.wire._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing.database import session_database
 from tests.integration.store.plans import Plan
 
@@ -77,7 +77,7 @@ def store(database_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture(scope="module")
-def runner(store: psycopg.Connection[Any], database_url: str, jmsql_schema: str) -> Iterator[AutocommitRunner]:
+def runner(store: psycopg.Connection[Any], database_url: str, jmsql_schema: str) -> Iterator[PsycopgRunner]:
     with open_runner(database_url, jmsql_schema) as runner:
         yield runner
 
@@ -99,7 +99,7 @@ def rows_read(plan: Plan) -> int:
 
 
 def plans_of(
-    runner: AutocommitRunner, work: Query[Any] | Steps[Any], generic: bool
+    runner: PsycopgRunner, work: Query[Any] | Steps[Any], generic: bool
 ) -> Generator[tuple[str, int], None, Any]:
     """Run the statements of a look, and yield the name of each with how many rows it has read."""
     steps = iter(work)
@@ -162,7 +162,7 @@ LOOKS: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any]]] = {
 @pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
 @pytest.mark.parametrize("name", LOOKS)
 def test_no_statement_of_a_look_reads_more_than_20000_rows(
-    store: psycopg.Connection[Any], runner: AutocommitRunner, name: str, generic: bool
+    store: psycopg.Connection[Any], runner: PsycopgRunner, name: str, generic: bool
 ) -> None:
     numbers = {each: number_of(store, each) for each in ("deep", "letters")}
     found = list(plans_of(runner, looks.look(LOOKS[name](numbers)), generic))
@@ -171,7 +171,7 @@ def test_no_statement_of_a_look_reads_more_than_20000_rows(
 
 
 @pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
-def test_actions_read_what_they_change(store: psycopg.Connection[Any], runner: AutocommitRunner, generic: bool) -> None:
+def test_actions_read_what_they_change(store: psycopg.Connection[Any], runner: PsycopgRunner, generic: bool) -> None:
     deep, letters = number_of(store, "deep"), number_of(store, "letters")
     window = runner.run(looks.choose(letters, Choice(), BEGINNING))
     for work in (

@@ -6,6 +6,7 @@ from jmsql.store.destinations import lookup
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.receiving import receive
 from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.receive import dequeue
 from jmsql.timings import InternalTimings
 from tests.integration.store.conftest import FROM_THE_FRONT, Client, bodies, key, send
 
@@ -35,7 +36,7 @@ def test_what_has_expired_moves_to_the_expiry_queue(client: Client, queue_id: in
 
     Maintenance(InternalTimings()).run(client.runner, LEADER)
 
-    moved = client.run(RECIPIENT.dequeue(expired, None, FROM_THE_FRONT, 10))
+    moved = client.run(dequeue(expired, None, FROM_THE_FRONT, 10))
     assert bodies(moved) == ["first", "second"]
     assert [row.jms_expiration for row in moved] == [None, None]
     assert client.rows("select count(*) from jmsql_internal.message") == [(0,)]
@@ -60,7 +61,7 @@ def test_claims_of_the_dead_come_back_counted(client: Client, queue_id: int) -> 
     released = Maintenance(InternalTimings()).run(client.runner, LEADER)
 
     assert released == [key(queue_id, row) for row in claimed]
-    assert [row.delivery_count for row in client.run(RECIPIENT.dequeue(queue_id, None, FROM_THE_FRONT, 1))] == [1]
+    assert [row.delivery_count for row in client.run(dequeue(queue_id, None, FROM_THE_FRONT, 1))] == [1]
 
 
 def test_what_is_known_of_messages_that_are_gone_is_forgotten(client: Client, queue_id: int) -> None:

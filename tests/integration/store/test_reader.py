@@ -7,7 +7,7 @@ import pytest
 from jmsql.selectors import Selector
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.reader import QueueReader
-from jmsql.store.receiving.receive import highest_sequences, lock
+from jmsql.store.receiving.receive import dequeue, highest_sequences, lock
 from jmsql.store.sending.send import send as store_send
 from jmsql.testing import wait_for
 from jmsql.timings import InternalTimings
@@ -16,7 +16,7 @@ from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient,
 
 @pytest.fixture
 def reader(queue_id: int) -> QueueReader:
-    return QueueReader(queue_id, None, Recipient().dequeue, InternalTimings().sweep_interval)
+    return QueueReader(queue_id, None, dequeue, InternalTimings().sweep_interval)
 
 
 def test_each_read_goes_on_where_the_last_one_ended(reader: QueueReader, client: Client) -> None:
@@ -56,9 +56,7 @@ def test_what_was_committed_late_is_found_behind_a_queue_that_never_ends(
 
 def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(client: Client, queue_id: int) -> None:
     send(client, "other", "other", "other")
-    reader = QueueReader(
-        queue_id, Selector.parse("color = 'blue'"), Recipient().dequeue, InternalTimings().sweep_interval
-    )
+    reader = QueueReader(queue_id, Selector.parse("color = 'blue'"), dequeue, InternalTimings().sweep_interval)
 
     assert client.run(reader.read(10)) == []
 
@@ -120,7 +118,7 @@ def test_first_group_of_a_queue_is_found_at_once(reader: QueueReader, client: Cl
 
 def test_who_has_just_found_something_and_heard_nothing_does_not_ask_for_groups(client: Client, queue_id: int) -> None:
     asked: list[str] = []
-    reader = QueueReader(queue_id, None, Recipient().dequeue, InternalTimings().sweep_interval)
+    reader = QueueReader(queue_id, None, dequeue, InternalTimings().sweep_interval)
 
     def read(*, may_have_changed: bool) -> int:
         steps = iter(reader.read(1, may_have_changed=may_have_changed))
@@ -189,7 +187,7 @@ def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_co
         )
         return [row[0] for row in rows]
 
-    reader = QueueReader(queue_id, None, Recipient().dequeue, InternalTimings().sweep_interval)
+    reader = QueueReader(queue_id, None, dequeue, InternalTimings().sweep_interval)
     insert(1000, 1, "'first'")
     assert len(client.run(reader.read(100))) == 1
     insert(2000, 200, "null")
@@ -227,20 +225,20 @@ def test_who_dequeues_one_is_told_whether_another_one_follows(
 ) -> None:
     chosen = None if selector is None else Selector.parse(selector)
 
-    def dequeue(lowest: list[int] = FROM_THE_FRONT) -> tuple[list[str | None], object]:
-        rows = client.run(Recipient().dequeue(queue_id, chosen, lowest, 1, asks=True))
+    def dequeued(lowest: list[int] = FROM_THE_FRONT) -> tuple[list[str | None], object]:
+        rows = client.run(dequeue(queue_id, chosen, lowest, 1, asks=True))
         return bodies(rows), rows[0].handle
 
     late = open_client(transactions=True)
     send(late, "late")
     send(client, "1", "2")
-    assert dequeue() == (["1"], True)
-    assert dequeue() == (["2"], False)
+    assert dequeued() == (["1"], True)
+    assert dequeued() == (["2"], False)
     send(client, "3")
     late.connection.commit()
     above = client.run(highest_sequences(queue_id))
-    assert dequeue(above) == (["3"], True)  # in front of where it looks for the first
+    assert dequeued(above) == (["3"], True)  # in front of where it looks for the first
     holder = open_client(transactions=True)
     send(client, "4")
     assert bodies(holder.run(lock(queue_id, chosen, FROM_THE_FRONT, 1))) == ["late"]
-    assert dequeue() == (["4"], False)
+    assert dequeued() == (["4"], False)

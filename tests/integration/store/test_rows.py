@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jmsql.store.rows.arrays import array_literal
+from jmsql.store.statement import array_literal
 
 storable_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 

@@ -25,7 +25,7 @@ from jmsql.store.administration.selector_indexes import (
     selector_indexes,
 )
 from jmsql.store.receiving.receive import claim_statement, dequeue_statement, lock_statement
-from jmsql.store.wire._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from tests.integration.store.plans import Plan, PlannedStatement, sql_of
 
@@ -59,7 +59,7 @@ def queue_id(database: psycopg.Connection[Any]) -> int:
 
 
 @pytest.fixture
-def runner(jmsql_clean_url: str, database: psycopg.Connection[Any]) -> Iterator[AutocommitRunner]:
+def runner(jmsql_clean_url: str, database: psycopg.Connection[Any]) -> Iterator[PsycopgRunner]:
     with open_runner(jmsql_clean_url, "jmsql") as runner:
         yield runner
         for index in runner.run(selector_indexes()):
@@ -75,7 +75,7 @@ def parsed(text: str) -> Selector:
     return selector
 
 
-def make(runner: AutocommitRunner, text: str) -> str:
+def make(runner: PsycopgRunner, text: str) -> str:
     index, _ = create_index(runner, "orders", parsed(text), lambda progress: None)
     return index.name
 
@@ -106,7 +106,7 @@ def scanned(plan: Plan) -> set[str | None]:
 
 @pytest.mark.parametrize("vacuumed", [False, True], ids=["as it is", "after vacuum and analyze"])
 def test_consumers_with_the_selector_read_the_index_and_all_others_the_primary_key(
-    runner: AutocommitRunner, database: psycopg.Connection[Any], queue_id: int, vacuumed: bool
+    runner: PsycopgRunner, database: psycopg.Connection[Any], queue_id: int, vacuumed: bool
 ) -> None:
     before = plans(database, queue_id, "color = 'blue'")
     name = make(runner, "color = 'blue'")
@@ -125,7 +125,7 @@ def test_consumers_with_the_selector_read_the_index_and_all_others_the_primary_k
 
 
 def test_an_index_on_all_that_is_compared_goes_before_one_on_less(
-    runner: AutocommitRunner, database: psycopg.Connection[Any], queue_id: int
+    runner: PsycopgRunner, database: psycopg.Connection[Any], queue_id: int
 ) -> None:
     one = make(runner, "color = 'blue'")
     two = make(runner, "color = 'blue' AND JMSType = 'order' AND weight > 3")
@@ -140,18 +140,18 @@ def test_an_index_on_all_that_is_compared_goes_before_one_on_less(
 
 
 @pytest.mark.parametrize("text", NOT_SERVED)
-def test_a_selector_that_no_index_serves_is_refused(runner: AutocommitRunner, queue_id: int, text: str) -> None:
+def test_a_selector_that_no_index_serves_is_refused(runner: PsycopgRunner, queue_id: int, text: str) -> None:
     with pytest.raises(InvalidSelectorException, match="No index serves"):
         create_index(runner, "orders", parsed(text), lambda progress: None)
     assert runner.run(selector_indexes()) == []
 
 
-def test_there_is_no_such_queue(runner: AutocommitRunner) -> None:
+def test_there_is_no_such_queue(runner: PsycopgRunner) -> None:
     with pytest.raises(InvalidDestinationException):
         create_index(runner, "nowhere", parsed("color = 'blue'"), lambda progress: None)
 
 
-def test_what_was_made_is_dropped(runner: AutocommitRunner, queue_id: int) -> None:
+def test_what_was_made_is_dropped(runner: PsycopgRunner, queue_id: int) -> None:
     name = make(runner, "color = 'blue'")
     dropped = runner.run(drop_index(parsed("color = 'red'")))
     assert dropped is not None
@@ -160,7 +160,7 @@ def test_what_was_made_is_dropped(runner: AutocommitRunner, queue_id: int) -> No
 
 
 def test_a_making_that_breaks_off_leaves_nothing_and_can_be_done_again(
-    runner: AutocommitRunner, database: psycopg.Connection[Any], queue_id: int
+    runner: PsycopgRunner, database: psycopg.Connection[Any], queue_id: int
 ) -> None:
     """PostgreSQL refuses values that do not fit into a page of the index."""
     long = "".join(random.choices(string.ascii_letters, k=20_000))
@@ -176,7 +176,7 @@ def test_a_making_that_breaks_off_leaves_nothing_and_can_be_done_again(
     assert make(runner, "color = 'blue'")
 
 
-def test_it_tells_what_it_waits_for(runner: AutocommitRunner, database: psycopg.Connection[Any], queue_id: int) -> None:
+def test_it_tells_what_it_waits_for(runner: PsycopgRunner, database: psycopg.Connection[Any], queue_id: int) -> None:
     told: list[IndexProgress] = []
     making = threading.Thread(target=lambda: create_index(runner, "orders", parsed("color = 'blue'"), told.append))
     with database.transaction():

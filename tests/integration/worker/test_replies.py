@@ -12,7 +12,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
+import sqlalchemy
+from sqlalchemy import orm
 
 import jmsql
 import jmsql.asyncio
@@ -20,7 +23,7 @@ from jmsql import ConnectionFactory, IllegalStateException, Queue, TextMessage
 from jmsql.testing import drain, wait_for
 from jmsql.worker import Application
 from tests.background import Background
-from tests.integration.client.server import Server
+from tests.integration.client.server import CONTROL, Server
 from tests.integration.worker.conftest import KILLED_BEFORE_STEP, PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send, texts_in
 
@@ -154,7 +157,43 @@ async def test_a_transacted_handler_may_not_wait_for_a_reply(jmsql_factory: Conn
             send(jmsql_factory, "returns", "a")
             async with application.running():
                 await asyncio.to_thread(wait_for, lambda: len(refused) == 2, PATIENCE)
-    assert all("makes a request in its transaction" in error for error in refused)
+    assert all("inside of the transaction of the handler" in error for error in refused)
+
+
+def test_a_request_inside_of_an_enlisted_transaction_is_refused_while_that_is_open(
+    jmsql_factory: ConnectionFactory, jmsql_clean_url: str
+) -> None:
+    engine = sqlalchemy.create_engine(sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql+psycopg"))
+    with jmsql_factory.create_connection() as connection, orm.Session(engine) as database:
+        connection.start()
+        requestor = connection.requestor("others")
+        jmsql.enlist(database).create_producer().send(ORDERS, "a")
+        with pytest.raises(IllegalStateException, match="inside of the transaction of an enlisted Session"):
+            requestor.request("a", timeout=5)
+        # Others are in no transaction.
+        elsewhere = Background(lambda: requestor.request("a", timeout=0.1))
+        with pytest.raises(TimeoutError):
+            elsewhere.result(PATIENCE)
+        database.commit()
+        with pytest.raises(TimeoutError):
+            requestor.request("a", timeout=0.1)
+    engine.dispose()
+
+
+async def test_tasks_are_refused_the_same(jmsql_factory: ConnectionFactory, jmsql_clean_url: str) -> None:
+    factory = jmsql.asyncio.ConnectionFactory(jmsql_factory.url, timings=jmsql_factory.timings)
+    url = sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    async with await factory.create_connection() as connection, await psycopg.AsyncConnection.connect(url) as database:
+        await connection.start()
+        requestor = connection.requestor("others")
+        await jmsql.asyncio.enlist(database).create_producer().send(ORDERS, "a")
+        with pytest.raises(IllegalStateException, match="of an enlisted AsyncConnection"):
+            await requestor.request("a", timeout=5)
+        with pytest.raises(TimeoutError):
+            await asyncio.create_task(requestor.request("a", timeout=0.1))
+        await database.rollback()
+        with pytest.raises(TimeoutError):
+            await requestor.request("a", timeout=0.1)
 
 
 # Many requests at a time
@@ -320,3 +359,37 @@ def test_a_process_killed_at_any_step_has_replied_with_its_message_or_not_at_all
     assert sorted(map(str, replies)) == texts
     assert all(count == 1 for count in replies.values()) or not transacted
     assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["its queue was kept", "its queue was removed"])
+def test_a_requestor_goes_on_after_its_client_was_taken_for_dead(
+    factory: ConnectionFactory, jmsql_factory: ConnectionFactory, server: Server, is_gone: bool
+) -> None:
+    def reply() -> None:
+        with jmsql_factory.create_context() as context:
+            consumer = context.create_consumer(ORDERS)
+            for _ in range(2):
+                request = consumer.receive(PATIENCE)
+                assert request is not None
+                assert request.jms_reply_to is not None
+                answer = context.create_text_message(f"reply to {request.get_body(str)}")
+                answer.jms_correlation_id = request.jms_message_id
+                context.create_producer().send(request.jms_reply_to, answer)
+
+    replier = Background(reply)
+    with factory.create_connection() as connection:
+        connection.start()
+        requestor = connection.requestor(ORDERS)
+        assert requestor.request("a", timeout=PATIENCE).get_body(str) == "reply to a"
+        [(number,)] = server.rows("select max(connection_id) from jmsql_internal.queue")
+        if is_gone:  # as maintenance does with those of a client that is gone
+            server.rows(
+                "update jmsql_internal.queue set name = null, connection_id = null, deleted_at = now() "
+                "where connection_id is not null"
+            )
+        server.terminate(CONTROL)
+        bound = "select count(*) from jmsql_internal.queue where connection_id > %s and deleted_at is null"
+        wait_for(lambda: server.rows(bound, number) == [(1,)], PATIENCE)
+        assert requestor.request("b", timeout=PATIENCE).get_body(str) == "reply to b"
+    replier.result(PATIENCE)
+    assert server.rows(TEMPORARY) == [(0,)]

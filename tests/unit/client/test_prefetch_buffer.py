@@ -11,7 +11,7 @@ import pytest
 from jmsql import Queue
 from jmsql.client.prefetch_buffer import PrefetchBuffer, QueueChanges, QueueSource
 from jmsql.store.control.server import ServerClock
-from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.receive import dequeue
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps
 from jmsql.timings import InternalTimings
@@ -22,7 +22,7 @@ ROW = MessageRow._make({**dict.fromkeys(MessageRow._fields), "inverse_priority":
 
 def buffer() -> PrefetchBuffer:
     timings = InternalTimings()
-    source = QueueSource(1, None, Recipient().dequeue, Queue("orders"), None, timings.sweep_interval, QueueChanges())
+    source = QueueSource(1, None, dequeue, Queue("orders"), None, timings.sweep_interval, QueueChanges())
     return PrefetchBuffer(source, None, ServerClock(timings), timings)
 
 
@@ -50,7 +50,7 @@ def test_who_has_found_all_doubts_until_there_is_news() -> None:
 
 
 def test_who_was_misled_rests_longer_each_time_until_it_finds_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jmsql.client.pacing.time", SimpleNamespace(monotonic=lambda: 1.0))
+    monkeypatch.setattr("jmsql.client.prefetch_buffer.time", SimpleNamespace(monotonic=lambda: 1.0))
     messages = buffer()
     rests = []
     for _ in range(20):
@@ -84,7 +84,7 @@ def test_a_message_that_was_released_is_looked_for_without_doubts() -> None:
 
 def test_who_has_seen_the_end_asks_for_it_with_the_next_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(1.0, 60.0)
-    monkeypatch.setattr("jmsql.client.pacing.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("jmsql.client.prefetch_buffer.time", SimpleNamespace(monotonic=lambda: next(clock)))
     messages = buffer()
     messages.looks_again = True
     asked = []
@@ -101,7 +101,7 @@ def test_who_has_seen_the_end_asks_for_it_with_the_next_messages(monkeypatch: py
 
 def test_who_asks_for_the_end_does_so_for_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=1.0)
-    monkeypatch.setattr("jmsql.client.pacing.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("jmsql.client.prefetch_buffer.time", SimpleNamespace(monotonic=lambda: clock.now))
     messages = buffer()
     messages.looks_again = True
     answer(messages.fetch(1), EMPTY)

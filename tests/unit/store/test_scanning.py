@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.store.receiving.scanning import PRIORITIES, Prefetch, ScanBounds
+from jmsql.client.prefetch_buffer import Prefetch
+from jmsql.store.receiving.reader import ScanBounds
+from jmsql.store.receiving.receive import PRIORITIES
 
 
 class Clock:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jmsql.client._async.connection.factory import ConnectionFactory
 from jmsql.client._async.domains import QueueConnectionFactory, TopicConnectionFactory
-from jmsql.client._async.link.opening import default_url, open_runner
+from jmsql.client._async.link.opening import ConnectionOnDemand, default_url, open_runner
 from jmsql.client._async.xa import XAConnectionFactory, XAQueueConnectionFactory, XATopicConnectionFactory
 from jmsql.concurrency.tasks import in_thread
 from jmsql.exceptions import JMSException
@@ -46,7 +46,7 @@ class AdministeredObjects:
         runner: Runs the statements, each of which commits by itself.
     """
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner | ConnectionOnDemand) -> None:
         self._runner = runner
 
     async def bind(self, name: str, administered: ConnectionFactory | Destination) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from jmsql.client._async.link.opening import LazyRunner, default_url, open_runner
+from jmsql.client._async.link.opening import ConnectionOnDemand, default_url, open_runner
 from jmsql.concurrency.tasks import in_thread
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
@@ -35,7 +35,7 @@ from jmsql.store.destinations.lookup import automatic_creation, set_automatic_cr
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, in_transaction
-from jmsql.store.wire._async.runner import AutocommitRunner
+from jmsql.store.wire._async.runner import PsycopgRunner
 from jmsql.timings import Timings, complete
 from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_queue, require_topic
 
@@ -80,9 +80,9 @@ class Administration:
         self._schema = DEFAULT_SCHEMA if schema is None else schema
         check_name(self._schema)
         self._timings = complete(timings)
-        self._runner = LazyRunner(self._open_runner, self._schema)
+        self._link = ConnectionOnDemand(self._open_runner)
 
-    async def _open_runner(self) -> AutocommitRunner:
+    async def _open_runner(self) -> PsycopgRunner:
         database = await in_thread(default_url, self._schema) if self._database is None else self._database
         return await open_runner(database, self._schema, self._timings)
 
@@ -93,7 +93,7 @@ class Administration:
             IllegalStateException: It is closed.
             JMSException: The database cannot be reached, or the schema is missing or of another version.
         """
-        await self._runner.connect()
+        await self._link.connect()
 
     # Destinations
 
@@ -107,18 +107,18 @@ class Administration:
             InvalidDestinationException: It is not a destination, or a queue that a setting names is not there.
             JMSException: A setting cannot have the value.
         """
-        return await self._runner.run(destination_settings.create(named_destination(destination), settings))
+        return await self._link.run(destination_settings.create(named_destination(destination), settings))
 
     async def create_queue(self, name: str, **settings: Unpack[DestinationSettings]) -> Queue:
         """Make a queue if it is not there, change the settings that are given, and return it; raises as `create`."""
         queue = Queue(name)
-        await self._runner.run(destination_settings.create(queue, settings))
+        await self._link.run(destination_settings.create(queue, settings))
         return queue
 
     async def create_topic(self, name: str, **settings: Unpack[DestinationSettings]) -> Topic:
         """Make a topic if it is not there, change the settings that are given, and return it; raises as `create`."""
         topic = Topic(name)
-        await self._runner.run(destination_settings.create(topic, settings))
+        await self._link.run(destination_settings.create(topic, settings))
         return topic
 
     async def alter(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> None:
@@ -128,7 +128,7 @@ class Administration:
             InvalidDestinationException: There is no such destination, or no queue that a setting names.
             JMSException: A setting cannot have the value.
         """
-        await self._runner.run(destination_settings.alter(named_destination(destination), settings))
+        await self._link.run(destination_settings.alter(named_destination(destination), settings))
 
     async def reset(self, destination: Destination | str, *settings: str) -> None:
         """Change settings, given by their names, to what they are by default.
@@ -137,7 +137,7 @@ class Administration:
             InvalidDestinationException: There is no such destination.
             JMSException: There is no such setting.
         """
-        await self._runner.run(destination_settings.reset(named_destination(destination), settings))
+        await self._link.run(destination_settings.reset(named_destination(destination), settings))
 
     async def pause(self, destination: Destination | str) -> None:
         """Stop the delivery of messages from a queue, or from all subscriptions of a topic; they still collect.
@@ -170,19 +170,19 @@ class Administration:
             InvalidDestinationException: There is no such destination.
             IllegalStateException: A client receives from it.
         """
-        await self._runner.run(destination_settings.delete(named_destination(destination), force=force))
+        await self._link.run(destination_settings.delete(named_destination(destination), force=force))
 
     async def automatic_creation(self) -> bool:
         """Return whether the first use of a queue or topic makes it, by all clients. It does by default."""
-        return await self._runner.run(automatic_creation)
+        return await self._link.run(automatic_creation)
 
     async def set_automatic_creation(self, *, enabled: bool) -> None:
         """Say whether the first use of a queue or topic makes it, by all clients."""
-        await self._runner.run(set_automatic_creation(enabled=enabled))
+        await self._link.run(set_automatic_creation(enabled=enabled))
 
     async def destinations(self) -> list[DestinationSummary]:
         """Return all destinations, with what is set for them: queues first, by name."""
-        return await self._runner.run(destination_settings.destinations)
+        return await self._link.run(destination_settings.destinations)
 
     async def destination(self, destination: Destination | str) -> DestinationSummary:
         """Return a destination, with what is set for it.
@@ -190,21 +190,21 @@ class Administration:
         Raises:
             InvalidDestinationException: There is no such destination.
         """
-        return await self._runner.run(destination_settings.destination_summary(named_destination(destination)))
+        return await self._link.run(destination_settings.destination_summary(named_destination(destination)))
 
     # Inspection
 
     async def queues(self) -> list[QueueSummary]:
         """Return all queues, by name, with the number of their messages."""
-        return await self._runner.run(inspection.queues)
+        return await self._link.run(inspection.queues)
 
     async def subscriptions(self) -> list[SubscriptionSummary]:
         """Return all subscriptions, by topic and name, with the number of their messages."""
-        return await self._runner.run(inspection.subscriptions)
+        return await self._link.run(inspection.subscriptions)
 
     async def clients(self) -> list[ClientSummary]:
         """Return the connections of clients, the oldest first."""
-        return await self._runner.run(inspection.clients)
+        return await self._link.run(inspection.clients)
 
     async def count(self, queue: Queue | str, selector: str | None = None) -> int:
         """Return how many messages a queue holds that match a selector, whatever their state.
@@ -213,7 +213,7 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return await self._runner.run(inspection.count(_queue_name(queue), Selector.parse(selector)))
+        return await self._link.run(inspection.count(_queue_name(queue), Selector.parse(selector)))
 
     def browse(
         self, queue: Queue | str, selector: str | None = None, *, limit: int = 100
@@ -224,7 +224,7 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._runner.iterate(inspection.browse(_queue_name(queue), Selector.parse(selector), limit))
+        return self._link.iterate(inspection.browse(_queue_name(queue), Selector.parse(selector), limit))
 
     def browse_subscription(
         self, name: str, selector: str | None = None, *, client_id: str | None = None, limit: int = 100
@@ -236,7 +236,7 @@ class Administration:
             InvalidSelectorException: The selector has an error; the message shows where.
         """
         found = inspection.browse_subscription(name, client_id, Selector.parse(selector), limit)
-        return self._runner.iterate(found)
+        return self._link.iterate(found)
 
     async def message(self, message_id: str) -> list[FoundMessage]:
         """Return a message, once for each queue and subscription that holds it, whatever its state.
@@ -246,18 +246,18 @@ class Administration:
         Args:
             message_id: Its JMSMessageID, with or without ``ID:``.
         """
-        return await self._runner.run(inspection.message(message_id))
+        return await self._link.run(inspection.message(message_id))
 
     async def subscription(self, name: str, client_id: str | None = None) -> SubscriptionSummary | None:
         """Return a durable subscription, or None if there is none of that name for the client identifier."""
-        return await self._runner.run(inspection.subscription(name, client_id))
+        return await self._link.run(inspection.subscription(name, client_id))
 
     @property
     def history(self) -> History:
         """What has left the destinations that keep history."""
         from jmsql.client._async.administration.history import History
 
-        return History(self._runner, self._timings.prune_lock_timeout)
+        return History(self._link, self._timings.prune_lock_timeout)
 
     # Messages and subscriptions
 
@@ -322,11 +322,11 @@ class Administration:
         definition = SubscriptionDefinition(
             target.name, Selector.parse(selector), name, client_id, durable=True, shared=shared, no_local=no_local
         )
-        return await self._runner.run(in_transaction(create_durable(definition)))
+        return await self._link.run(in_transaction(create_durable(definition)))
 
     async def sees_all_messages(self) -> bool:
         """Return whether the role may browse all destinations: else what it is shown may not be all that there is."""
-        return await self._runner.run(inspection.sees_all_messages)
+        return await self._link.run(inspection.sees_all_messages)
 
     async def dead_letters(
         self, queue: Queue | str | None = None, selector: str | None = None, *, limit: int = 100
@@ -342,13 +342,13 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return await self._runner.run(
+        return await self._link.run(
             first_dead_letters(None if queue is None else _queue_name(queue), Selector.parse(selector), limit)
         )
 
     async def dead_letter_queues(self) -> list[str]:
         """Return the names of the queues that have dead letters."""
-        return await self._runner.run(dead_letter_queues)
+        return await self._link.run(dead_letter_queues)
 
     async def retry(
         self, queue: Queue | str = "DLQ", selector: str | None = None, *, limit: int | None = None
@@ -367,7 +367,7 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return await self._runner.run(retry(_queue_name(queue), Selector.parse(selector), limit))
+        return await self._link.run(retry(_queue_name(queue), Selector.parse(selector), limit))
 
     async def move(
         self,
@@ -403,7 +403,7 @@ class Administration:
 
     async def _complete(self, steps: Items[int], progress: Callable[[int], object] | None) -> int:
         done = 0
-        async for count in self._runner.iterate(steps):
+        async for count in self._link.iterate(steps):
             done += count
             if progress is not None:
                 progress(done)
@@ -416,7 +416,7 @@ class Administration:
             InvalidDestinationException: There is none of that name for the client identifier.
             IllegalStateException: It has a consumer, or messages that a session has not acknowledged.
         """
-        await self._runner.run(in_transaction(unsubscribe(name, client_id)))
+        await self._link.run(in_transaction(unsubscribe(name, client_id)))
 
     # Access
 
@@ -432,7 +432,7 @@ class Administration:
         Raises:
             JMSSecurityException: The role that has connected may not make roles, or does not own the schema.
         """
-        return await self._runner.run(access.create_roles())
+        return await self._link.run(access.create_roles())
 
     async def grant(
         self,
@@ -454,7 +454,7 @@ class Administration:
             JMSSecurityException: The role that has connected does not administer the schema.
             JMSException: There is no such role.
         """
-        await self._runner.run(access.grant(named_destination(destination), role, _actions(send, receive, browse)))
+        await self._link.run(access.grant(named_destination(destination), role, _actions(send, receive, browse)))
 
     async def revoke(
         self,
@@ -466,7 +466,7 @@ class Administration:
         browse: bool = False,
     ) -> None:
         """Take back what `grant` has given; raises as `grant`."""
-        await self._runner.run(access.revoke(named_destination(destination), role, _actions(send, receive, browse)))
+        await self._link.run(access.revoke(named_destination(destination), role, _actions(send, receive, browse)))
 
     async def grants(self, destination: Destination | str | None = None) -> list[AccessSummary]:
         """Return which roles have access, to a destination or, with None, to any; those with access to all come first.
@@ -475,7 +475,7 @@ class Administration:
             JMSException: The server could not be asked.
         """
         named = None if destination is None else named_destination(destination)
-        return await self._runner.run(access.access_summaries(named))
+        return await self._link.run(access.access_summaries(named))
 
     # Administered objects
 
@@ -509,11 +509,11 @@ class Administration:
     def _objects(self) -> AdministeredObjects:
         from jmsql.client._async.administration.administered_objects import AdministeredObjects
 
-        return AdministeredObjects(self._runner)
+        return AdministeredObjects(self._link)
 
     async def close(self) -> None:
         """End the connection."""
-        await self._runner.close()
+        await self._link.close()
 
     async def __aenter__(self) -> Self:
         await self.connect()

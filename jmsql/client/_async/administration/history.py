@@ -6,12 +6,12 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, date, datetime
 
+from jmsql.client._async.link.opening import ConnectionOnDemand
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.history import past_messages
 from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, days, held_message, today
 from jmsql.store.history.past_messages import HistoryRange, PastMessage
-from jmsql.store.wire._async.runner import Runner
 from jmsql.values.destinations import Destination, Queue, named_destination, require_queue
 
 logger = logging.getLogger("jmsql")
@@ -28,12 +28,12 @@ class History:
     left. Without a time zone they are this computer's.
 
     Args:
-        runner: The administration's.
+        link: The administration's.
         prune_lock_timeout: How many seconds `prune` waits for those who read the history.
     """
 
-    def __init__(self, runner: Runner, prune_lock_timeout: float) -> None:
-        self._runner = runner
+    def __init__(self, link: ConnectionOnDemand, prune_lock_timeout: float) -> None:
+        self._link = link
         self._partitions = HistoryPartitions(
             patience=prune_lock_timeout,
             on_held=lambda day, sources: logger.warning(held_message(day, sources)),
@@ -66,14 +66,14 @@ class History:
             ValueError: An outcome is none.
         """
         which = _range(destination, since, until, selector, outcomes, subscription)
-        return self._runner.iterate(past_messages.read(which, limit))
+        return self._link.iterate(past_messages.read(which, limit))
 
     async def message(self, message_id: str) -> list[PastMessage]:
         """Return all entries for a message: one for each destination or subscription that it has left, the last first.
 
         All of the history is read for it.
         """
-        return await self._runner.run(past_messages.entries(message_id))
+        return await self._link.run(past_messages.entries(message_id))
 
     async def count(
         self,
@@ -86,7 +86,7 @@ class History:
         subscription: str | None = None,
     ) -> int:
         """Return how many messages there are; the arguments are those of `messages`."""
-        return await self._runner.run(
+        return await self._link.run(
             past_messages.count(_range(destination, since, until, selector, outcomes, subscription))
         )
 
@@ -130,11 +130,11 @@ class History:
         """
         which = _range(source, since, until, selector, outcomes, subscription)
         name = require_queue(named_destination(target)).name
-        return await self._runner.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))
+        return await self._link.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))
 
     async def days(self) -> list[HistoryDay]:
         """Return the days in UTC that have a partition, the first one first."""
-        return await self._runner.run(days)
+        return await self._link.run(days)
 
     async def readers(self, day: HistoryDay, destinations: Sequence[Destination] = ()) -> list[str]:
         """Return the streaming reads of Spark that have not passed a day, by their numbers in ``spark_sources``.
@@ -144,11 +144,11 @@ class History:
             destinations: Whose history of that day is meant; none named: all.
         """
         names = [destination.name for destination in destinations] or None
-        return await self._runner.run(self._partitions.cursors_before(day, names))
+        return await self._link.run(self._partitions.cursors_before(day, names))
 
     async def today(self) -> date:
         """Return the day in UTC to whose partition goes what leaves its destination now."""
-        return await self._runner.run(today)
+        return await self._link.run(today)
 
     def prune(
         self, *, before: date | None = None, destination: Destination | str | None = None
@@ -170,9 +170,9 @@ class History:
         if before is None:
             if destination is not None:
                 raise ValueError("Whose messages go is a question only together with a day.")
-            return self._runner.iterate(self._partitions.apply_retention())
+            return self._link.iterate(self._partitions.apply_retention())
         named = None if destination is None else named_destination(destination)
-        return self._runner.iterate(self._partitions.remove(before, named))
+        return self._link.iterate(self._partitions.remove(before, named))
 
 
 def _range(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 
@@ -13,8 +13,8 @@ from jmsql.store.connections.database_url import parse_url, url_in_environment
 from jmsql.store.connections.engine import POOLED, Endpoint, synchronous
 from jmsql.store.errors import jms_errors
 from jmsql.store.schema.version import check_name, check_schema
-from jmsql.store.statement import Query, Result, SqlFile, Steps, nothing
-from jmsql.store.wire._async.runner import AutocommitRunner, Runner
+from jmsql.store.statement import Items, Query, SqlFile, Steps, nothing
+from jmsql.store.wire._async.runner import Origin, PsycopgRunner
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
@@ -31,24 +31,20 @@ else:
 _limit_statements = SqlFile("administration").statement("limit_statements", "connecting", nothing)
 
 
-class LazyRunner(Runner):
-    """Runs statements on a connection that is made when it is first needed. It may be used by one task at a time.
+class ConnectionOnDemand:
+    """A connection that is made when the first statement needs it. It may be used by one task at a time.
 
     Args:
         connect: Connects.
-        schema: The plain name of the schema.
     """
 
-    __slots__ = ("_closed", "_connect", "_connected")
-
-    def __init__(self, connect: Callable[[], Awaitable[AutocommitRunner]], schema: str) -> None:
-        super().__init__(schema)
+    def __init__(self, connect: Callable[[], Awaitable[PsycopgRunner]]) -> None:
         self._connect = connect
-        self._connected: AutocommitRunner | None = None
+        self._runner: PsycopgRunner | None = None
         self._closed = False
 
-    async def connect(self) -> AutocommitRunner:
-        """Connect, unless it is connected.
+    async def connect(self) -> PsycopgRunner:
+        """Connect, unless it is connected, and return what runs statements.
 
         Raises:
             IllegalStateException: It is closed.
@@ -56,35 +52,42 @@ class LazyRunner(Runner):
         """
         if self._closed:
             raise IllegalStateException("The connection is closed.")
-        if self._connected is None:
-            self._connected = await self._connect()
-        return self._connected
-
-    @property
-    def is_idle(self) -> bool:
-        return self._connected is None or self._connected.is_idle
-
-    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        return await (await self.connect()).execute(statement, parameters)
+        if self._runner is None:
+            self._runner = await self._connect()
+        return self._runner
 
     async def run(self, work: Query[T] | Steps[T]) -> T:
+        """Do what `Runner.run` does."""
+        runner = await self.connect()
         try:
-            return await super().run(work)
+            return await runner.run(work)
         except BaseException:
-            # A task that is cancelled while it rolls back leaves a transaction open.
-            if self._connected is not None and not self._connected.is_idle:
-                connected, self._connected = self._connected, None
-                await connected.close()
+            await self._end_transaction()
             raise
 
-    async def sleep(self, seconds: float) -> None:
-        await (await self.connect()).sleep(seconds)
+    async def iterate(self, work: Items[T]) -> AsyncIterator[T]:
+        """Do what `Runner.iterate` does."""
+        runner = await self.connect()
+        try:
+            async for each in runner.iterate(work):
+                yield each
+        except GeneratorExit:
+            raise  # at a result, where no transaction is open, and others may use the connection
+        except BaseException:
+            await self._end_transaction()
+            raise
+
+    async def _end_transaction(self) -> None:
+        # A task that is cancelled while it rolls back leaves a transaction open.
+        if self._runner is not None and not self._runner.is_idle:
+            runner, self._runner = self._runner, None
+            await runner.close()
 
     async def close(self) -> None:
         """End the connection, if there is one, for good."""
         self._closed = True
-        if self._connected is not None:
-            await self._connected.close()
+        if self._runner is not None:
+            await self._runner.close()
 
 
 async def open_runner(
@@ -94,7 +97,7 @@ async def open_runner(
     *,
     requires_schema: bool = True,
     statement_timeout: float | None = None,
-) -> AutocommitRunner:
+) -> PsycopgRunner:
     """Connect.
 
     Args:
@@ -124,14 +127,13 @@ async def open_runner(
     return runner
 
 
-async def _directly(endpoint: Endpoint, schema: str) -> AutocommitRunner:
+async def _directly(endpoint: Endpoint, schema: str) -> PsycopgRunner:
     connection, is_pooled = await endpoint.connect_async()
-    return AutocommitRunner(
-        connection, schema, connection.close, is_pooled=is_pooled, another=lambda: _directly(endpoint, schema)
-    )
+    origin = Origin(connection.close, lambda: _directly(endpoint, schema), is_pooled)
+    return PsycopgRunner(connection, schema, origin=origin)
 
 
-async def _of_engine(engine: AsyncEngine, schema: str) -> AutocommitRunner:
+async def _of_engine(engine: AsyncEngine, schema: str) -> PsycopgRunner:
     from sqlalchemy.ext.asyncio import AsyncEngine as Expected
 
     if not isinstance(engine, Expected):
@@ -142,8 +144,8 @@ async def _of_engine(engine: AsyncEngine, schema: str) -> AutocommitRunner:
 
 
 async def _of_sqlalchemy(
-    connection: AsyncConnection, schema: str, *, another: Callable[[], Awaitable[AutocommitRunner]]
-) -> AutocommitRunner:
+    connection: AsyncConnection, schema: str, *, another: Callable[[], Awaitable[PsycopgRunner]]
+) -> PsycopgRunner:
     lent = synchronous(connection)
     driver_connection = lent.connection.driver_connection
     if not isinstance(driver_connection, psycopg.AsyncConnection):
@@ -159,7 +161,7 @@ async def _of_sqlalchemy(
         await connection.close()
 
     is_pooled = bool(lent.info.get(POOLED))
-    return AutocommitRunner(found, schema, close, is_pooled=is_pooled, another=another)
+    return PsycopgRunner(found, schema, origin=Origin(close, another, is_pooled))
 
 
 def default_url(schema: str) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.link.lease import Lease
     from jmsql.selectors import Selector
     from jmsql.store.control.control import ControlConnection
-    from jmsql.store.receiving.scanning import GroupScan
+    from jmsql.store.receiving.receive import GroupScan
     from jmsql.store.statement import Query
 
 
@@ -81,7 +81,9 @@ class Claims(Delivery):
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         if not self._control.is_certain:
             return None
-        if not buffer.rows or (buffer.rows[0].delivery_count and not self._redelivery.knows_no_rules(buffer)):
+        if not buffer.rows or (
+            buffer.rows[0].delivery_count and time.monotonic() >= self._redelivery.free_until(buffer)
+        ):
             return None  # it may be exhausted
         row = buffer.next_fresh()
         if row is not None:
@@ -167,7 +169,7 @@ class Claims(Delivery):
             finally:
                 buffer.keep_first(*rows)
         else:
-            buffer.keep(rows)
+            buffer.rows.extend(rows)
         return bool(rows)
 
     async def _lives(self) -> bool:

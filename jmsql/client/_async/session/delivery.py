@@ -39,7 +39,9 @@ class Delivery(ABC):
     async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None. Callers run it to its end, though cancelled (`finished`)."""
         while True:
-            row = await self.next_held(buffer)
+            row = None
+            if buffer.rows:
+                row = self.take_held(buffer) or await self.next_held(buffer)
             if row is not None or not await self.fetch(buffer, buffer.prefetch.size()):
                 return row
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum, auto
@@ -88,7 +89,7 @@ class Locks(Delivery):
             self._unlisted.clear()
 
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if self._database.holding is Holding.LENT or not (buffer.recorded or self._redelivery.knows_no_rules(buffer)):
+        if self._database.holding is Holding.LENT or not (buffer.recorded or time.monotonic() < buffer.free_until):
             return None
         row = buffer.next_fresh()
         if row is not None:
@@ -115,10 +116,9 @@ class Locks(Delivery):
             buffer.give_up()
 
     async def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if not buffer.rows:
-            return None
         buffer.drop_stale()  # they stay locked until the transaction ends
         rules = await self._redelivery.rules(buffer) if buffer.rows else None
+        buffer.free_until = self._redelivery.free_until(buffer)
         while (row := buffer.next()) is not None:
             key = buffer.key(row)
             if key in self._delivered:  # a savepoint was rolled back
@@ -172,7 +172,8 @@ class Locks(Delivery):
         else:
             rows = await self._fetch_beside_others(buffer, limit)
         buffer.prefetch.fetched(len(rows), size_of(rows))
-        buffer.keep(rows)
+        buffer.rows.extend(rows)
+        buffer.free_until = self._redelivery.free_until(buffer)
         return bool(rows)
 
     async def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.client._sync.domains import QueueConnectionFactory, TopicConnectionFactory
-from jmsql.client._sync.link.opening import default_url, open_runner
+from jmsql.client._sync.link.opening import ConnectionOnDemand, default_url, open_runner
 from jmsql.client._sync.xa import XAConnectionFactory, XAQueueConnectionFactory, XATopicConnectionFactory
 from jmsql.concurrency.threads import in_thread
 from jmsql.exceptions import JMSException
@@ -47,7 +47,7 @@ class AdministeredObjects:
         runner: Runs the statements, each of which commits by itself.
     """
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner | ConnectionOnDemand) -> None:
         self._runner = runner
 
     def bind(self, name: str, administered: ConnectionFactory | Destination) -> None:

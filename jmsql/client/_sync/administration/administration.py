@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from jmsql.client._sync.link.opening import LazyRunner, default_url, open_runner
+from jmsql.client._sync.link.opening import ConnectionOnDemand, default_url, open_runner
 from jmsql.concurrency.threads import in_thread
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
@@ -36,7 +36,7 @@ from jmsql.store.destinations.lookup import automatic_creation, set_automatic_cr
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, in_transaction
-from jmsql.store.wire._sync.runner import AutocommitRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.timings import Timings, complete
 from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_queue, require_topic
 
@@ -79,9 +79,9 @@ class Administration:
         self._schema = DEFAULT_SCHEMA if schema is None else schema
         check_name(self._schema)
         self._timings = complete(timings)
-        self._runner = LazyRunner(self._open_runner, self._schema)
+        self._link = ConnectionOnDemand(self._open_runner)
 
-    def _open_runner(self) -> AutocommitRunner:
+    def _open_runner(self) -> PsycopgRunner:
         database = in_thread(default_url, self._schema) if self._database is None else self._database
         return open_runner(database, self._schema, self._timings)
 
@@ -92,7 +92,7 @@ class Administration:
             IllegalStateException: It is closed.
             JMSException: The database cannot be reached, or the schema is missing or of another version.
         """
-        self._runner.connect()
+        self._link.connect()
 
     # Destinations
 
@@ -106,18 +106,18 @@ class Administration:
             InvalidDestinationException: It is not a destination, or a queue that a setting names is not there.
             JMSException: A setting cannot have the value.
         """
-        return self._runner.run(destination_settings.create(named_destination(destination), settings))
+        return self._link.run(destination_settings.create(named_destination(destination), settings))
 
     def create_queue(self, name: str, **settings: Unpack[DestinationSettings]) -> Queue:
         """Make a queue if it is not there, change the settings that are given, and return it; raises as `create`."""
         queue = Queue(name)
-        self._runner.run(destination_settings.create(queue, settings))
+        self._link.run(destination_settings.create(queue, settings))
         return queue
 
     def create_topic(self, name: str, **settings: Unpack[DestinationSettings]) -> Topic:
         """Make a topic if it is not there, change the settings that are given, and return it; raises as `create`."""
         topic = Topic(name)
-        self._runner.run(destination_settings.create(topic, settings))
+        self._link.run(destination_settings.create(topic, settings))
         return topic
 
     def alter(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> None:
@@ -127,7 +127,7 @@ class Administration:
             InvalidDestinationException: There is no such destination, or no queue that a setting names.
             JMSException: A setting cannot have the value.
         """
-        self._runner.run(destination_settings.alter(named_destination(destination), settings))
+        self._link.run(destination_settings.alter(named_destination(destination), settings))
 
     def reset(self, destination: Destination | str, *settings: str) -> None:
         """Change settings, given by their names, to what they are by default.
@@ -136,7 +136,7 @@ class Administration:
             InvalidDestinationException: There is no such destination.
             JMSException: There is no such setting.
         """
-        self._runner.run(destination_settings.reset(named_destination(destination), settings))
+        self._link.run(destination_settings.reset(named_destination(destination), settings))
 
     def pause(self, destination: Destination | str) -> None:
         """Stop the delivery of messages from a queue, or from all subscriptions of a topic; they still collect.
@@ -169,19 +169,19 @@ class Administration:
             InvalidDestinationException: There is no such destination.
             IllegalStateException: A client receives from it.
         """
-        self._runner.run(destination_settings.delete(named_destination(destination), force=force))
+        self._link.run(destination_settings.delete(named_destination(destination), force=force))
 
     def automatic_creation(self) -> bool:
         """Return whether the first use of a queue or topic makes it, by all clients. It does by default."""
-        return self._runner.run(automatic_creation)
+        return self._link.run(automatic_creation)
 
     def set_automatic_creation(self, *, enabled: bool) -> None:
         """Say whether the first use of a queue or topic makes it, by all clients."""
-        self._runner.run(set_automatic_creation(enabled=enabled))
+        self._link.run(set_automatic_creation(enabled=enabled))
 
     def destinations(self) -> list[DestinationSummary]:
         """Return all destinations, with what is set for them: queues first, by name."""
-        return self._runner.run(destination_settings.destinations)
+        return self._link.run(destination_settings.destinations)
 
     def destination(self, destination: Destination | str) -> DestinationSummary:
         """Return a destination, with what is set for it.
@@ -189,21 +189,21 @@ class Administration:
         Raises:
             InvalidDestinationException: There is no such destination.
         """
-        return self._runner.run(destination_settings.destination_summary(named_destination(destination)))
+        return self._link.run(destination_settings.destination_summary(named_destination(destination)))
 
     # Inspection
 
     def queues(self) -> list[QueueSummary]:
         """Return all queues, by name, with the number of their messages."""
-        return self._runner.run(inspection.queues)
+        return self._link.run(inspection.queues)
 
     def subscriptions(self) -> list[SubscriptionSummary]:
         """Return all subscriptions, by topic and name, with the number of their messages."""
-        return self._runner.run(inspection.subscriptions)
+        return self._link.run(inspection.subscriptions)
 
     def clients(self) -> list[ClientSummary]:
         """Return the connections of clients, the oldest first."""
-        return self._runner.run(inspection.clients)
+        return self._link.run(inspection.clients)
 
     def count(self, queue: Queue | str, selector: str | None = None) -> int:
         """Return how many messages a queue holds that match a selector, whatever their state.
@@ -212,7 +212,7 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._runner.run(inspection.count(_queue_name(queue), Selector.parse(selector)))
+        return self._link.run(inspection.count(_queue_name(queue), Selector.parse(selector)))
 
     def browse(self, queue: Queue | str, selector: str | None = None, *, limit: int = 100) -> Iterator[BrowsedMessage]:
         """Return the first messages of a queue in their order, whatever their state; those that are delayed come last.
@@ -221,7 +221,7 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._runner.iterate(inspection.browse(_queue_name(queue), Selector.parse(selector), limit))
+        return self._link.iterate(inspection.browse(_queue_name(queue), Selector.parse(selector), limit))
 
     def browse_subscription(
         self, name: str, selector: str | None = None, *, client_id: str | None = None, limit: int = 100
@@ -233,7 +233,7 @@ class Administration:
             InvalidSelectorException: The selector has an error; the message shows where.
         """
         found = inspection.browse_subscription(name, client_id, Selector.parse(selector), limit)
-        return self._runner.iterate(found)
+        return self._link.iterate(found)
 
     def message(self, message_id: str) -> list[FoundMessage]:
         """Return a message, once for each queue and subscription that holds it, whatever its state.
@@ -243,18 +243,18 @@ class Administration:
         Args:
             message_id: Its JMSMessageID, with or without ``ID:``.
         """
-        return self._runner.run(inspection.message(message_id))
+        return self._link.run(inspection.message(message_id))
 
     def subscription(self, name: str, client_id: str | None = None) -> SubscriptionSummary | None:
         """Return a durable subscription, or None if there is none of that name for the client identifier."""
-        return self._runner.run(inspection.subscription(name, client_id))
+        return self._link.run(inspection.subscription(name, client_id))
 
     @property
     def history(self) -> History:
         """What has left the destinations that keep history."""
         from jmsql.client._sync.administration.history import History
 
-        return History(self._runner, self._timings.prune_lock_timeout)
+        return History(self._link, self._timings.prune_lock_timeout)
 
     # Messages and subscriptions
 
@@ -319,11 +319,11 @@ class Administration:
         definition = SubscriptionDefinition(
             target.name, Selector.parse(selector), name, client_id, durable=True, shared=shared, no_local=no_local
         )
-        return self._runner.run(in_transaction(create_durable(definition)))
+        return self._link.run(in_transaction(create_durable(definition)))
 
     def sees_all_messages(self) -> bool:
         """Return whether the role may browse all destinations: else what it is shown may not be all that there is."""
-        return self._runner.run(inspection.sees_all_messages)
+        return self._link.run(inspection.sees_all_messages)
 
     def dead_letters(
         self, queue: Queue | str | None = None, selector: str | None = None, *, limit: int = 100
@@ -339,13 +339,13 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._runner.run(
+        return self._link.run(
             first_dead_letters(None if queue is None else _queue_name(queue), Selector.parse(selector), limit)
         )
 
     def dead_letter_queues(self) -> list[str]:
         """Return the names of the queues that have dead letters."""
-        return self._runner.run(dead_letter_queues)
+        return self._link.run(dead_letter_queues)
 
     def retry(self, queue: Queue | str = "DLQ", selector: str | None = None, *, limit: int | None = None) -> Retry:
         """Move the dead letters in a queue back to where they come from, in one transaction.
@@ -362,7 +362,7 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._runner.run(retry(_queue_name(queue), Selector.parse(selector), limit))
+        return self._link.run(retry(_queue_name(queue), Selector.parse(selector), limit))
 
     def move(
         self,
@@ -398,7 +398,7 @@ class Administration:
 
     def _complete(self, steps: Items[int], progress: Callable[[int], object] | None) -> int:
         done = 0
-        for count in self._runner.iterate(steps):
+        for count in self._link.iterate(steps):
             done += count
             if progress is not None:
                 progress(done)
@@ -411,7 +411,7 @@ class Administration:
             InvalidDestinationException: There is none of that name for the client identifier.
             IllegalStateException: It has a consumer, or messages that a session has not acknowledged.
         """
-        self._runner.run(in_transaction(unsubscribe(name, client_id)))
+        self._link.run(in_transaction(unsubscribe(name, client_id)))
 
     # Access
 
@@ -427,7 +427,7 @@ class Administration:
         Raises:
             JMSSecurityException: The role that has connected may not make roles, or does not own the schema.
         """
-        return self._runner.run(access.create_roles())
+        return self._link.run(access.create_roles())
 
     def grant(
         self,
@@ -449,7 +449,7 @@ class Administration:
             JMSSecurityException: The role that has connected does not administer the schema.
             JMSException: There is no such role.
         """
-        self._runner.run(access.grant(named_destination(destination), role, _actions(send, receive, browse)))
+        self._link.run(access.grant(named_destination(destination), role, _actions(send, receive, browse)))
 
     def revoke(
         self,
@@ -461,7 +461,7 @@ class Administration:
         browse: bool = False,
     ) -> None:
         """Take back what `grant` has given; raises as `grant`."""
-        self._runner.run(access.revoke(named_destination(destination), role, _actions(send, receive, browse)))
+        self._link.run(access.revoke(named_destination(destination), role, _actions(send, receive, browse)))
 
     def grants(self, destination: Destination | str | None = None) -> list[AccessSummary]:
         """Return which roles have access, to a destination or, with None, to any; those with access to all come first.
@@ -470,7 +470,7 @@ class Administration:
             JMSException: The server could not be asked.
         """
         named = None if destination is None else named_destination(destination)
-        return self._runner.run(access.access_summaries(named))
+        return self._link.run(access.access_summaries(named))
 
     # Administered objects
 
@@ -504,11 +504,11 @@ class Administration:
     def _objects(self) -> AdministeredObjects:
         from jmsql.client._sync.administration.administered_objects import AdministeredObjects
 
-        return AdministeredObjects(self._runner)
+        return AdministeredObjects(self._link)
 
     def close(self) -> None:
         """End the connection."""
-        self._runner.close()
+        self._link.close()
 
     def __enter__(self) -> Self:
         self.connect()

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 
+from jmsql.client._sync.link.opening import ConnectionOnDemand
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.history import past_messages
 from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, days, held_message, today
 from jmsql.store.history.past_messages import HistoryRange, PastMessage
-from jmsql.store.wire._sync.runner import Runner
 from jmsql.values.destinations import Destination, Queue, named_destination, require_queue
 
 logger = logging.getLogger("jmsql")
@@ -29,12 +29,12 @@ class History:
     left. Without a time zone they are this computer's.
 
     Args:
-        runner: The administration's.
+        link: The administration's.
         prune_lock_timeout: How many seconds `prune` waits for those who read the history.
     """
 
-    def __init__(self, runner: Runner, prune_lock_timeout: float) -> None:
-        self._runner = runner
+    def __init__(self, link: ConnectionOnDemand, prune_lock_timeout: float) -> None:
+        self._link = link
         self._partitions = HistoryPartitions(
             patience=prune_lock_timeout,
             on_held=lambda day, sources: logger.warning(held_message(day, sources)),
@@ -67,14 +67,14 @@ class History:
             ValueError: An outcome is none.
         """
         which = _range(destination, since, until, selector, outcomes, subscription)
-        return self._runner.iterate(past_messages.read(which, limit))
+        return self._link.iterate(past_messages.read(which, limit))
 
     def message(self, message_id: str) -> list[PastMessage]:
         """Return all entries for a message: one for each destination or subscription that it has left, the last first.
 
         All of the history is read for it.
         """
-        return self._runner.run(past_messages.entries(message_id))
+        return self._link.run(past_messages.entries(message_id))
 
     def count(
         self,
@@ -87,9 +87,7 @@ class History:
         subscription: str | None = None,
     ) -> int:
         """Return how many messages there are; the arguments are those of `messages`."""
-        return self._runner.run(
-            past_messages.count(_range(destination, since, until, selector, outcomes, subscription))
-        )
+        return self._link.run(past_messages.count(_range(destination, since, until, selector, outcomes, subscription)))
 
     def replay(
         self,
@@ -131,11 +129,11 @@ class History:
         """
         which = _range(source, since, until, selector, outcomes, subscription)
         name = require_queue(named_destination(target)).name
-        return self._runner.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))
+        return self._link.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))
 
     def days(self) -> list[HistoryDay]:
         """Return the days in UTC that have a partition, the first one first."""
-        return self._runner.run(days)
+        return self._link.run(days)
 
     def readers(self, day: HistoryDay, destinations: Sequence[Destination] = ()) -> list[str]:
         """Return the streaming reads of Spark that have not passed a day, by their numbers in ``spark_sources``.
@@ -145,11 +143,11 @@ class History:
             destinations: Whose history of that day is meant; none named: all.
         """
         names = [destination.name for destination in destinations] or None
-        return self._runner.run(self._partitions.cursors_before(day, names))
+        return self._link.run(self._partitions.cursors_before(day, names))
 
     def today(self) -> date:
         """Return the day in UTC to whose partition goes what leaves its destination now."""
-        return self._runner.run(today)
+        return self._link.run(today)
 
     def prune(self, *, before: date | None = None, destination: Destination | str | None = None) -> Iterator[PruneStep]:
         """Remove what destinations keep no longer (`history_days`), or all that is older than a day.
@@ -169,9 +167,9 @@ class History:
         if before is None:
             if destination is not None:
                 raise ValueError("Whose messages go is a question only together with a day.")
-            return self._runner.iterate(self._partitions.apply_retention())
+            return self._link.iterate(self._partitions.apply_retention())
         named = None if destination is None else named_destination(destination)
-        return self._runner.iterate(self._partitions.remove(before, named))
+        return self._link.iterate(self._partitions.remove(before, named))
 
 
 def _range(

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.connection.simplified import message_of
-from jmsql.client.transaction_of_caller import handler_in_transaction
+from jmsql.client.transaction_of_caller import open_transaction
 from jmsql.concurrency.threads import Lock, Notifications
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
@@ -173,18 +173,19 @@ class Requestor:
 
         Raises:
             TimeoutError: No reply has come in time. The request may have been handled nevertheless.
-            IllegalStateException: The connection is closed, or stopped; or it is called by a transacted handler, whose
-                transaction would be open while it waits.
+            IllegalStateException: The connection is closed, or stopped; or it is called inside of a transaction that is
+                open, and would be while it waits: that of a transacted handler, one that the same thread or task has
+                enlisted, or `atomic()` of Django's.
             InvalidDestinationException: The queue does not exist.
             MessageFormatException: The body cannot be encoded.
             ValueError: The timeout is 0 or negative.
             JMSException: The request was not sent; the message says why.
         """
-        handler = handler_in_transaction.get()
-        if handler is not None:
+        transaction = open_transaction()
+        if transaction is not None:
             raise IllegalStateException(
-                f"{handler} makes a request in its transaction, which would be open until the reply has come. Register "
-                "the handler with transacted=False."
+                f"A request is made inside of {transaction}: it would stay open until the reply has come, and the "
+                "replier sees nothing of what was done in it. Make the request before it begins, or after its end."
             )
         limit = seconds(timeout, "timeout")
         if not limit:

@@ -21,11 +21,11 @@ from jmsql.concurrency.threads import CancelledError, Lock
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.connections.engine import LENT, POOLED, synchronous
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
-from jmsql.store.receiving.acknowledge import Client, Recipient
+from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.receive import Client
 from jmsql.store.statement import Query, Statement, Steps, nothing
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
-from jmsql.store.wire._sync.wire_runner import WireRunner
-from jmsql.store.wire.application_sql import SavepointStep
+from jmsql.store.wire._sync.wire import WireRunner
 from jmsql.store.wire.exchange import End
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ class Lease:
         self._connection: Connection | None = None
         self._driver_connection: WatchedConnection | None = None
         self._runner: Runner | None = None
+        self._implicit: WireRunner | None = None
         self.holding = Holding.NONE
         """Whose the connection is."""
         self._work = _Work.NONE
@@ -237,7 +238,8 @@ class Lease:
         # that it is gone. And the lock is taken only where something has to be waited for.
         if self.holding is Holding.CLOSED:
             raise IllegalStateException("The session is closed.")
-        if self.is_lost and self._work is _Work.NONE:
+        driver = self._driver_connection
+        if driver is not None and driver.closed and self._work is _Work.NONE:
             self.discard()
         if self._connection is None:
             with self._taking:  # the asynchronous sender may need it too
@@ -257,8 +259,10 @@ class Lease:
         """Run statements on a connection from now on."""
         driver = driver_connection(connection)
         assert isinstance(driver, WatchedConnection)
+        driver.is_pooled = bool(synchronous(connection).info.get(POOLED))
         self._connection, self._driver_connection = connection, driver
         self._runner = WireRunner(driver, self._schema, begin=self._transacted)
+        self._implicit = None if self._transacted else WireRunner(driver, self._schema, end=End.FLUSH)
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.OWN
 
@@ -290,7 +294,8 @@ class Lease:
 
     def hold(self, *, needed: bool = True) -> None:
         """Do what `connected` does, until `let_go`."""
-        if needed:
+        driver = self._driver_connection
+        if needed and (driver is None or driver.closed or self.holding is Holding.CLOSED):
             self._take_connection()
         self._uses += 1
 
@@ -317,8 +322,8 @@ class Lease:
 
     @property
     def turn(self) -> Lock | None:
-        """What is held during a look for messages, so that sessions which share connections take turns, if it does."""
-        return self._pool.looking if self.shares_connections and self._connection is None else None
+        """What is held during a look for messages: sessions that share connections, and have none, take turns."""
+        return self._pool.looking if self._connection is None else None
 
     def pause(self) -> None:
         """Release the connection to its pool, if it is one to be shared and no transaction is open."""
@@ -348,7 +353,8 @@ class Lease:
     def _begin(self) -> Connection:
         connection = self._connection
         assert connection is not None
-        self._require_whole()
+        if connection.closed or self._fate is not _Fate.OPEN:
+            self._require_whole()
         if self._transacted:
             if self._work is _Work.NONE:
                 self._work = _Work.BEGUN
@@ -358,8 +364,8 @@ class Lease:
 
     def _run(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
         """Run statements in the transaction, which begins if none is open."""
-        self._begin()
         if self._transacted:
+            self._begin()
             self._note_work()
         runner = self._runner
         assert runner is not None
@@ -369,7 +375,7 @@ class Lease:
 
     def _note_work(self) -> None:
         """Note that the session is about to run statements."""
-        if self.is_idle:
+        if self._runner is None or self._runner.is_idle:
             self._work = _Work.OURS
         elif self._work is _Work.BEGUN:
             self._work = _Work.SHARED
@@ -396,7 +402,9 @@ class Lease:
             work: The statements.
             question: What is asked after each that commits by itself, in its exchange; it changes nothing.
         """
-        self._take_connection()
+        driver = self._driver_connection
+        if driver is None or driver.closed or self.holding is Holding.CLOSED:
+            self._take_connection()
         self._uses += 1
         try:
             return self._run(work, question)
@@ -469,7 +477,8 @@ class Lease:
         What the application sets on it (a role, a time limit) is not for others: its pool will close it.
 
         Args:
-            before_statement: Called before each statement that the application runs, through SQLAlchemy or the driver.
+            before_statement: A method that is called before each statement that the application runs, through
+                SQLAlchemy or the driver. It says so by `used_by_application`.
         """
         connection = self.begin()
         if self.is_lent:
@@ -479,13 +488,9 @@ class Lease:
         shared.info[LENT] = True
 
         # The hooks of the driver see every statement of the application's, those of SQLAlchemy the ends of transactions
-        # that are asked for by its methods.
-        def heed(step: SavepointStep | None) -> None:
-            if self._work is _Work.OURS:
-                self._work = _Work.SHARED
-            before_statement(step)
-
-        def note_commit(_: object) -> None:
+        # that are asked for by its methods. The driver's only refer to the session; it stays as long as the application
+        # has its connection, through this one.
+        def note_commit(_: object, _kept: StatementListener = before_statement) -> None:
             if self._fate is _Fate.OPEN:
                 self._fate = _Fate.COMMITTED
 
@@ -494,11 +499,16 @@ class Lease:
                 self._fate = _Fate.ROLLED_BACK
 
         assert self._driver_connection is not None
-        self._driver_connection.watch(heed)
+        self._driver_connection.watch(before_statement)
         self._runner = PsycopgRunner(self._driver_connection, self._schema)
         event.listen(shared, "commit", note_commit)
         event.listen(shared, "rollback", note_rollback)
         return self.begin()
+
+    def used_by_application(self) -> None:
+        """Note that the application runs a statement in the transaction, which it shares from then on."""
+        if self._work is _Work.OURS:
+            self._work = _Work.SHARED
 
     # Ending the transaction
 
@@ -521,12 +531,12 @@ class Lease:
             # either outcome.
             self._driver_connection.notice_loss()
         self._require_whole()
-        if self.is_lost:
+        if self._driver_connection is not None and self._driver_connection.closed:
             raise TransactionRolledBackException(
                 "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
             )
         has_worked = self._work in (_Work.OURS, _Work.SHARED)
-        if self.is_lent and has_worked and not (self.has_begun or self.was_committed):
+        if self.holding is Holding.LENT and has_worked and not (self.has_begun or self.was_committed):
             raise JMSException(
                 "The session's transaction was ended through session.database, and whether it took effect is not "
                 "known. Leave its end to the session.",
@@ -544,12 +554,9 @@ class Lease:
             raise TransactionRolledBackException(_LOSSES[self._fate])
 
     def _ended(self) -> None:
-        self._forget_transaction()
+        self._work, self._fate = _Work.NONE, _Fate.OPEN
         if self._pool.limit.waiting:
             self._pool.limit.freed()
-
-    def _forget_transaction(self) -> None:
-        self._work, self._fate = _Work.NONE, _Fate.OPEN
 
     def commit(self, last: Sequence[Query[Any]] = (), question: Query[list[int]] | None = None) -> list[int] | None:
         """Commit the transaction, if one is open.
@@ -567,16 +574,15 @@ class Lease:
             JMSException: The connection was cut while it committed, and nobody knows the outcome.
         """
         if last:
-            self.begin()
+            (self.begin() if self._connection is None else self._begin())
             if self._transacted:
                 self._note_work()
         if self._connection is None:
             return None
-        transaction = self._transaction
         advice = "Look for its effects before doing it again."
-        if isinstance(transaction, WireRunner):
-            return self._end("committing", partial(transaction.commit, last, question), advice)
-        return self._end("committing", transaction.commit, advice)
+        if isinstance(self._runner, WireRunner):
+            return self._end("committing", partial(self._runner.commit, last, question), advice)
+        return self._end("committing", self._transaction.commit, advice)
 
     @property
     def _transaction(self) -> Connection | WireRunner:
@@ -672,22 +678,18 @@ class Lease:
     # Transactions that PostgreSQL begins by itself
 
     def begin_implicitly(self) -> WireRunner:
-        """Return a transaction for statements that are to commit together, in a session that is not transacted.
+        """Return what runs statements that are to commit together, in a session that is not transacted.
 
-        `ended_implicitly` is to be called when it is over.
+        The caller holds the connection until they have.
         """
-        connection = self.begin()
-        if synchronous(connection).info.get(POOLED):
+        driver = self._driver_connection
+        if driver is not None and driver.is_pooled:
             # A pooler takes the connection back with the answer, whatever has come to it meanwhile without a Sync.
             self.settle()
-            self.begin()
-        self._uses += 1
-        assert self._driver_connection is not None
-        return WireRunner(self._driver_connection, self._schema, end=End.FLUSH)
-
-    def ended_implicitly(self) -> None:
-        """Take note that such a transaction is over, and another session may have the connection."""
-        self.let_go()
+        if self._implicit is None or self._implicit.connection.closed:
+            self._take_connection()
+        assert self._implicit is not None
+        return self._implicit
 
     def settle(self) -> None:
         """Wait for the commit of such a transaction, if one is under way."""
@@ -728,8 +730,7 @@ class Lease:
             self._pool.limit.left(self)
 
     def _forget(self) -> None:
-        self._connection = self._runner = self._driver_connection = None
+        self._connection = self._runner = self._implicit = self._driver_connection = None
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.NONE
-        """Whose the connection is."""
-        self._forget_transaction()
+        self._work, self._fate = _Work.NONE, _Fate.OPEN

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 
@@ -13,8 +13,8 @@ from jmsql.store.connections.database_url import parse_url, url_in_environment
 from jmsql.store.connections.engine import POOLED, Endpoint, synchronous
 from jmsql.store.errors import jms_errors
 from jmsql.store.schema.version import check_name, check_schema
-from jmsql.store.statement import Query, Result, SqlFile, Steps, nothing
-from jmsql.store.wire._sync.runner import AutocommitRunner, Runner
+from jmsql.store.statement import Items, Query, SqlFile, Steps, nothing
+from jmsql.store.wire._sync.runner import Origin, PsycopgRunner
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
@@ -28,24 +28,20 @@ _EXPECTED = "an Engine of SQLAlchemy, as sqlalchemy.create_engine returns it"
 _limit_statements = SqlFile("administration").statement("limit_statements", "connecting", nothing)
 
 
-class LazyRunner(Runner):
-    """Runs statements on a connection that is made when it is first needed. It may be used by one task at a time.
+class ConnectionOnDemand:
+    """A connection that is made when the first statement needs it. It may be used by one task at a time.
 
     Args:
         connect: Connects.
-        schema: The plain name of the schema.
     """
 
-    __slots__ = ("_closed", "_connect", "_connected")
-
-    def __init__(self, connect: Callable[[], AutocommitRunner], schema: str) -> None:
-        super().__init__(schema)
+    def __init__(self, connect: Callable[[], PsycopgRunner]) -> None:
         self._connect = connect
-        self._connected: AutocommitRunner | None = None
+        self._runner: PsycopgRunner | None = None
         self._closed = False
 
-    def connect(self) -> AutocommitRunner:
-        """Connect, unless it is connected.
+    def connect(self) -> PsycopgRunner:
+        """Connect, unless it is connected, and return what runs statements.
 
         Raises:
             IllegalStateException: It is closed.
@@ -53,35 +49,42 @@ class LazyRunner(Runner):
         """
         if self._closed:
             raise IllegalStateException("The connection is closed.")
-        if self._connected is None:
-            self._connected = self._connect()
-        return self._connected
-
-    @property
-    def is_idle(self) -> bool:
-        return self._connected is None or self._connected.is_idle
-
-    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        return (self.connect()).execute(statement, parameters)
+        if self._runner is None:
+            self._runner = self._connect()
+        return self._runner
 
     def run(self, work: Query[T] | Steps[T]) -> T:
+        """Do what `Runner.run` does."""
+        runner = self.connect()
         try:
-            return super().run(work)
+            return runner.run(work)
         except BaseException:
-            # A task that is cancelled while it rolls back leaves a transaction open.
-            if self._connected is not None and not self._connected.is_idle:
-                connected, self._connected = self._connected, None
-                connected.close()
+            self._end_transaction()
             raise
 
-    def sleep(self, seconds: float) -> None:
-        (self.connect()).sleep(seconds)
+    def iterate(self, work: Items[T]) -> Iterator[T]:
+        """Do what `Runner.iterate` does."""
+        runner = self.connect()
+        try:
+            for each in runner.iterate(work):
+                yield each
+        except GeneratorExit:
+            raise  # at a result, where no transaction is open, and others may use the connection
+        except BaseException:
+            self._end_transaction()
+            raise
+
+    def _end_transaction(self) -> None:
+        # A task that is cancelled while it rolls back leaves a transaction open.
+        if self._runner is not None and not self._runner.is_idle:
+            runner, self._runner = self._runner, None
+            runner.close()
 
     def close(self) -> None:
         """End the connection, if there is one, for good."""
         self._closed = True
-        if self._connected is not None:
-            self._connected.close()
+        if self._runner is not None:
+            self._runner.close()
 
 
 def open_runner(
@@ -91,7 +94,7 @@ def open_runner(
     *,
     requires_schema: bool = True,
     statement_timeout: float | None = None,
-) -> AutocommitRunner:
+) -> PsycopgRunner:
     """Connect.
 
     Args:
@@ -121,14 +124,13 @@ def open_runner(
     return runner
 
 
-def _directly(endpoint: Endpoint, schema: str) -> AutocommitRunner:
+def _directly(endpoint: Endpoint, schema: str) -> PsycopgRunner:
     connection, is_pooled = endpoint.connect()
-    return AutocommitRunner(
-        connection, schema, connection.close, is_pooled=is_pooled, another=lambda: _directly(endpoint, schema)
-    )
+    origin = Origin(connection.close, lambda: _directly(endpoint, schema), is_pooled)
+    return PsycopgRunner(connection, schema, origin=origin)
 
 
-def _of_engine(engine: Engine, schema: str) -> AutocommitRunner:
+def _of_engine(engine: Engine, schema: str) -> PsycopgRunner:
     from sqlalchemy import Engine as Expected
 
     if not isinstance(engine, Expected):
@@ -138,7 +140,7 @@ def _of_engine(engine: Engine, schema: str) -> AutocommitRunner:
     return _of_sqlalchemy(connection, schema, another=lambda: _of_engine(engine, schema))
 
 
-def _of_sqlalchemy(connection: Connection, schema: str, *, another: Callable[[], AutocommitRunner]) -> AutocommitRunner:
+def _of_sqlalchemy(connection: Connection, schema: str, *, another: Callable[[], PsycopgRunner]) -> PsycopgRunner:
     lent = synchronous(connection)
     driver_connection = lent.connection.driver_connection
     if not isinstance(driver_connection, psycopg.Connection):
@@ -154,7 +156,7 @@ def _of_sqlalchemy(connection: Connection, schema: str, *, another: Callable[[],
         connection.close()
 
     is_pooled = bool(lent.info.get(POOLED))
-    return AutocommitRunner(found, schema, close, is_pooled=is_pooled, another=another)
+    return PsycopgRunner(found, schema, origin=Origin(close, another, is_pooled))
 
 
 def default_url(schema: str) -> str:

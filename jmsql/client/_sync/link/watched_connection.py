@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -11,7 +12,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from jmsql.store.wire._sync.wire_connection import WireConnection
+from jmsql.store.wire._sync.wire import WireConnection
 from jmsql.store.wire.application_sql import (
     SavepointCommand,
     SavepointStep,
@@ -29,24 +30,32 @@ class WatchedConnection(WireConnection):
     The session's own statements run on cursors of plain classes, of which the listener hears nothing.
     """
 
-    _listener: StatementListener | None = None
+    _listening: weakref.WeakMethod[StatementListener] | None = None
 
     has_changed_settings = False
     """Whether a statement that was heard of looked as if it left something on the connection: a role, or a lock."""
 
     def watch(self, listener: StatementListener | None) -> None:
-        """Call the listener before each statement from now on; None: nobody."""
-        self._listener = listener
+        """Call a method before each statement from now on, for as long as its object is there; None: nothing.
+
+        SQLAlchemy keeps each connection that is in use until it is closed, which must not keep the object.
+        """
+        self._listening = None if listener is None else weakref.WeakMethod(listener)
         self.cursor_factory = psycopg.Cursor if listener is None else _WatchedCursor
         self.server_cursor_factory = psycopg.ServerCursor if listener is None else _WatchedServerCursor
 
+    @property
+    def _listener(self) -> StatementListener | None:
+        return None if self._listening is None else self._listening()
+
     def heed(self, query: object) -> None:
         """Tell the listener of a statement that is about to run."""
-        if self._listener is not None:
+        listener = self._listener
+        if listener is not None:
             text = self._text(query)
             unknown = SavepointStep(SavepointCommand.ROLLBACK, None)
             self.has_changed_settings |= text is None or outlives_transaction(text)
-            self._listener(unknown if text is None else read_savepoint_step(text))
+            listener(unknown if text is None else read_savepoint_step(text))
 
     def _text(self, query: object) -> str | None:
         if isinstance(query, str):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.link.lease import Lease
     from jmsql.selectors import Selector
     from jmsql.store.control.control import ControlConnection
-    from jmsql.store.receiving.scanning import GroupScan
+    from jmsql.store.receiving.receive import GroupScan
     from jmsql.store.statement import Query
 
 
@@ -82,7 +82,9 @@ class Claims(Delivery):
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         if not self._control.is_certain:
             return None
-        if not buffer.rows or (buffer.rows[0].delivery_count and not self._redelivery.knows_no_rules(buffer)):
+        if not buffer.rows or (
+            buffer.rows[0].delivery_count and time.monotonic() >= self._redelivery.free_until(buffer)
+        ):
             return None  # it may be exhausted
         row = buffer.next_fresh()
         if row is not None:
@@ -166,7 +168,7 @@ class Claims(Delivery):
             finally:
                 buffer.keep_first(*rows)
         else:
-            buffer.keep(rows)
+            buffer.rows.extend(rows)
         return bool(rows)
 
     def _lives(self) -> bool:

@@ -127,7 +127,9 @@ class MessageConsumer:
             JMSException: The server could not be asked.
         """
         self._check_open()
-        self._state.buffer.policy.rules = None if policy is None else self._rules_of(policy)
+        buffer = self._state.buffer
+        buffer.policy.rules = None if policy is None else self._rules_of(policy)
+        buffer.free_until = 0.0
 
     @property
     def default_redelivery_policy(self) -> RedeliveryPolicy | None:
@@ -158,7 +160,9 @@ class MessageConsumer:
             JMSException: The server could not be asked.
         """
         self._check_open()
-        self._state.buffer.policy.default = None if policy is None else self._rules_of(policy)
+        buffer = self._state.buffer
+        buffer.policy.default = None if policy is None else self._rules_of(policy)
+        buffer.free_until = 0.0
 
     def _rules_of(self, policy: RedeliveryPolicy) -> Rules:
         return self._receiving.redelivery_rules(policy, self._state.buffer.source.queue_id)
@@ -201,9 +205,13 @@ class MessageConsumer:
         if state.closed or state.listener is not None:
             self._check_no_listener()
         wait = None if timeout is None else seconds(timeout, "timeout")
-        if instrumentation.active is None:
-            return self._receiving.receive(state, wait, None)
-        return self._receive(wait)
+        if instrumentation.active is not None:
+            return self._receive(wait)
+        if state.buffer.rows:  # as it mostly is in a transaction
+            message = self._receiving.take_held(state)
+            if message is not None:
+                return message
+        return self._receiving.receive(state, wait, None)
 
     def receive_no_wait(self) -> Message | None:
         """Return the next message if one is there now, else None."""
@@ -252,7 +260,8 @@ class MessageConsumer:
         receiving, state = self._receiving, self._state
         follower, followed = instrumentation.active, receiving.followed
         if follower is None or followed is None:
-            return receiving.receive(state, timeout, check)
+            message = receiving.take_held(state) if check is None and state.buffer.rows else None
+            return receiving.receive(state, timeout, check) if message is None else message
         subscription = None if state.subscription is None else state.subscription.name
         with follower.receiving(followed, state.destination, subscription) as received:
             message = receiving.receive(state, timeout, check)

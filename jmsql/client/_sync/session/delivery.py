@@ -40,7 +40,9 @@ class Delivery(ABC):
     def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None. Callers run it to its end, though cancelled (`finished`)."""
         while True:
-            row = self.next_held(buffer)
+            row = None
+            if buffer.rows:
+                row = self.take_held(buffer) or self.next_held(buffer)
             if row is not None or not self.fetch(buffer, buffer.prefetch.size()):
                 return row
 

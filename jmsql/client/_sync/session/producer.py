@@ -7,6 +7,7 @@ import itertools
 import operator
 import os
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -202,7 +203,9 @@ class MessageProducer:
             MessageFormatException: The message is not a `Message`.
             JMSException: It was not sent: it is larger than 256 MiB, or what else the message says.
         """
-        self._check_open()
+        state = self._transaction.state
+        if self._closed or state.closed or state.home is not None:
+            self._check_open()
         target = self._destination
         if target is None or destination is not None:
             target = self._target(destination)
@@ -213,7 +216,8 @@ class MessageProducer:
         if completion_listener is not None:
             require_completion_listener(completion_listener)
         encoded = (message if isinstance(message, Message) else as_jms_message(message)).encode()
-        now = self._transaction.server_time()
+        clock = self._transaction.clock
+        now = self._transaction.server_time() if clock is None else clock.milliseconds()
         expiration = now + round(lifetime * 1000) if 0 < lifetime <= LONGEST else 0
         uuid = None if self._uuids is None else next(self._uuids)
         timestamp = 0 if self._disable_message_timestamp else now
@@ -231,7 +235,8 @@ class MessageProducer:
         )
         size = outgoing.checked_size()
         sent: Any = message
-        with instrumentation.sending(self._transaction.state.facts, target, outgoing) as followed:
+        follower = instrumentation.active
+        with nullcontext(outgoing) if follower is None else follower.sending(state.facts, target, outgoing) as followed:
             if completion_listener is None:
                 self._transaction.send(target, followed, size)
             sent.jms_message_id = None if uuid is None else "ID:" + uuid

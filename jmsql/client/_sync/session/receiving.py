@@ -63,6 +63,8 @@ class Receiving:
         self._transaction = transaction
         self._own = client
         self._wake_ups = None if client is None else client.control.wake_ups
+        self._longest_trust = state.client.timings.minimum_poll_interval / 2
+        """For how many seconds a consumer trusts another one that has seen the end."""
         self._dispatcher = dispatcher
 
     @property
@@ -165,17 +167,14 @@ class Receiving:
             IllegalStateException: The session is closed.
         """
         state, client, transaction, buffer = self._state, self._client, self._transaction, consumer.buffer
-        if check is None and buffer.rows:
-            with state.lock:
-                message = self._take_held(consumer)
-            if message is not None:
-                return message
-        state.check_open()
+        if state.closed or state.home is not None:
+            state.check_open()
         if not transaction.is_usable:
             transaction.check_usable()
         if state.message_listener is not None:
             state.check_no_message_listener()
         deadline = None if timeout is None else time.monotonic() + timeout
+        wake_ups = self._wake_ups
         buffer.looks_again = timeout is None or timeout >= client.timings.maximum_poll_interval
         watch: Waiting | None = None  # most find a message before they need one
         try:
@@ -188,9 +187,14 @@ class Receiving:
                     started = client.started
                     is_delivering = started and transaction.is_usable
                     if is_delivering:
-                        if self._wake_ups is not None:
-                            look = self._wake_ups.look(buffer.source.competition, buffer.source.channels)
-                        if not self._would_find_nothing(buffer, look):
+                        if wake_ups is not None:
+                            look = wake_ups.look(buffer.source.competition, buffer.source.channels)
+                        if (
+                            look is None
+                            or wake_ups is None
+                            or not wake_ups.would_find_nothing(look, self._longest_trust)
+                            or not self._trusts_others(buffer)
+                        ):
                             message, look = self._look(consumer, check, look, deadline if timeout else None)
                             if message is not None:
                                 if watch is not None:
@@ -210,12 +214,10 @@ class Receiving:
             if watch is not None:
                 watch.close()
 
-    def _would_find_nothing(self, buffer: PrefetchBuffer, look: Look | None) -> bool:
-        """Whether a look would find nothing: one that competes has just seen the end, and there is no news since."""
-        if look is None or self._wake_ups is None or not buffer.looks_again:
-            return False
+    def _trusts_others(self, buffer: PrefetchBuffer) -> bool:
+        """Whether its own look can find no more than that of one that competes, which has just seen the end."""
         return (
-            self._wake_ups.would_find_nothing(look, self._client.timings.minimum_poll_interval / 2)
+            buffer.looks_again
             and self.connection.control.is_attentive
             and buffer.is_unchanged
             and self._transaction.is_settled
@@ -236,7 +238,7 @@ class Receiving:
         database, buffer, wake_ups = self._transaction.database, consumer.buffer, self._wake_ups
         if database is None or wake_ups is None or look is None:  # the connection is the application's
             return self._transaction.next(consumer, check), None
-        turn = database.turn
+        turn = database.turn if database.shares_connections else None
         if turn is not None:
             turn.acquire()
         try:
@@ -250,7 +252,7 @@ class Receiving:
                     is_end = message is None or buffer.expectation.has_seen_end
                     if is_end and self._transaction.is_settled:
                         wake_ups.found_end(look)
-                    if message is not None:
+                    if message is not None and not buffer.poll.is_reset:
                         buffer.poll.reset()
             finally:
                 database.let_go()
@@ -261,8 +263,12 @@ class Receiving:
             if turn is not None:
                 turn.release()
 
-    def _take_held(self, consumer: ConsumerState) -> Message | None:
+    def take_held(self, consumer: ConsumerState) -> Message | None:
         """Return the next message if it was fetched before, and nothing is in the way of receiving it at once."""
+        with self._state.lock:
+            return self._take_held(consumer)
+
+    def _take_held(self, consumer: ConsumerState) -> Message | None:
         state = self._state
         if consumer.closed or state.closed or state.message_listener is not None:
             return None

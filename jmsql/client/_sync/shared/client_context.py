@@ -104,8 +104,10 @@ class ClientContext(Client):
 
     def waited_for(self, destinations: Collection[Destination]) -> Query[list[int]] | None:
         """Return what asks, in the exchange of a commit, for which destinations somebody waits; None: tell of all."""
-        known = self.destinations.known(destinations)
-        return self.control.waited_for(known) if known else None
+        numbers = self.destinations.numbers
+        if not destinations or not numbers.keys() >= {*destinations}:
+            return None
+        return self.control.waited_for([*map(numbers.__getitem__, destinations)])
 
     def sent(self, news: News, waited_for: Collection[int] | None = None) -> None:
         """Count what a session has sent, and wake those that wait for it.
@@ -116,7 +118,9 @@ class ClientContext(Client):
         """
         channels = []
         for destination, sent in news.destinations.items():
-            number = self.destinations.find(destination)
+            number = self.destinations.numbers.get(destination)
+            if number is None:
+                number = self.destinations.look_up(destination)
             channels.append(number)
             self.counters.count(number, destination, Counts(sent=sent))
         self.control.sent(channels if waited_for is None else waited_for)

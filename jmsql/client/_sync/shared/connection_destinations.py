@@ -34,7 +34,8 @@ class ConnectionDestinations:
         self._side = side
         self._automatic_creation = automatic_creation
         self._connection_id = connection_id
-        self._ids: dict[Destination, int] = {}
+        self.numbers: dict[Destination, int] = {}
+        """Those that were looked up; a topic's is negative."""
         self._temporary: set[Destination] = set()
 
     def find(self, destination: Destination) -> int:
@@ -43,18 +44,8 @@ class ConnectionDestinations:
         Raises:
             InvalidDestinationException: It is temporary, and gone.
         """
-        number = self._ids.get(destination)
+        number = self.numbers.get(destination)
         return self.look_up(destination) if number is None else number
-
-    def known(self, destinations: Iterable[Destination]) -> list[int] | None:
-        """Return the numbers of destinations by which `find` goes; None: some have to be looked up."""
-        known = []
-        for destination in destinations:
-            number = self._ids.get(destination)
-            if number is None:
-                return None
-            known.append(number)
-        return known
 
     def look_up(self, destination: Destination) -> int:
         """Return the number that a destination has now; it may have been removed, and made again, since it was used.
@@ -68,7 +59,7 @@ class ConnectionDestinations:
             number = -self._side.run_in_transaction(topic_id(destination.name, create=self._automatic_creation))
         else:
             number = self._side.run(queue_id, destination.name, create=self._automatic_creation)
-        self._ids[destination] = number
+        self.numbers[destination] = number
         return number
 
     def make_again(self, destinations: Iterable[Destination]) -> None:
@@ -134,7 +125,7 @@ class ConnectionDestinations:
         """Bind the temporary destinations to the connection's new number; what was removed meanwhile is made again."""
         for destination in list(self._temporary):
             self._create(destination)
-            self._ids.pop(destination, None)
+            self.numbers.pop(destination, None)
 
     def delete_all_temporary(self) -> None:
         """Delete the temporary destinations."""
@@ -156,4 +147,4 @@ class ConnectionDestinations:
     def _delete_temporary(self, destination: Destination) -> None:
         self._side.run_in_transaction(delete_temporary(destination))
         self._temporary.discard(destination)
-        self._ids.pop(destination, None)
+        self.numbers.pop(destination, None)

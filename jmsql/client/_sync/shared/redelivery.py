@@ -160,17 +160,13 @@ class Redelivery:
         of_queue = (self._of_queue(buffer.source.queue_id)).rules
         return own.default if of_queue is None else of_queue
 
-    def knows_no_rules(self, buffer: PrefetchBuffer) -> bool:
-        """Tell whether it is known, without asking the server, that nothing holds for failed deliveries."""
+    def free_until(self, buffer: PrefetchBuffer) -> float:
+        """Return until when nothing holds for failed deliveries, by the monotonic clock; 0: something may now."""
         own = buffer.policy
         looked_up, found = self._policies.get(buffer.source.queue_id, _NEVER)
-        return (
-            found is not None
-            and found.rules is None
-            and own.rules is None
-            and own.default is None
-            and time.monotonic() < looked_up + self._refresh_interval
-        )
+        if found is None or found.rules is not None or own.rules is not None or own.default is not None:
+            return 0.0
+        return looked_up + self._refresh_interval
 
     def visibility_timeout(self, buffer: PrefetchBuffer) -> float | None:
         """Return for how many seconds messages are claimed; None: for as long as the client lives."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
@@ -74,7 +74,6 @@ class Runner(ABC):
             JMSException: PostgreSQL refused, or the connection is lost. The cause is the driver's own error.
         """
         steps: Steps[T] = iter(work)
-        runner = await self._ready()
         try:
             query: Query[Any] = next(steps)
             while True:
@@ -84,9 +83,9 @@ class Runner(ABC):
                             await self.before()
                         statement = query.statement.encoded(self.schema)
                         if query.data is None:
-                            result = await runner.execute(statement, query.parameters)
+                            result = await self.execute(statement, query.parameters)
                         else:
-                            result = await runner.copy(statement, query.data)
+                            result = await self.copy(statement, query.data)
                     except Exception as error:
                         if self.failed is not None:
                             await self.failed(error)
@@ -101,10 +100,6 @@ class Runner(ABC):
         except StopIteration as end:
             returned: T = end.value
             return returned
-
-    async def _ready(self) -> Runner:
-        """Return what executes the statements of `run`."""
-        return self
 
     async def iterate(self, work: Items[T]) -> AsyncIterator[T]:
         """Run the statements of a decision, and return its results one by one, each when it is asked for.
@@ -129,22 +124,45 @@ class Runner(ABC):
             pass
 
 
+class Origin(NamedTuple):
+    """Where a connection comes from, of a runner whose user ends it.
+
+    Args:
+        close: Ends the connection, or gives it back.
+        another: Connects once more to the same place.
+        is_pooled: Whether it leads through a pooler.
+    """
+
+    close: Callable[[], Awaitable[None]]
+    another: Callable[[], Awaitable[PsycopgRunner]]
+    is_pooled: bool
+
+
 class PsycopgRunner(Runner):
-    """Runs statements on a psycopg connection.
+    """Runs statements on a psycopg connection. A context manager, if the connection is its user's to end.
 
     Args:
         connection: The connection; its row factory, cursor factory and adapters are left alone.
         schema: The plain name of the schema.
         prepares: Whether statements are prepared, which takes a round trip more the first time.
+        origin: Where the connection comes from; None: somebody else ends it.
     """
 
-    __slots__ = ("_prepares", "connection")
+    __slots__ = ("_origin", "_prepares", "connection")
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any], schema: str, *, prepares: bool = True) -> None:
+    def __init__(
+        self,
+        connection: psycopg.AsyncConnection[Any],
+        schema: str,
+        *,
+        prepares: bool = True,
+        origin: Origin | None = None,
+    ) -> None:
         super().__init__(schema)
         self.connection = connection
         """The connection, for what is no statement."""
         self._prepares = prepares
+        self._origin = origin
 
     @property
     def is_idle(self) -> bool:
@@ -184,6 +202,40 @@ class PsycopgRunner(Runner):
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the connection leads through a pooler, as far as is known."""
+        return self._origin is not None and self._origin.is_pooled
+
+    async def open_another(self) -> PsycopgRunner:
+        """Connect once more to the same place.
+
+        Raises:
+            JMSException: The database cannot be reached.
+        """
+        assert self._origin is not None
+        return await self._origin.another()
+
+    async def wait_for_notification(self, timeout: float) -> bool:
+        """Tell whether a notification comes within so many seconds."""
+        with jms_errors("listening for a notification"):
+            async for _ in self.connection.notifies(timeout=timeout, stop_after=1):
+                return True
+        return False
+
+    async def close(self) -> None:
+        """End the connection, also if the server has ended it, unless somebody else does."""
+        if self._origin is not None:
+            await self._origin.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
 
 async def copy(connection: psycopg.AsyncConnection[Any], statement: bytes, data: bytes) -> Result:
     """Run a COPY from the client on a connection that is in no pipeline."""
@@ -202,61 +254,3 @@ def _require_no_rows(cursor: psycopg.AsyncCursor[Any]) -> None:
     """Raise the error that is being handled again, unless it says that the statement returns no rows."""
     if cursor.pgresult is None or cursor.pgresult.status != ExecStatus.COMMAND_OK:
         raise  # noqa: PLE0704 - called while it is handled
-
-
-class AutocommitRunner(PsycopgRunner):
-    """Runs statements each of which commits by itself. A context manager.
-
-    Args:
-        connection: The connection.
-        schema: The plain name of the schema.
-        close: Ends the connection, or gives it back.
-        is_pooled: Whether it leads through a pooler.
-        prepares: Whether statements are prepared.
-        another: Connects once more to the same place.
-    """
-
-    __slots__ = ("_another", "_close", "is_pooled")
-
-    def __init__(
-        self,
-        connection: psycopg.AsyncConnection[Any],
-        schema: str,
-        close: Callable[[], Awaitable[None]],
-        *,
-        is_pooled: bool,
-        another: Callable[[], Awaitable[AutocommitRunner]],
-        prepares: bool = True,
-    ) -> None:
-        super().__init__(connection, schema, prepares=prepares)
-        self._close = close
-        self._another = another
-        self.is_pooled = is_pooled
-        """Whether the connection leads through a pooler."""
-
-    async def open_another(self) -> AutocommitRunner:
-        """Connect once more to the same place.
-
-        Raises:
-            JMSException: The database cannot be reached.
-        """
-        return await self._another()
-
-    async def wait_for_notification(self, timeout: float) -> bool:
-        """Tell whether a notification comes within so many seconds."""
-        with jms_errors("listening for a notification"):
-            async for _ in self.connection.notifies(timeout=timeout, stop_after=1):
-                return True
-        return False
-
-    async def close(self) -> None:
-        """End the connection, also if the server has ended it."""
-        await self._close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
@@ -74,7 +74,6 @@ class Runner(ABC):
             JMSException: PostgreSQL refused, or the connection is lost. The cause is the driver's own error.
         """
         steps: Steps[T] = iter(work)
-        runner = self._ready()
         try:
             query: Query[Any] = next(steps)
             while True:
@@ -84,9 +83,9 @@ class Runner(ABC):
                             self.before()
                         statement = query.statement.encoded(self.schema)
                         if query.data is None:
-                            result = runner.execute(statement, query.parameters)
+                            result = self.execute(statement, query.parameters)
                         else:
-                            result = runner.copy(statement, query.data)
+                            result = self.copy(statement, query.data)
                     except Exception as error:
                         if self.failed is not None:
                             self.failed(error)
@@ -101,10 +100,6 @@ class Runner(ABC):
         except StopIteration as end:
             returned: T = end.value
             return returned
-
-    def _ready(self) -> Runner:
-        """Return what executes the statements of `run`."""
-        return self
 
     def iterate(self, work: Items[T]) -> Iterator[T]:
         """Run the statements of a decision, and return its results one by one, each when it is asked for.
@@ -129,22 +124,45 @@ class Runner(ABC):
             pass
 
 
+class Origin(NamedTuple):
+    """Where a connection comes from, of a runner whose user ends it.
+
+    Args:
+        close: Ends the connection, or gives it back.
+        another: Connects once more to the same place.
+        is_pooled: Whether it leads through a pooler.
+    """
+
+    close: Callable[[], None]
+    another: Callable[[], PsycopgRunner]
+    is_pooled: bool
+
+
 class PsycopgRunner(Runner):
-    """Runs statements on a psycopg connection.
+    """Runs statements on a psycopg connection. A context manager, if the connection is its user's to end.
 
     Args:
         connection: The connection; its row factory, cursor factory and adapters are left alone.
         schema: The plain name of the schema.
         prepares: Whether statements are prepared, which takes a round trip more the first time.
+        origin: Where the connection comes from; None: somebody else ends it.
     """
 
-    __slots__ = ("_prepares", "connection")
+    __slots__ = ("_origin", "_prepares", "connection")
 
-    def __init__(self, connection: psycopg.Connection[Any], schema: str, *, prepares: bool = True) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        schema: str,
+        *,
+        prepares: bool = True,
+        origin: Origin | None = None,
+    ) -> None:
         super().__init__(schema)
         self.connection = connection
         """The connection, for what is no statement."""
         self._prepares = prepares
+        self._origin = origin
 
     @property
     def is_idle(self) -> bool:
@@ -181,6 +199,40 @@ class PsycopgRunner(Runner):
     def sleep(self, seconds: float) -> None:
         sleep(seconds)
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the connection leads through a pooler, as far as is known."""
+        return self._origin is not None and self._origin.is_pooled
+
+    def open_another(self) -> PsycopgRunner:
+        """Connect once more to the same place.
+
+        Raises:
+            JMSException: The database cannot be reached.
+        """
+        assert self._origin is not None
+        return self._origin.another()
+
+    def wait_for_notification(self, timeout: float) -> bool:
+        """Tell whether a notification comes within so many seconds."""
+        with jms_errors("listening for a notification"):
+            for _ in self.connection.notifies(timeout=timeout, stop_after=1):
+                return True
+        return False
+
+    def close(self) -> None:
+        """End the connection, also if the server has ended it, unless somebody else does."""
+        if self._origin is not None:
+            self._origin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
 
 def copy(connection: psycopg.Connection[Any], statement: bytes, data: bytes) -> Result:
     """Run a COPY from the client on a connection that is in no pipeline."""
@@ -199,61 +251,3 @@ def _require_no_rows(cursor: psycopg.Cursor[Any]) -> None:
     """Raise the error that is being handled again, unless it says that the statement returns no rows."""
     if cursor.pgresult is None or cursor.pgresult.status != ExecStatus.COMMAND_OK:
         raise  # noqa: PLE0704 - called while it is handled
-
-
-class AutocommitRunner(PsycopgRunner):
-    """Runs statements each of which commits by itself. A context manager.
-
-    Args:
-        connection: The connection.
-        schema: The plain name of the schema.
-        close: Ends the connection, or gives it back.
-        is_pooled: Whether it leads through a pooler.
-        prepares: Whether statements are prepared.
-        another: Connects once more to the same place.
-    """
-
-    __slots__ = ("_another", "_close", "is_pooled")
-
-    def __init__(
-        self,
-        connection: psycopg.Connection[Any],
-        schema: str,
-        close: Callable[[], None],
-        *,
-        is_pooled: bool,
-        another: Callable[[], AutocommitRunner],
-        prepares: bool = True,
-    ) -> None:
-        super().__init__(connection, schema, prepares=prepares)
-        self._close = close
-        self._another = another
-        self.is_pooled = is_pooled
-        """Whether the connection leads through a pooler."""
-
-    def open_another(self) -> AutocommitRunner:
-        """Connect once more to the same place.
-
-        Raises:
-            JMSException: The database cannot be reached.
-        """
-        return self._another()
-
-    def wait_for_notification(self, timeout: float) -> bool:
-        """Tell whether a notification comes within so many seconds."""
-        with jms_errors("listening for a notification"):
-            for _ in self.connection.notifies(timeout=timeout, stop_after=1):
-                return True
-        return False
-
-    def close(self) -> None:
-        """End the connection, also if the server has ended it."""
-        self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jmsql.client._async.connection.context import JMSContext
@@ -14,12 +15,13 @@ from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import call, is_failure
+from jmsql.concurrency.tasks import call, entered, is_failure
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
 from jmsql.values.outcomes import Reject, RetryAfter
 from jmsql.worker.handlers.deadline import Deadline
+from jmsql.worker.handlers.listener import HandlerCall as AnyCall
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ AnySession = TypeVar("AnySession", bound="DatabaseSession")
 logger = logging.getLogger("jmsql.worker")
 
 
-class HandlerCall:
+class HandlerCall(AnyCall):
     """A call of a listener's handler with one message, in the session that has received the message.
 
     Args:
@@ -42,22 +44,15 @@ class HandlerCall:
     """
 
     def __init__(self, listener: Listener, message: Message, session: HandlerSession) -> None:
-        self.listener = listener
-        self.message = message
+        super().__init__(listener, message)
         self.session = session
-        self.message_id = message.jms_message_id
-        self.delivery_count = message.delivery_count
         self.started = time.monotonic()
         self.seconds = 0.0
         """How long the call took, with its commit, once `run` has returned."""
-        self.result: object = None
-        """What the handler has returned."""
-        self.after_commit: list[Callable[[], None]] = []
-        """What is called once the message is settled, if nothing has failed."""
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
         self._exits = AsyncExitStack()
         if ASYNC:
-            self._called: asyncio.Task[tuple[object, BaseException | None]] | None = None
+            self._called: asyncio.Task[BaseException | None] | None = None
 
     async def run(self) -> BaseException | None:
         """Call the handler, and settle the message.
@@ -74,7 +69,7 @@ class HandlerCall:
         try:
             with self.session.processing(self.message):
                 with self.session.extend_claims():
-                    self.result = await self._call()
+                    await self._call()
                     if self.result is not None:
                         await self._reply(self.result)
                 if self.listener.transacted:
@@ -91,48 +86,57 @@ class HandlerCall:
                     raise
             return error
         self._tell_success()
-        for callback in self.after_commit:
-            callback()
+        if self.callbacks:
+            self._call_back()
         return None
 
-    async def _call(self) -> object:
+    async def _call(self) -> None:
+        if ASYNC:
+            # In a task that can be cancelled without the commit, and in a context of its own.
+            handling = self._handle()
+            if self.deadline is not None and self.listener.timeout is not None:
+                handling = _limited(handling, self.listener.timeout, self.deadline)
+            self._called = asyncio.get_running_loop().create_task(_outcome(handling))
+            try:
+                error = await self._called
+            finally:
+                self._called = None
+            if error is not None:
+                raise error
+        else:
+            if self.deadline is not None:
+                self._handle_until(self.deadline)
+            elif self.listener.arounds:
+                copy_context().run(self._handle)
+            else:
+                self._handle()
+
+    async def _handle(self) -> None:
+        """Call the handler, inside of what surrounds it."""
         async with self._exits:
-            if self.listener.surrounding is not None:
-                self._exits.enter_context(self.listener.surrounding(self))
             if self.listener.transacted:
                 token = handler_in_transaction.set(self.listener.name)
                 self._exits.callback(handler_in_transaction.reset, token)
+            for around in self.listener.arounds:
+                await entered(self._exits, around(self))
             arguments = await self.arguments()
-            if ASYNC:
-                # In a task that can be cancelled without the commit, and in a context of its own.
-                handling = call(self.listener.handler, **arguments)
-                if self.deadline is not None and self.listener.timeout is not None:
-                    handling = _limited(handling, self.listener.timeout, self.deadline)
-                self._called = asyncio.get_running_loop().create_task(_outcome(handling))
-                try:
-                    result, error = await self._called
-                finally:
-                    self._called = None
-                if error is not None:
-                    raise error
-            else:
-                if self.deadline is None:
-                    result = self.listener.handler(**arguments)
-                else:
-                    result = self._call_until(self.deadline, arguments)
-            return result
+            try:
+                self.result = await call(self.listener.handler, **arguments)
+            except BaseException as error:
+                if self.deadline is not None and self.deadline.has_caused(error):
+                    raise self.deadline.error from error
+                raise
 
     if not ASYNC:
 
-        def _call_until(self, deadline: Deadline, arguments: dict[str, object]) -> object:
+        def _handle_until(self, deadline: Deadline) -> None:
             """Call the handler, which what watches it ends at its deadline."""
             try:
-                result = self.listener.handler(**arguments)
+                copy_context().run(self._handle)
             except BaseException as error:
                 deadline.returned(error)
                 raise
             deadline.returned(None)
-            return result
 
         def expire(self, patience: float) -> bool:
             """End the handler, which has taken too long, from another thread; return whether its thread is lost.
@@ -161,7 +165,12 @@ class HandlerCall:
         Raises:
             Reject: The message is not what the handler takes.
         """
-        return {parameter.name: await call(parameter.value, self) for parameter in self.listener.parameters}
+        return {
+            parameter.name: self.provided[parameter.provided_as]
+            if parameter.provided_as in self.provided
+            else await call(parameter.value, self)
+            for parameter in self.listener.parameters
+        }
 
     async def _reply(self, result: object) -> None:
         """Send what the handler has returned to who has asked, in the message's transaction."""
@@ -203,7 +212,7 @@ class HandlerCall:
         """Return the session as a context."""
         return JMSContext(self.session)
 
-    async def database(self) -> DatabaseConnection:
+    async def connection(self) -> DatabaseConnection:
         """Return the connection of the message's transaction."""
         return await self.session.get_database()
 
@@ -213,7 +222,14 @@ class HandlerCall:
         Args:
             kind: Its class.
         """
-        return await self._exits.enter_async_context(_orm_session(kind, await self.database()))
+        return await self._exits.enter_async_context(_orm_session(kind, await self.connection()))
+
+    def _call_back(self) -> None:
+        for function in self.callbacks:
+            try:
+                function()
+            except Exception:  # the message is handled, whatever this does
+                logger.exception("%s: what was to be called after the commit has failed.", self.listener)
 
     # The log
 
@@ -290,15 +306,16 @@ async def _orm_session(kind: type[AnySession], connection: DatabaseConnection) -
 
 if ASYNC:
 
-    async def _outcome(handling: Coroutine[Any, Any, object]) -> tuple[object, BaseException | None]:
-        """Return what a handler returns, and what it has raised if asyncio would end the event loop for that."""
+    async def _outcome(handling: Coroutine[Any, Any, None]) -> BaseException | None:
+        """Return what a handler has raised if asyncio would end the event loop for that."""
         try:
-            return await handling, None
+            await handling
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-            return None, error
+            return error
+        return None
 
-    async def _limited(handling: Coroutine[Any, Any, object], timeout: float, deadline: Deadline) -> object:
-        """Return what a handler returns in time.
+    async def _limited(handling: Coroutine[Any, Any, None], timeout: float, deadline: Deadline) -> None:
+        """Wait until a handler has returned.
 
         Raises:
             TimeoutError: It has taken longer.
@@ -306,11 +323,10 @@ if ASYNC:
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                result = await handling
+                await handling
         except TimeoutError as error:
-            if limit.expired():
+            if limit.expired() and error is not deadline.error:
                 raise deadline.error from error
             raise
-        if limit.expired():  # and the handler has swallowed its cancellation
+        if limit.expired():  # and the handler, or what surrounds it, has swallowed its cancellation
             raise deadline.error
-        return result

@@ -5,20 +5,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
-from jmsql.concurrency.threads import call
+from jmsql.concurrency.threads import call, entered
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
 from jmsql.values.outcomes import Reject, RetryAfter
 from jmsql.worker.handlers.deadline import Deadline
+from jmsql.worker.handlers.listener import HandlerCall as AnyCall
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ AnySession = TypeVar("AnySession", bound="DatabaseSession")
 logger = logging.getLogger("jmsql.worker")
 
 
-class HandlerCall:
+class HandlerCall(AnyCall):
     """A call of a listener's handler with one message, in the session that has received the message.
 
     Args:
@@ -41,18 +43,11 @@ class HandlerCall:
     """
 
     def __init__(self, listener: Listener, message: Message, session: HandlerSession) -> None:
-        self.listener = listener
-        self.message = message
+        super().__init__(listener, message)
         self.session = session
-        self.message_id = message.jms_message_id
-        self.delivery_count = message.delivery_count
         self.started = time.monotonic()
         self.seconds = 0.0
         """How long the call took, with its commit, once `run` has returned."""
-        self.result: object = None
-        """What the handler has returned."""
-        self.after_commit: list[Callable[[], None]] = []
-        """What is called once the message is settled, if nothing has failed."""
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
         self._exits = ExitStack()
 
@@ -71,7 +66,7 @@ class HandlerCall:
         try:
             with self.session.processing(self.message):
                 with self.session.extend_claims():
-                    self.result = self._call()
+                    self._call()
                     if self.result is not None:
                         self._reply(self.result)
                 if self.listener.transacted:
@@ -85,33 +80,42 @@ class HandlerCall:
                 release(self.listener, self.session, verdict)
             return error
         self._tell_success()
-        for callback in self.after_commit:
-            callback()
+        if self.callbacks:
+            self._call_back()
         return None
 
-    def _call(self) -> object:
+    def _call(self) -> None:
+        if self.deadline is not None:
+            self._handle_until(self.deadline)
+        elif self.listener.arounds:
+            copy_context().run(self._handle)
+        else:
+            self._handle()
+
+    def _handle(self) -> None:
+        """Call the handler, inside of what surrounds it."""
         with self._exits:
-            if self.listener.surrounding is not None:
-                self._exits.enter_context(self.listener.surrounding(self))
             if self.listener.transacted:
                 token = handler_in_transaction.set(self.listener.name)
                 self._exits.callback(handler_in_transaction.reset, token)
+            for around in self.listener.arounds:
+                entered(self._exits, around(self))
             arguments = self.arguments()
-            if self.deadline is None:
-                result = self.listener.handler(**arguments)
-            else:
-                result = self._call_until(self.deadline, arguments)
-            return result
+            try:
+                self.result = call(self.listener.handler, **arguments)
+            except BaseException as error:
+                if self.deadline is not None and self.deadline.has_caused(error):
+                    raise self.deadline.error from error
+                raise
 
-    def _call_until(self, deadline: Deadline, arguments: dict[str, object]) -> object:
+    def _handle_until(self, deadline: Deadline) -> None:
         """Call the handler, which what watches it ends at its deadline."""
         try:
-            result = self.listener.handler(**arguments)
+            copy_context().run(self._handle)
         except BaseException as error:
             deadline.returned(error)
             raise
         deadline.returned(None)
-        return result
 
     def expire(self, patience: float) -> bool:
         """End the handler, which has taken too long, from another thread; return whether its thread is lost.
@@ -140,7 +144,12 @@ class HandlerCall:
         Raises:
             Reject: The message is not what the handler takes.
         """
-        return {parameter.name: call(parameter.value, self) for parameter in self.listener.parameters}
+        return {
+            parameter.name: self.provided[parameter.provided_as]
+            if parameter.provided_as in self.provided
+            else call(parameter.value, self)
+            for parameter in self.listener.parameters
+        }
 
     def _reply(self, result: object) -> None:
         """Send what the handler has returned to who has asked, in the message's transaction."""
@@ -178,7 +187,7 @@ class HandlerCall:
         """Return the session as a context."""
         return JMSContext(self.session)
 
-    def database(self) -> DatabaseConnection:
+    def connection(self) -> DatabaseConnection:
         """Return the connection of the message's transaction."""
         return self.session.get_database()
 
@@ -188,7 +197,14 @@ class HandlerCall:
         Args:
             kind: Its class.
         """
-        return self._exits.enter_context(_orm_session(kind, self.database()))
+        return self._exits.enter_context(_orm_session(kind, self.connection()))
+
+    def _call_back(self) -> None:
+        for function in self.callbacks:
+            try:
+                function()
+            except Exception:  # the message is handled, whatever this does
+                logger.exception("%s: what was to be called after the commit has failed.", self.listener)
 
     # The log
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, MessageConsumer, Queue, Session
-from jmsql.store.receiving import scanning
+from jmsql.client import prefetch_buffer
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.texts import texts_of
@@ -233,7 +233,7 @@ def test_sessions_behave_as_their_model(
     jmsql_factory: ConnectionFactory, server: Server, monkeypatch: pytest.MonkeyPatch, prefetches: bool
 ) -> None:
     if not prefetches:
-        monkeypatch.setattr(scanning, "_MOST_MESSAGES", 1)
+        monkeypatch.setattr(prefetch_buffer, "_MOST_MESSAGES", 1)
     with jmsql_factory.create_connection() as connection:
         connection.start()
         machine: Any = PrefetchingQueueMachine if prefetches else QueueMachine

@@ -21,8 +21,7 @@ from jmsql.store.control.listening import is_listening, listening_connection
 from jmsql.store.control.server import CallersDatabase, callers_database
 from jmsql.store.destinations.lookup import find_queue, queue_id, require_access
 from jmsql.store.errors import jms_errors
-from jmsql.store.receiving.acknowledge import Recipient
-from jmsql.store.receiving.receive import browse, require_read_committed
+from jmsql.store.receiving.receive import browse, dequeue, require_read_committed
 from jmsql.store.sending.notification import notify_sent
 from jmsql.store.sending.send import Publisher, publish, send
 from jmsql.values.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
     from jmsql.store.control.listening import ListeningConnection
     from jmsql.store.control.wake_ups import Look
     from jmsql.store.destinations.access import Action
-    from jmsql.store.receiving.receive import Fetch
-    from jmsql.store.receiving.scanning import GroupScan
+    from jmsql.store.receiving.receive import Fetch, GroupScan
     from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.store.wire._async.runner import Runner
@@ -184,7 +182,7 @@ class EnlistedTransaction(Transaction):
         limit: int,
         groups: GroupScan | None = None,
     ) -> Query[list[MessageRow]]:
-        return Recipient(restricted=self._is_restricted).dequeue(queue_id, selector, lowest, limit, groups)
+        return dequeue(queue_id, selector, lowest, limit, groups, restricted=self._is_restricted)
 
     def take_held(self, consumer: ConsumerState) -> None:
         """Return None: the end of the transaction may go unnoticed, so nothing is fetched ahead of its delivery."""

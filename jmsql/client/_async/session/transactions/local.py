@@ -302,7 +302,7 @@ class LocalTransaction(OwnTransaction):
                     # A connection that is lost raises here; later, the application's own statement says so.
                     await self._flush()
                 async with self._sending:
-                    await self._before_statement(None)
+                    await self._catch_up(None)
                     self._is_shared = True
                     return await self.database.lend(self._before_statement)
 
@@ -313,6 +313,10 @@ class LocalTransaction(OwnTransaction):
 
     async def _before_statement(self, step: SavepointStep | None) -> None:
         """Bring the store to where the session is, before the application runs a statement."""
+        self.database.used_by_application()
+        await self._catch_up(step)
+
+    async def _catch_up(self, step: SavepointStep | None) -> None:
         if not self.database.has_failed:
             try:
                 await self._flush()

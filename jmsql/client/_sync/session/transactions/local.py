@@ -298,7 +298,7 @@ class LocalTransaction(OwnTransaction):
                 # A connection that is lost raises here; later, the application's own statement says so.
                 self._flush()
             with self._sending:
-                self._before_statement(None)
+                self._catch_up(None)
                 self._is_shared = True
                 return self.database.lend(self._before_statement)
 
@@ -309,6 +309,10 @@ class LocalTransaction(OwnTransaction):
 
     def _before_statement(self, step: SavepointStep | None) -> None:
         """Bring the store to where the session is, before the application runs a statement."""
+        self.database.used_by_application()
+        self._catch_up(step)
+
+    def _catch_up(self, step: SavepointStep | None) -> None:
         if not self.database.has_failed:
             try:
                 self._flush()

@@ -25,7 +25,7 @@ from jmsql.exceptions import IllegalStateException, InvalidDestinationException,
 from jmsql.messages import DeliveryMode
 from jmsql.store.control.counters import Counts
 from jmsql.store.errors import translate
-from jmsql.store.receiving.receive import browse
+from jmsql.store.receiving.receive import browse, dequeue
 from jmsql.store.sending.send import publish, send
 from jmsql.values.destinations import Topic
 
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.messages import Message
     from jmsql.selectors import Selector
-    from jmsql.store.receiving.receive import Fetch
-    from jmsql.store.receiving.scanning import GroupScan
+    from jmsql.store.receiving.receive import Fetch, GroupScan
     from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Destination
@@ -227,7 +226,7 @@ class AutoAcknowledge(OwnAcknowledge):
         transaction = self.database.begin_implicitly()
         try:
             self._asks = buffer.asks_for_end
-            rows = transaction.run(buffer.fetch(1))
+            rows = transaction.run(buffer.fetch(1, asks=self._asks))
             row = rows[0] if rows else None
             if row is not None and accept is not None:
                 try:
@@ -242,7 +241,7 @@ class AutoAcknowledge(OwnAcknowledge):
                     logger.warning("%s The message is delivered, and may come again.", translate(error, "receiving"))
                     self._tell_of_return(buffer, row)
 
-            transaction.leave_commit(failed)
+            transaction.connection.leave_commit(failed)
             # Those who wait for a group are told, and look at once; who is about to wait has it written down before.
             if row is None or row.group_hash is not None:
                 self.database.settle()
@@ -250,8 +249,6 @@ class AutoAcknowledge(OwnAcknowledge):
             if row is not None:  # it is on its queue again, and others have passed over it
                 self._tell_of_return(buffer, row)
             raise
-        finally:
-            self.database.ended_implicitly()
         if row is not None:
             buffer.count(Counts(acknowledged=1, redelivered=1 if row.delivery_count else 0))
             if row.group_hash is not None:
@@ -266,7 +263,17 @@ class AutoAcknowledge(OwnAcknowledge):
         limit: int,
         groups: GroupScan | None = None,
     ) -> Query[list[MessageRow]]:
-        return self.database.recipient.dequeue(queue_id, selector, lowest, limit, groups, asks=self._asks)
+        recipient, asks = self.database.recipient, self._asks
+        return dequeue(
+            queue_id,
+            selector,
+            lowest,
+            limit,
+            groups,
+            client=recipient.client,
+            restricted=recipient.is_restricted,
+            asks=asks,
+        )
 
     def _tell_of_return(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
         key = buffer.key(row)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jmsql.exceptions import JMSException
     from jmsql.messages import Message
     from jmsql.selectors import Selector
+    from jmsql.store.control.server import ServerClock
     from jmsql.store.destinations.access import Action
     from jmsql.store.receiving.receive import Fetch
     from jmsql.store.receiving.redelivery import Rules
@@ -43,6 +44,8 @@ class Transaction(ABC):
 
     database: Lease | None = None
     """The session's connection; None: it works on the caller's."""
+    clock: ServerClock | None = None
+    """The server's, by which messages expire; None: `server_time` asks for it."""
     is_usable = True
     """Whether messages can be sent and received now."""
 
@@ -58,9 +61,10 @@ class Transaction(ABC):
     def will_send_to(self, destination: Destination) -> None:
         """Make the destination if need be, as messages are going to be sent to it."""
 
-    @abstractmethod
     def server_time(self) -> int:
-        """Return the server's time, by which messages expire, in milliseconds since the epoch."""
+        """Return the server's time in milliseconds since the epoch."""
+        assert self.clock is not None
+        return self.clock.milliseconds()
 
     @abstractmethod
     def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
@@ -194,14 +198,12 @@ class OwnTransaction(Transaction):
         super().__init__(state)
         self.database = database
         self.delivery = delivery
+        self.clock = client.clock
         self._client = client
         self._sender: AsynchronousSender | None = None
 
     def will_send_to(self, destination: Destination) -> None:
         self._client.destinations.find(destination)
-
-    def server_time(self) -> int:
-        return self._client.clock.milliseconds()
 
     def send_asynchronously(self, send: AsynchronousSend) -> None:
         if self._sender is None:

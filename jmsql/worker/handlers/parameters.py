@@ -1,0 +1,261 @@
+"""The parameters of a handler: what it asks for, read from its signature when it is registered."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Collection, Iterator
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+from jmsql.exceptions import MessageFormatException
+from jmsql.messages import Message
+from jmsql.values.outcomes import UNREADABLE, RejectBecause
+from jmsql.worker.handlers.bodies import body_reader, is_optional, members_of
+
+
+class Source(Protocol):
+    """A call of a handler, as what the values of its parameters come from."""
+
+    message: Message
+
+    @property
+    def session(self) -> object:
+        """The session that has received the message."""
+
+    def context(self) -> object:
+        """Return the session as a context."""
+
+    def connection(self) -> object:
+        """Return the connection of the message's transaction, or under asyncio what is awaited for it."""
+
+    def orm_session(self, kind: type[Any]) -> object:
+        """Return a session of SQLAlchemy's in the message's transaction, or what is awaited for it."""
+
+
+class Parameter(NamedTuple):
+    """A parameter of a handler, and where its value comes from."""
+
+    name: str
+    value: Callable[[Source], object]
+    """Returns it, or under asyncio what is awaited for it."""
+    shares_transaction: bool = False
+    """Whether the handler can do something in the session's transaction with it."""
+    body: Any = None
+    """The annotation that describes the message's body, if it is that."""
+    provided_as: type | None = None
+    """The class by which what surrounds the call may provide it; None: it cannot."""
+
+
+class Kinds(NamedTuple):
+    """The classes of what a handler can ask for beside the message."""
+
+    database: type
+    orm_session: type
+    session: type
+    context: type
+
+    @property
+    def by_name(self) -> dict[str, type]:
+        """What a parameter without an annotation is."""
+        return {
+            "message": Message,
+            "body": object,
+            "database": self.database,
+            "session": self.session,
+            "context": self.context,
+        }
+
+
+@cache
+def _kinds(*, is_async: bool) -> Kinds:
+    # Imported here: a process loads only what its handlers need.
+    if is_async:
+        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+        from jmsql.client._async.connection import context as asynchronous_context
+        from jmsql.client._async.session import session as asynchronous_session
+
+        return Kinds(AsyncConnection, AsyncSession, asynchronous_session.Session, asynchronous_context.JMSContext)
+    import sqlalchemy
+    from sqlalchemy import orm
+
+    from jmsql.client._sync.connection.context import JMSContext
+    from jmsql.client._sync.session.session import Session
+
+    return Kinds(sqlalchemy.Connection, orm.Session, Session, JMSContext)
+
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_POSSIBLE = (
+    "a message class, what describes a body (str, bytes, dict, a dataclass, pydantic model or msgspec struct, or a "
+    "class given to jmsql.register_codec), {}, or a class that around=… of the application provides; "
+    "without an annotation it is named message, body, database, session or context"
+)
+_IN_THREADS = "sqlalchemy.Connection, sqlalchemy.orm.Session, jmsql.Session or jmsql.JMSContext"
+_IN_EVENT_LOOP = (
+    "AsyncConnection or AsyncSession of sqlalchemy.ext.asyncio, jmsql.asyncio.Session or jmsql.asyncio.JMSContext"
+)
+
+
+def is_coroutine_function(handler: Callable[..., object]) -> bool:
+    """Return whether a handler is a coroutine function, or an object whose call is one."""
+    call = getattr(handler, "__call__", None)  # noqa: B004 - of an object whose call is one
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+def read_parameters(
+    handler: Callable[..., object], name: str, *, transacted: bool, provides: Collection[type] | None = ()
+) -> tuple[Parameter, ...]:
+    """Read what a handler asks for.
+
+    Args:
+        handler: The handler.
+        name: Its name, for errors.
+        transacted: Whether it is called in a transaction.
+        provides: The classes that what surrounds the call provides; None: they are known when it does so.
+
+    Raises:
+        TypeError: It is no function that can be called with a message, or asks for something that there is not.
+    """
+    if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise TypeError(f"The handler {name} is no function that is called once for each message.")
+    try:
+        signature = inspect.signature(handler, eval_str=True)
+    except (NameError, AttributeError) as error:
+        raise TypeError(f"An annotation of the handler {name} means nothing when the program runs: {error}.") from error
+    except ValueError as error:
+        raise TypeError(f"The handler {name} does not say what its parameters are: {error}.") from error
+    is_async = is_coroutine_function(handler)
+    parameters = []
+    for parameter in signature.parameters.values():
+        if parameter.kind not in _NAMED:
+            raise TypeError(
+                f"The handler {name} has the parameter {parameter}; all are to be named, so that each says what it is."
+            )
+        if parameter.default is inspect.Parameter.empty:  # the others are the handler's own business
+            found = _read(parameter, name, transacted=transacted, is_async=is_async, provides=provides)
+            parameters.append(found)
+    return tuple(_with_one_body(parameters, signature, name))
+
+
+def _with_one_body(parameters: list[Parameter], signature: inspect.Signature, handler: str) -> Iterator[Parameter]:
+    """Return the parameters, of which one is the body: that of this name, else the first; others may be provided."""
+    bodies = sorted((each for each in parameters if each.body is not None), key=lambda each: each.name != "body")
+    for each in parameters:
+        if each.body is None or each is bodies[0]:
+            yield each
+        elif each.provided_as is not None:
+            yield _provided(signature.parameters[each.name], each.provided_as, handler)
+        else:
+            raise TypeError(
+                f"The handler {handler} has the parameter {signature.parameters[each.name]}, for which a message has "
+                f"no value: its body is given to the parameter {signature.parameters[bodies[0].name]}. Leave it out, "
+                "give it a default, or have around=… of the application provide it."
+            )
+
+
+def _provided(parameter: inspect.Parameter, kind: type, handler: str) -> Parameter:
+    """Return a parameter for which there is a value only if what surrounds the call provides one."""
+    optional = is_optional(parameter.annotation)
+
+    def value(call: Source) -> None:  # noqa: ARG001 - it is asked where nothing was provided
+        if not optional:
+            raise TypeError(
+                f"The handler {handler} has the parameter {parameter}, and around=… of the application has provided no "
+                f"{kind.__name__} for this call: have it say call.provide({kind.__name__}, …) before its yield."
+            )
+
+    return Parameter(parameter.name, value, provided_as=kind)
+
+
+def _read(
+    parameter: inspect.Parameter,
+    handler: str,
+    *,
+    transacted: bool,
+    is_async: bool,
+    provides: Collection[type] | None,
+) -> Parameter:
+    name, kinds = parameter.name, _kinds(is_async=is_async)
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty or annotation is Any:
+        annotation = kinds.by_name.get(name)
+    possible = _POSSIBLE.format(_IN_EVENT_LOOP if is_async else _IN_THREADS)
+    refusal = f"The handler {handler} has the parameter {parameter}, and a parameter is {possible}."
+    if annotation is None:
+        raise TypeError(refusal)
+    kind = _class_of(annotation)
+    may_be_provided = kind if provides is None or kind in provides else None
+    if may_be_provided is not None and provides is not None:
+        return _provided(parameter, may_be_provided, handler)
+    given = None if kind is None else _of_session(name, kind, kinds, transacted=transacted)
+    if given is None and kind is not None and issubclass(kind, kinds.database | kinds.orm_session):
+        if may_be_provided is not None:
+            return _provided(parameter, may_be_provided, handler)
+        raise TypeError(
+            f"The handler {handler} asks for the database of its transaction; with transacted=False it has none."
+        )
+    if given is None:
+        try:
+            read = body_reader(annotation)
+        except TypeError as error:
+            if may_be_provided is not None:
+                return _provided(parameter, may_be_provided, handler)
+            raise TypeError(f"{refusal} As a body: {error}.") from error
+        given = Parameter(name, _reading(read), body=annotation)
+    return given._replace(provided_as=may_be_provided)
+
+
+def _class_of(annotation: Any) -> type[Any] | None:
+    """Return the class that an annotation is, perhaps with None; None: it is something else, or any object."""
+    members = members_of(annotation)
+    kind = members[0] if len(members) == 1 else None
+    return kind if isinstance(kind, type) and typing.get_origin(kind) is None and kind is not object else None
+
+
+def _of_session(name: str, kind: type[Any], kinds: Kinds, *, transacted: bool) -> Parameter | None:
+    """Return a parameter for the message or what its session has; None: it is something else."""
+    if issubclass(kind, Message):
+        return Parameter(name, _message(kind))
+    if issubclass(kind, kinds.session):
+        return Parameter(name, lambda call: call.session, shares_transaction=transacted)
+    if issubclass(kind, kinds.context):
+        return Parameter(name, lambda call: call.context(), shares_transaction=transacted)
+    if transacted and issubclass(kind, kinds.database | kinds.orm_session):
+        return Parameter(name, _database if kind is kinds.database else _orm(kind), shares_transaction=True)
+    return None
+
+
+def _reading(read: Callable[[Message], object]) -> Callable[[Source], object]:
+    """Return what gives the handler what is read from its message, and rejects a message that cannot be read so."""
+
+    def value(call: Source) -> object:
+        try:
+            return read(call.message)
+        except MemoryError:
+            raise  # it is not the message's fault
+        except Exception as error:
+            raise RejectBecause(error, UNREADABLE) from error
+
+    return value
+
+
+def _message(kind: type[Message]) -> Callable[[Source], object]:
+    def value(call: Source) -> object:
+        if not isinstance(call.message, kind):
+            error = MessageFormatException(
+                f"The handler takes messages of the type {kind.__name__}, and got {type(call.message).__name__}."
+            )
+            raise RejectBecause(error, UNREADABLE)
+        return call.message
+
+    return value
+
+
+def _database(call: Source) -> object:
+    return call.connection()
+
+
+def _orm(kind: type[Any]) -> Callable[[Source], object]:
+    return lambda call: call.orm_session(kind)

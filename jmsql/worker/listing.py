@@ -1,0 +1,64 @@
+"""What an application's listeners are, told without a database: for people, and for programs."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jmsql.messages.codecs.schemas import Schema
+from jmsql.worker.handlers.bodies import body_schema
+from jmsql.worker.handlers.listener import Listener
+from jmsql.worker.loading import load_application
+
+
+def listeners_of(application: str, concurrency: int) -> list[dict[str, Any]]:
+    """Import an application as a process of a worker does, and return what its listeners are.
+
+    Args:
+        application: The application: ``package.module:name``.
+        concurrency: How many messages a listener handles at a time, unless it says so itself.
+
+    Raises:
+        RefusalError: There is none of that name, it has no listeners, or its module cannot be imported.
+    """
+    if (directory := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, directory)
+    with redirect_stdout(sys.stderr):  # what the application prints is no part of the list
+        listeners = load_application(application).listeners
+    return [_document(listener, concurrency) for listener in listeners]
+
+
+def _document(listener: Listener, concurrency: int) -> dict[str, Any]:
+    facts = listener.facts(concurrency)
+    policy = listener.redelivery
+    return {
+        **facts,
+        "coroutine": listener.is_async,
+        "visibility_timeout": listener.visibility_timeout,
+        "redelivery": None if policy is None else asdict(policy),
+        "never_retry": [f"{each.__module__}.{each.__qualname__}" for each in listener.never_retry],
+        "reply_to": None if listener.reply_to is None else str(listener.reply_to),
+        "body": _name(listener.body),
+        "body_schema": _json_schema(listener.body),
+    }
+
+
+def _name(annotation: Any) -> str | None:
+    if annotation is None or annotation is object:
+        return None
+    is_class = isinstance(annotation, type) and not hasattr(annotation, "__origin__")
+    return annotation.__qualname__ if is_class else str(annotation)
+
+
+def _json_schema(annotation: Any) -> dict[str, Any] | None:
+    """Return the JSON schema of bodies; None: they are not read as JSON, or nothing can write it."""
+    if annotation is None:
+        return None
+    try:
+        schema: Schema | None = body_schema(annotation)
+    except TypeError:  # a class that is registered, and that no library describes
+        return None
+    return None if schema is None else schema.json_schema() or None

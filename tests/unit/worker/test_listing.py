@@ -1,0 +1,128 @@
+"""`jmsql worker --list`: what an application listens to, without a database."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from jmsql.cli.application import app
+
+APPLICATION = """
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import jmsql
+import pydantic
+from jmsql.worker import Application
+
+print("a line of the application's own")
+
+
+class Client:
+    pass
+
+
+@contextmanager
+def around(call):
+    yield
+
+
+app = Application(around=around)
+
+
+class Order(pydantic.BaseModel):
+    number: int
+
+
+@app.listener("orders", selector="color = 'blue'", timeout=30, reply_to="answers", never_retry=ValueError)
+def ship(client: Client, order: Order): ...
+
+
+@app.listener(jmsql.Topic("prices"), subscription="desk", durable=False, transacted=False, concurrency=7)
+async def note(message: jmsql.TextMessage): ...
+
+
+@app.listener("texts", redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=3))
+def print_it(body: str): ...
+"""
+
+
+@pytest.fixture
+def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the command where the application is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("JMSQL_URL", "postgresql://nowhere.invalid/shop")
+    (tmp_path / "listed_shop.py").write_text(APPLICATION)
+    (tmp_path / "broken_shop.py").write_text("1 / 0\n")
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["worker", *arguments])
+
+    yield run
+    sys.modules.pop("listed_shop", None)
+
+
+def test_people_see_a_table(listed: Any) -> None:
+    result = listed("listed_shop:app", "--list", "--concurrency", "2")
+    assert result.exit_code == 0
+    header, *rows = [line.split() for line in result.stdout.splitlines()]
+    assert header[:3] == ["Listener", "Destination", "Subscription"]
+    ship, note, print_it = rows
+    assert ship == [
+        "listed_shop.ship",
+        "queue://orders",
+        *["color", "=", "'blue'", "Order", "2", "yes", "30", "s", "queue://answers"],
+    ]
+    assert note == ["listed_shop.note", "topic://prices", *["desk", "(not", "durable)", "7", "no"]]
+    assert print_it == ["listed_shop.print_it", "queue://texts", "str", "2", "yes"]
+
+
+def test_programs_read_json_with_the_schemas_of_bodies(listed: Any) -> None:
+    result = listed("listed_shop:app", "--list", "--json")
+    ship, note, print_it = json.loads(result.stdout)
+    assert result.stderr == "a line of the application's own\n"
+    assert ship == {
+        "listener": "listed_shop.ship",
+        "destination": "queue://orders",
+        "selector": "color = 'blue'",
+        "subscription": None,
+        "durable": None,
+        "concurrency": 1,
+        "transacted": True,
+        "timeout": 30.0,
+        "coroutine": False,
+        "visibility_timeout": None,
+        "redelivery": None,
+        "never_retry": ["builtins.ValueError"],
+        "reply_to": "queue://answers",
+        "body": "Order",
+        "body_schema": {
+            "properties": {"number": {"title": "Number", "type": "integer"}},
+            "required": ["number"],
+            "title": "Order",
+            "type": "object",
+        },
+    }
+    assert (note["coroutine"], note["durable"], note["concurrency"]) == (True, False, 7)
+    assert (note["body"], note["body_schema"]) == (None, None)
+    assert (print_it["body"], print_it["body_schema"]) == ("str", None)
+    assert print_it["redelivery"]["maximum_deliveries"] == 3
+
+
+def test_an_application_that_cannot_be_imported_is_refused_with_its_traceback(listed: Any) -> None:
+    result = listed("broken_shop:app", "--list")
+    assert result.exit_code == 2
+    assert "broken_shop.py" in result.stderr
+    assert result.stderr.endswith("jmsql: broken_shop cannot be imported: ZeroDivisionError: division by zero\n")
+
+
+def test_json_alone_is_refused(listed: Any) -> None:
+    result = listed("listed_shop:app", "--json")
+    assert result.exit_code == 2
+    assert "It goes with --list" in result.stderr
