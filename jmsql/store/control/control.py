@@ -170,7 +170,6 @@ class ControlConnection:
         self._announced: set[Notification] = set()
         self._next_notification = 0.0
         self._next_question = 0.0
-        self._next_notified_commit = 0.0
         self._next_announcement = 0.0
         self._announcement_pause = _FIRST_PAUSE
         self._next_withdrawal = 0.0
@@ -275,9 +274,9 @@ class ControlConnection:
     def waited_for(self, queue_ids: Collection[int]) -> Query[list[int]] | None:
         """Return what asks, after a commit and in its exchange, for which queues somebody waits.
 
-        Who waits is notified there, if the client's sessions have not just done that: a lone message is heard of at
-        once. None: that of all is told, since clients do not announce what they wait for; or the control connection is
-        about to ask, or somebody else has just asked.
+        Who waits is notified there, unless the client has just notified: a lone message is heard of at once. None: that
+        of all is told, since clients do not announce what they wait for; or the control connection is about to ask, or
+        somebody else has just asked.
         """
         if not self.server.announces_waits or self._pooled or self._announced.issuperset(map(Notification, queue_ids)):
             return None
@@ -285,14 +284,15 @@ class ControlConnection:
         if now < self._next_question:
             return None
         self._next_question = now + _QUESTION_INTERVAL
-        if now < self._next_notified_commit:
+        if now < self._next_notification:
             return waited_for(queue_ids)
-        self._next_notified_commit = now + self._timings.notification_interval
         return notify_after_commit(queue_ids, _LOCK_TIMEOUT)
 
     def sent(self, queue_ids: Iterable[int]) -> None:
         """Tell all clients that the queues have new messages, soon and without waiting, if they were not told."""
         if isinstance(queue_ids, Notified):
+            if queue_ids:
+                self._next_notification = time.monotonic() + self._timings.notification_interval
             for queue_id in queue_ids:
                 self.wake_ups.told(queue_id)
         else:
