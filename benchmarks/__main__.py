@@ -27,7 +27,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.measurement import BenchmarkResult
 from benchmarks.peers import comparison
 from benchmarks.report import table, write_json
-from benchmarks.scale import console_pages, crowds, endurance, memory, partitions
+from benchmarks.scale import console_pages, crowds, endurance, looks, memory, partitions
 from benchmarks.setting import FULL, HOUR, QUICK, Benchmark, Setting
 from benchmarks.spark import spark_history, spark_memory, spark_read, spark_stream, spark_write
 from benchmarks.workers import comparison as workers
@@ -67,6 +67,7 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "row-security": restricted_roles.row_security,
     "partitions": partitions.partitions,
     "console-pages": console_pages.console_pages,
+    "looks": looks.looks,
     "consumer-memory": memory.consumer_memory,
     "spark-read": spark_read,
     "spark-history": spark_history,

@@ -16,6 +16,8 @@ from jmsql.store.administration.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
+from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
+from jmsql.store.administration.places import Place
 from jmsql.store.destinations.access import AccessSummary
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.destinations.subscriptions import SubscriptionChange
@@ -26,17 +28,21 @@ __all__ = [
     "AccessSummary",
     "AdministeredObject",
     "Administration",
+    "BoundedCount",
     "BrowsedMessage",
     "ClientSummary",
     "DeadLetter",
     "DeliveryState",
+    "DestinationOverview",
     "DestinationSettings",
     "DestinationSummary",
     "FoundMessage",
     "History",
     "HistoryDay",
     "HistoryEntry",
+    "OverviewOrder",
     "PastMessage",
+    "Place",
     "PruneStep",
     "QueueSummary",
     "Retry",

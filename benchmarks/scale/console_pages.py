@@ -45,11 +45,16 @@ _FILL = f"""
     """
 
 
-def console_pages(setting: Setting) -> list[BenchmarkResult]:
-    """Pages of the console with 10,000 queues and 5,000,000 messages: p95 at the server, beside 100 ms."""
+def fill(setting: Setting) -> None:
+    """Make 10,000 queues, one of which is deep, and dead letters."""
     deep = setting.effort.backlog * _MESSAGES_OF_A_BACKLOG
     setting.tell(f"filling {_QUEUES:,} queues and {deep + _QUEUES * 50:,} messages")
     setting.database.execute(_FILL.replace("{deep}", str(deep)))
+
+
+def console_pages(setting: Setting) -> list[BenchmarkResult]:
+    """Pages of the console with 10,000 queues and 5,000,000 messages: p95 at the server, beside 100 ms."""
+    fill(setting)
     console = Console(setting.database.factory, access=lambda _: Visitor("benchmark", Level.OPERATE))
     try:
         times, loads = _measure(setting, console)

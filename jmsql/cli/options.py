@@ -120,6 +120,15 @@ OptionalSchema = Annotated[
         show_default=False,
     ),
 ]
+Pattern = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PATTERN]",
+        help="Only names that are like it, by SQL's LIKE: 'orders.%'.",
+        show_default=False,
+    ),
+]
+Exact = Annotated[bool, typer.Option("--exact", help="Count all messages, which reads them.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DestinationName = Annotated[

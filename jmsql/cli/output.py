@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from jmsql.cli.listing import Listing
-    from jmsql.store.administration.inspection import QueueSummary, SubscriptionSummary
+    from jmsql.store.administration.inspection import SubscriptionSummary
+    from jmsql.store.administration.overview import BoundedCount, DestinationOverview
 
 
 _WIDTH_WITHOUT_TERMINAL = 65536
@@ -124,15 +125,12 @@ def table(*columns: str, numbers: Sequence[str] = (), cut: Sequence[str] = (), s
     return Listing(columns, numbers=numbers, cut=cut, spare=spare)
 
 
-AnySummary = TypeVar("AnySummary", "QueueSummary", "SubscriptionSummary")
-
-
-def without_guesses(rows: Sequence[AnySummary], numbers: Sequence[str]) -> list[AnySummary]:
+def without_guesses(rows: Sequence[SubscriptionSummary], numbers: Sequence[str]) -> list[SubscriptionSummary]:
     """Return rows with None for each number that the role may not know, which PostgreSQL tells as 0."""
     return [row if row.browsable else _without(row, numbers) for row in rows]
 
 
-def _without(row: AnySummary, numbers: Sequence[str]) -> AnySummary:
+def _without(row: SubscriptionSummary, numbers: Sequence[str]) -> SubscriptionSummary:
     return type(row)._make(None if name in numbers else value for name, value in row._asdict().items())
 
 
@@ -142,12 +140,12 @@ def remark_unseen(*, sees_all: bool) -> None:
         typer.echo("Messages that the role may not browse are not shown.", err=True)
 
 
-def shown_number(value: int | None) -> str:
+def shown_number(value: int | BoundedCount | None) -> str:
     """Return a number for people; a question mark for one that the role may not know."""
-    return "?" if value is None else f"{value:,}"
+    return "?" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def remark(rows: Sequence[QueueSummary | SubscriptionSummary]) -> None:
+def remark(rows: Sequence[DestinationOverview | SubscriptionSummary]) -> None:
     """Say on standard error what a table does not: that delivery is paused, and that the role may not look."""
     if any(row.paused for row in rows):
         typer.echo("Paused destinations deliver nothing; `jmsql resume` ends the pause.", err=True)

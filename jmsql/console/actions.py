@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jmsql import Queue, Topic
-from jmsql.admin import Administration
+from jmsql.admin import BoundedCount, Place
 from jmsql.console.access import Visitor
 from jmsql.console.database import Database
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.administration import looks
-from jmsql.store.administration.looks import BEGINNING, COUNTED, Choice, DestinationLook, Place
-from jmsql.store.destinations.lookup import existing_queue, last_sequence
+from jmsql.store.administration.looks import COUNTED, Choice, DestinationLook
+from jmsql.store.administration.places import BEGINNING
+from jmsql.store.destinations.lookup import last_sequence
 from jmsql.store.statement import Steps
 from jmsql.values.destinations import Destination
 
@@ -47,16 +48,6 @@ class ActionRecord(NamedTuple):
     chosen: int | None
     number: int
     outcome: str
-
-
-class Counted(NamedTuple):
-    """How many messages an action is for, and whether there are more."""
-
-    number: int
-    or_more: bool
-
-    def __str__(self) -> str:
-        return f"{self.number:,}+" if self.or_more else f"{self.number:,}"
 
 
 class Done(NamedTuple):
@@ -95,21 +86,21 @@ class Actions:
         """Return the sequence up to which messages are there now."""
         return self._database.look(last_sequence)
 
-    def count(self, queue_id: int, choice: Choice) -> Counted:
+    def count(self, queue_id: int, choice: Choice) -> BoundedCount:
         """Count the messages that an action would be for, to a limit."""
         return self._database.look(self._counted(queue_id, choice))
 
-    def _counted(self, queue_id: int, choice: Choice) -> Steps[Counted]:
+    def _counted(self, queue_id: int, choice: Choice) -> Steps[BoundedCount]:
         number, place, started = 0, BEGINNING, time.monotonic()
         while True:
             window = yield from looks.choose(queue_id, choice, place, hidden=self._hidden)
-            number += len(window.keys)
+            number += len(window.places)
             if number > COUNTED:
-                return Counted(COUNTED, or_more=True)
+                return BoundedCount(COUNTED, has_more=True)
             if window.next is None:
-                return Counted(number, or_more=False)
+                return BoundedCount(number)
             if time.monotonic() - started > _LONGEST_COUNT:
-                return Counted(number, or_more=True)
+                return BoundedCount(number, has_more=True)
             place = window.next
 
     def apply(
@@ -139,13 +130,15 @@ class Actions:
         unfinished = False
         outcome = "failed"
         try:
-            step = self._step(action, look.queue_id, target)
+
+            def change(some: Sequence[Place]) -> None:
+                nonlocal done
+                done += self._change(action, look.queue_id, some, target)
+
             if places is not None:
-                for delayed in (False, True):
-                    keys = [(each.first, each.sequence) for each in places if each.delayed is delayed]
-                    done += self._database.run(step(keys, delayed))
+                change(places)
             else:
-                done, unfinished = self._walk(look.queue_id, choice, step)
+                unfinished = self._walk(look.queue_id, choice, change)
             outcome = "unfinished" if unfinished else "done"
         except JMSException as error:
             outcome = f"refused: {error}"
@@ -159,35 +152,32 @@ class Actions:
             )  # fmt: skip
         return Done(done, unfinished)
 
-    def _step(
-        self, action: str, queue_id: int, target: str | None
-    ) -> Callable[[Sequence[tuple[int, int]], bool], Steps[int]]:
-        if action == "purge":
-            return lambda keys, delayed: looks.purge(queue_id, keys, delayed=delayed)
-        if action == "retry":
-            return lambda keys, delayed: looks.retry(queue_id, () if delayed else keys)
-        target_id = self._database.run(existing_queue(_required_name(target)))
-        return lambda keys, delayed: looks.move(queue_id, target_id, keys, delayed=delayed)
+    def _change(self, action: str, number: int, places: Sequence[Place], target: str | None) -> int:
+        with self._database.administration() as administration:
+            if action == "purge":
+                return administration.purge(number, places=places)
+            if action == "retry":
+                return sum(administration.retry(number, places=places).returned.values())
+            return administration.move(number, Queue(_required_name(target)), places=places)
 
-    def _walk(
-        self, queue_id: int, choice: Choice, step: Callable[[Sequence[tuple[int, int]], bool], Steps[int]]
-    ) -> Done:
-        done, started = 0, time.monotonic()
+    def _walk(self, queue_id: int, choice: Choice, change: Callable[[list[Place]], None]) -> bool:
+        """Change what is chosen, window by window, and tell whether it stopped before the end."""
+        started = time.monotonic()
         place: Place | None = BEGINNING
         while place is not None:
             if time.monotonic() - started > _LONGEST_ACTION:
-                return Done(done, unfinished=True)
+                return True
             window = self._database.look(looks.choose(queue_id, choice, place, hidden=self._hidden))
-            done += self._database.run(step(window.keys, window.delayed))
+            change(window.places)
             place = window.next
-        return Done(done)
+        return False
 
     # Destinations
 
     def set_paused(self, actor: Actor, destination: Destination, *, paused: bool) -> None:
         """Stop the delivery from a destination, or let it go on."""
         action = "pause" if paused else "resume"
-        with self._noted(actor, action, destination), self._administration() as administration:
+        with self._noted(actor, action, destination), self._database.administration() as administration:
             administration.alter(destination, paused=paused)
 
     def unsubscribe(self, actor: Actor, look: DestinationLook, name: str) -> None:
@@ -198,7 +188,10 @@ class Actions:
         """
         if look.subscription is None or name != look.subscription:
             raise IllegalStateException("The name is another. Nothing was deleted.")
-        with self._noted(actor, "delete subscription", look.destination), self._administration() as administration:
+        with (
+            self._noted(actor, "delete subscription", look.destination),
+            self._database.administration() as administration,
+        ):
             administration.unsubscribe(look.subscription, look.client_id)
 
     def send(self, actor: Actor, destination: Destination, text: str, *, priority: int, jms_type: str | None) -> str:
@@ -211,9 +204,6 @@ class Actions:
             context.create_producer(priority=priority).send(destination, message)
             noted.number = 1
             return message.jms_message_id or ""
-
-    def _administration(self) -> Administration:
-        return Administration(self._database.factory)
 
     def _noted(self, actor: Actor, action: str, destination: Destination) -> _Noted:
         return _Noted(lambda outcome, number: self._note(actor, action, destination, outcome, number))

@@ -288,7 +288,6 @@ def _templates() -> Environment:
     environment.filters |= {
         "advice": presentation.advice,
         "age": presentation.age,
-        "bounded": presentation.bounded,
         "duration": presentation.duration,
         "moment": presentation.moment,
         "number": presentation.number,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from jmsql import ConnectionFactory
+from jmsql.admin import Administration
 from jmsql.client._sync.link.opening import default_url, open_runner
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
 from jmsql.store.administration import looks
@@ -49,10 +50,15 @@ class Database:
         with self.runner() as runner:
             return runner.run(looks.look(work))
 
-    def run(self, work: Query[T] | Steps[T]) -> T:
-        """Run statements, each of which commits by itself."""
+    @contextmanager
+    def administration(self) -> Iterator[Administration]:
+        """Lend an administration, which changes what is in the store.
+
+        Raises:
+            JMSException: The database cannot be reached.
+        """
         with self.runner() as runner:
-            return runner.run(work)
+            yield Administration(runner)
 
     @contextmanager
     def runner(self) -> Iterator[PsycopgRunner]:

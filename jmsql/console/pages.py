@@ -16,21 +16,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from jmsql import InvalidSelectorException, JMSException, MessageFormatException, Topic
+from jmsql.admin import BoundedCount, DestinationOverview, Place
 from jmsql.console.access import Level, Visitor
-from jmsql.console.actions import MESSAGE_ACTIONS, Actions, Actor, Counted, Done
+from jmsql.console.actions import MESSAGE_ACTIONS, Actions, Actor, Done
 from jmsql.console.database import Database
 from jmsql.console.poller import Poller
 from jmsql.console.presentation import Body, typed_properties, visible
-from jmsql.store.administration import diagnosis, looks
-from jmsql.store.administration.looks import (
-    BEGINNING,
-    Choice,
-    DestinationLook,
-    MessageState,
-    Page,
-    Place,
-    Rights,
-)
+from jmsql.store.administration import diagnosis, looks, overview
+from jmsql.store.administration.looks import Choice, DestinationLook, ListedMessage, MessageState, Page, Rights
+from jmsql.store.administration.places import BEGINNING
 from jmsql.store.statement import Steps
 from jmsql.values.destinations import Destination
 
@@ -183,12 +177,11 @@ class Pages:
         """Show a queue or subscription: how it is, and its messages."""
         look = self._found(view)
         now = time.time()
-        live = self._poller.shared(("destination", look.queue_id), lambda: self._live(look))
-        rate, past = self._poller.rate(look.queue_id)
+        figures = self._poller.shared(("destination", look.queue_id), lambda: self._figures(look.queue_id))
+        rate, past = self._poller.rates(look.queue_id)
         values: dict[str, Any] = {
             "look": look,
-            "depth": live.depth,
-            "states": live.states,
+            "figures": figures,
             "rate": rate,
             "past": past,
             "now": now,
@@ -210,9 +203,9 @@ class Pages:
             "selector": selector,
             "state": state,
             "problem": problem,
-            "more": None if found.page.next is None else urlencode(chosen | {"after": _written(found.page.next)}),
+            "more": None if found.page.next is None else urlencode(chosen | {"after": str(found.page.next)}),
             "chosen": urlencode(chosen),
-            "written": _written,
+            "written": str,
             "address": _message_address,
             "rights": self._rights(),
             "states_of_messages": list(MessageState),
@@ -220,7 +213,7 @@ class Pages:
         return self._reply(view, "destination.html", values)
 
     def _contents(self, look: DestinationLook, choice: Choice | None, after: Place) -> Steps[_Contents]:
-        page, has_letters = Page([], None), False
+        page, has_letters = Page[ListedMessage]([], None), False
         if look.browsable:
             if choice is not None:
                 page = yield from looks.messages(look.queue_id, choice, after, _PAGE, hidden=self.hidden)
@@ -230,13 +223,11 @@ class Pages:
         consumers = yield from looks.consumers(look.queue_id, _PAGE)
         return _Contents(page, has_letters, settings, created_at, subscription, consumers)
 
-    def _live(self, look: DestinationLook) -> _Live:
-        def work() -> Steps[_Live]:
-            depths = yield from looks.depths([look.queue_id])
-            states = (yield from looks.states(look.queue_id)) if look.browsable else None
-            return _Live(depths.get(look.queue_id), states)
+    def _figures(self, number: int) -> DestinationOverview | None:
+        return next(iter(self._figures_of([number])), None)
 
-        return self._database.look(work())
+    def _figures_of(self, numbers: list[int]) -> list[DestinationOverview]:
+        return self._database.look(overview.of(numbers, overview.Memory()))
 
     def topic(self, view: View) -> Reply:
         """Show a topic and its subscriptions."""
@@ -249,7 +240,7 @@ class Pages:
         values = {
             "topic": topic,
             "subscriptions": subscriptions[:_PAGE],
-            "depths": self._database.look(looks.depths([each.queue_id for each in subscriptions[:_PAGE]])),
+            "figures": {each.number: each for each in self._figures_of([each.queue_id for each in subscriptions])},
             "more": None if more is None else urlencode({"after": more}),
             "rights": self._rights(),
             "title": f"topic://{topic.name}",
@@ -280,7 +271,7 @@ class Pages:
         values: dict[str, Any] = {
             "look": look,
             "place": place,
-            "written": _written(place),
+            "written": str(place),
             "found": found,
             "header": found.header,
             "properties": properties,
@@ -299,7 +290,13 @@ class Pages:
     def dead_letters(self, view: View) -> Reply:
         """Show dead letters by where they come from and why they died."""
         snapshot = self._poller.snapshot()
-        values = {"snapshot": snapshot, "now": time.time(), "title": "Dead letters", "selector": _letter_selector}
+        values = {
+            "snapshot": snapshot,
+            "now": time.time(),
+            "title": "Dead letters",
+            "selector": _letter_selector,
+            "rights": self._rights(),
+        }
         return self._reply(view, "dead_letters.html", values)
 
     def clients(self, view: View) -> Reply:
@@ -374,7 +371,7 @@ class Pages:
         values: dict[str, Any] = {
             "look": look,
             "action": action,
-            "keys": [_written(place) for place in places],
+            "keys": [str(place) for place in places],
             "selector": selector,
             "state": state,
             "newest": None,
@@ -388,7 +385,7 @@ class Pages:
         }
         if action in MESSAGE_ACTIONS:
             if places:
-                values["count"] = Counted(len(places), or_more=False)
+                values["count"] = BoundedCount(len(places))
             else:
                 newest = self._actions.newest()
                 choice = Choice(looks.parse_selector(selector), state, newest)
@@ -507,11 +504,6 @@ class Pages:
         return Reply(redirect=f"{address}?notice={self._notices.put(notice)}")
 
 
-class _Live(NamedTuple):
-    depth: looks.Depth | None
-    states: looks.States | None
-
-
 class _Connected(NamedTuple):
     clients: list[looks.ClientLook]
     holders: list[looks.Holding]
@@ -521,7 +513,7 @@ class _Connected(NamedTuple):
 
 
 class _Contents(NamedTuple):
-    page: Page
+    page: Page[ListedMessage]
     has_letters: bool
     settings: dict[str, Any]
     created_at: datetime | None
@@ -594,17 +586,11 @@ def _message_address(queue_id: int, place: Place) -> str:
     return f"/destinations/{queue_id}/messages/{table}/{place.first}/{place.sequence}"
 
 
-def _written(place: Place) -> str:
-    return f"{'d' if place.delayed else 'p'}{place.first}.{place.sequence}"
-
-
 def _place(text: str) -> Place | None:
-    first, _, sequence = text[1:].partition(".")
-    if text[:1] not in {"p", "d"} or not sequence.isdecimal() or not first.removeprefix("-").isdecimal():
+    try:
+        return Place.parse(text)
+    except ValueError:
         return None
-    place = Place(int(first), int(sequence), text[0] == "d")
-    limit = 2**63 if place.delayed else 2**15
-    return place if -1 <= place.first < limit and place.sequence < 2**63 else None
 
 
 def _places(texts: Sequence[str]) -> list[Place]:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
+from jmsql.admin import Administration, DestinationOverview
 from jmsql.console.database import Database
-from jmsql.console.rates import Rate, Rates
+from jmsql.console.rates import Past, Rate
 from jmsql.doctor import Finding, Health, Thresholds, examine_quickly, judge_paused, judge_unattended
 from jmsql.exceptions import JMSException
-from jmsql.store.administration import looks
+from jmsql.store.administration import looks, overview
 from jmsql.store.administration.diagnosis import PausedDestination, WaitingQueue
-from jmsql.store.administration.looks import DeadLetterGroup, Depth, DestinationLook
+from jmsql.store.administration.looks import DeadLetterGroup, DestinationLook
 from jmsql.store.statement import Steps
 
 T = TypeVar("T")
@@ -34,6 +35,9 @@ _EXAMINATION = 15.0
 _FIRST_LOOK = 5.0
 """Seconds that a page waits for the first look."""
 SHOWN = 50
+_TRACKED = 100
+"""How many destinations a look includes: of those that are not shown, the rates are kept for their pages."""
+_MOST = 300
 _LETTER_QUEUES = 10
 _ORDER = {Health.problem: 0, Health.note: 1, Health.ok: 2}
 
@@ -55,10 +59,7 @@ class Snapshot:
 
     taken_at: float = 0.0
     destinations: int = 0
-    empty: int = 0
-    attention: list[DestinationLook] = field(default_factory=list)
-    depths: dict[int, Depth] = field(default_factory=dict)
-    rates: dict[int, Rate] = field(default_factory=dict)
+    attention: list[DestinationOverview] = field(default_factory=list)
     past: dict[int, list[Rate]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     dead_letters: list[DeadLetters] = field(default_factory=list)
@@ -89,7 +90,10 @@ class Poller:
         self._is_closed = False
         self._snapshot = Snapshot()
         self._looks = 0
-        self._rates = Rates()
+        self._past = Past()
+        self._watched: dict[int, float] = {}
+        self._memory_of_watched = overview.Memory()
+        self._administration: Administration | None = None
         self._findings: list[Finding] = []
         self._examined_at = 0.0
         self._cache = _Cache()
@@ -113,11 +117,11 @@ class Poller:
         """Return what a look finds, or has found a moment ago for somebody else."""
         return self._cache.get(key, self._interval * 0.9, look)
 
-    def rate(self, queue_id: int) -> tuple[Rate, list[Rate]]:
-        """Return the rates of a destination, now and in the last quarter of an hour."""
-        now = time.time()
+    def rates(self, number: int) -> tuple[Rate, list[Rate]]:
+        """Return the rates of a destination, now and in the last quarter of an hour, and have looks include it."""
         with self._changed:
-            return self._rates.rate(queue_id), self._rates.past(queue_id, now)
+            self._watched[number] = time.monotonic()
+            return self._past.rate(number), self._past.rates(number, time.time())
 
     def _touch(self) -> None:
         self._asked_at = time.monotonic()
@@ -147,13 +151,20 @@ class Poller:
                 if self._is_closed or time.monotonic() - self._asked_at > self._patience:
                     self._thread = None
                     break
+        self._disconnect()
         self._database.close_idle()
         self._cache.clear()
+
+    def _disconnect(self) -> None:
+        if self._administration is not None:
+            self._administration.close()
+            self._administration = None
 
     def _attempt(self) -> Snapshot:
         try:
             return self._look()
         except JMSException as error:
+            self._disconnect()
             logger.info("The console cannot look at the store: %s", error)
             return replace(self._snapshot, error=str(error))
         except Exception:  # a page must say so, and the next look may succeed
@@ -161,43 +172,40 @@ class Poller:
             return replace(self._snapshot, error="The look has failed; the console's log says why.")
 
     def _look(self) -> Snapshot:
-        everything = self._database.look(_destinations())
-        existing = [each for each in everything if each.exists and not each.temporary]
-        letters = _letter_queues(everything)
-        waiting = [each for each in existing if each.has_messages and each.queue_id not in letters]
-        waiting.sort(key=lambda each: (each.oldest is None, each.oldest or 0, each.queue_id))
-        attention = waiting[:SHOWN]
-        shown = [each.queue_id for each in attention]
-        depths = self._database.look(looks.depths(shown))
+        if self._administration is None:
+            self._administration = Administration(self._database.factory)
+        notable, paused, letters = self._database.look(_surroundings())
+        full = {each.queue_id for each in letters if each.has_messages}
+        found = self._administration.overview(min(_TRACKED + len(full), _MOST))
+        waiting = [each for each in found if each.number not in full and each.messages is not None]
+        attention = [each for each in waiting if each.messages and each.messages.number][:SHOWN]
+        watched = self._watched_besides({each.number for each in found})
         now = time.time()
         with self._changed:
-            self._rates.see(now, existing, depths)
-            rates = {queue_id: self._rates.rate(queue_id) for queue_id in shown}
-            past = {queue_id: self._rates.past(queue_id, now) for queue_id in shown}
-        queues = [each for each in existing if each.queue_id in letters and each.has_messages]
-        dead = self._dead_letters(queues[:_LETTER_QUEUES])
-        paused = [
-            each
-            for each in everything
-            if each.paused and each.name is not None and not each.deleted and not each.is_subscription
-        ]
+            self._past.see(now, [*found, *watched])
+            past = {each.number: self._past.rates(each.number, now) for each in attention}
+        dead = self._dead_letters([each for each in letters if each.queue_id in full][:_LETTER_QUEUES])
         if time.monotonic() - self._examined_at > _EXAMINATION:
             self._findings = self._examine()
             self._examined_at = time.monotonic()
-        found = [*self._findings, *_judged(paused, attention, depths)]
-        findings = sorted(found, key=lambda each: _ORDER[each.health])
+        findings = sorted([*self._findings, *_judged(paused, attention)], key=lambda each: _ORDER[each.health])
         return Snapshot(
             taken_at=now,
-            destinations=len(existing),
-            empty=sum(not each.has_messages for each in existing),
+            destinations=notable.destinations,
             attention=attention,
-            depths=depths,
-            rates=rates,
             past=past,
             findings=findings,
             dead_letters=dead,
             paused=paused,
         )
+
+    def _watched_besides(self, known: set[int]) -> list[DestinationOverview]:
+        """Look at the destinations whose pages are open, but for those that were looked at already."""
+        with self._changed:
+            oldest = time.monotonic() - self._patience
+            self._watched = {number: asked_at for number, asked_at in self._watched.items() if asked_at > oldest}
+            numbers = [number for number in self._watched if number not in known][:SHOWN]
+        return self._database.look(overview.of(numbers, self._memory_of_watched)) if numbers else []
 
     def _dead_letters(self, queues: list[DestinationLook]) -> list[DeadLetters]:
         found = [
@@ -214,46 +222,39 @@ class Poller:
             return list(examine_quickly(runner, Thresholds(), hides_statements=self._hidden))
 
 
-def _destinations() -> Steps[list[DestinationLook]]:
-    found: list[DestinationLook] = []
-    after = 0
-    while part := (yield from looks.destinations(after)):
-        found.extend(part)
-        after = part[-1].queue_id
-        if len(part) < looks.DESTINATIONS_AT_ONCE:
-            break
-    return found
+class _Surroundings(NamedTuple):
+    notable: overview.Notable
+    paused: list[DestinationLook]
+    letters: list[DestinationLook]
+
+
+def _surroundings() -> Steps[_Surroundings]:
+    """Look at what is paused, and at the queues of dead and expired messages."""
+    notable = yield from overview.notable
+    paused = yield from looks.destinations(notable.paused)
+    letters = yield from looks.destinations(sorted(set(notable.letters)))
+    return _Surroundings(
+        notable, [each for each in paused if each.name is not None and not each.is_subscription], letters
+    )
 
 
 def _time(moment: datetime | None) -> float:
     return 0.0 if moment is None else moment.timestamp()
 
 
-def _letter_queues(everything: list[DestinationLook]) -> set[int]:
-    named = {each.queue_id for each in everything if each.name == "DLQ" and each.topic_id is None}
-    for each in everything:
-        named |= {number for number in (each.dead_letter_queue_id, each.expiry_queue_id) if number is not None}
-    return named
-
-
-def _judged(
-    paused_destinations: list[DestinationLook], attention: list[DestinationLook], depths: dict[int, Depth]
-) -> list[Finding]:
+def _judged(paused_destinations: list[DestinationLook], attention: list[DestinationOverview]) -> list[Finding]:
+    messages = {each.number: each.messages.number for each in attention if each.messages is not None}
     paused = [
-        PausedDestination("queue", each.name or "", depths[each.queue_id].messages if each.queue_id in depths else 0)
+        PausedDestination("queue", each.name or "", messages.get(each.queue_id, 0))
         if each.topic_id is None
         else PausedDestination("topic", f"topic://{each.name}", 0)
         for each in paused_destinations
     ]
     # For how long stands in the table; here, the page would never be the same twice.
     unattended = [
-        WaitingQueue(each.name or "", depths[each.queue_id].messages, None)
+        WaitingQueue(each.destination.name, messages[each.number], None)
         for each in attention
-        if not each.is_subscription
-        and not each.paused
-        and each.queue_id in depths
-        and depths[each.queue_id].messages
-        and not depths[each.queue_id].consumers
+        if each.kind == "queue" and not each.paused and not each.consumers
     ]
     judged = [*judge_paused(paused), *judge_unattended(unattended)]
     return [finding for finding in judged if finding.health is not Health.ok]

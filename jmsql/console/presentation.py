@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from jmsql import BytesMessage, MapMessage, Message, MessageFormatException, StreamMessage
 from jmsql.console.rates import Rate
 from jmsql.messages.types.values import type_name
-from jmsql.store.administration.looks import COUNTED, Content
+from jmsql.store.administration.looks import Content
 
 _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _KEPT = frozenset("\n\t")
@@ -51,16 +51,9 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}"
 
 
-def bounded(value: int | None) -> str:
-    """Return a number of messages that was counted to a limit."""
-    if value is None:
-        return NOTHING
-    return f"{COUNTED:,}+" if value > COUNTED else f"{value:,}"
-
-
-def rate(value: float) -> str:
+def rate(value: float | None) -> str:
     """Return messages a second."""
-    if value == 0:
+    if not value:
         return "0"
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
@@ -121,10 +114,15 @@ def sparkline(past: list[Rate], name: str) -> Markup:
         return " ".join(f"{x},{_HEIGHT - 1 - value * scale:.1f}" for x, value in enumerate(values))
 
     return Markup(
-        '<svg class="spark" viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none">'
+        '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none">'
         '<polyline class="in" points="{}"/><polyline class="out" points="{}"/></svg>'
     ).format(
-        _WIDTH - 1, _HEIGHT, label, points([each.incoming for each in past]), points([each.outgoing for each in past])
+        "spark" if most else "spark still",
+        _WIDTH - 1,
+        _HEIGHT,
+        label,
+        points([each.incoming for each in past]),
+        points([each.outgoing for each in past]),
     )
 
 

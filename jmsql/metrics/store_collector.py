@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -14,14 +15,9 @@ from prometheus_client.registry import Collector
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
-from jmsql.store.administration import measurement
-from jmsql.store.administration.measurement import (
-    LONGEST_LOOK,
-    STATES,
-    DestinationMeasurement,
-    StoreMeasurement,
-    TableMeasurement,
-)
+from jmsql.store.administration import measurement, overview
+from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement, TableMeasurement
+from jmsql.store.administration.overview import DestinationOverview, Memory, OverviewOrder
 from jmsql.store.wire._sync.runner import PsycopgRunner
 
 logger = logging.getLogger("jmsql.metrics")
@@ -42,11 +38,15 @@ class StoreCollector(Collector):
     Args:
         url: Where the database is.
         schema: The name of the schema.
+        most: How far the messages of a destination are counted, and its deliveries. None: all are, and read for it.
+        limit: Of how many destinations there are metrics: of those with the oldest messages, if there are more.
     """
 
-    def __init__(self, url: str, schema: str = "jmsql") -> None:
+    def __init__(self, url: str, schema: str = "jmsql", *, most: int | None = 1000, limit: int = 500) -> None:
         self._url = url
         self._schema = schema
+        self._most = most
+        self._limit = limit
         self._lock = threading.Lock()
         self._runner: PsycopgRunner | None = None
         self._metrics: list[Metric] = []
@@ -89,10 +89,11 @@ class StoreCollector(Collector):
         try:
             if self._runner is None:
                 self._runner = open_runner(self._url, self._schema, statement_timeout=LONGEST_LOOK)
+            store = self._runner.run(overview.store())
             metrics = [
-                *_of_destinations(self._runner.run(measurement.destinations)),
-                _of_dead_letters(self._runner.run(measurement.dead_letters)),
-                *_of_store(self._runner.run(measurement.store)),
+                *self._of_destinations(self._runner, store.server_time),
+                _of_dead_letters(self._dead_letters(self._runner)),
+                *_of_store(store),
                 *_of_tables(self._runner.run(measurement.tables)),
             ]
         except JMSException as error:
@@ -104,12 +105,32 @@ class StoreCollector(Collector):
         took = "jmsql_measurement_duration_seconds", "How long it took to measure all this."
         return [_gauge(*is_up, 1), _gauge(*took, time.perf_counter() - started), *metrics]
 
+    def _of_destinations(self, runner: PsycopgRunner, now: float) -> Iterator[Metric]:
+        limit = self._limit if self._most is not None else 2**31
+        found = runner.run(overview.overview(limit + 1, OverviewOrder.age, Memory(), most=self._most))
+        yield _gauge(
+            "jmsql_count_limit",
+            "How far the messages of a destination are counted: one that has more is shown with so many. 0: all are.",
+            self._most or 0,
+        )
+        yield _gauge(
+            "jmsql_destinations_complete",
+            "Whether there are metrics of all destinations, and not only of those with the oldest messages.",
+            len(found) <= limit,
+        )
+        yield from _of_destinations(found[:limit], now)
 
-def _of_destinations(measured: Sequence[DestinationMeasurement]) -> Iterator[Metric]:
+    def _dead_letters(self, runner: PsycopgRunner) -> Sequence[tuple[str, int]]:
+        if self._most is None:
+            return runner.run(measurement.dead_letters)
+        return [(name, count.number) for name, count in runner.run(overview.dead_letters(self._most))]
+
+
+def _of_destinations(measured: Sequence[DestinationOverview], now: float) -> Iterator[Metric]:
     messages = GaugeMetricFamily(
         "jmsql_messages",
-        "Messages in a queue or subscription, by state: ready, claimed (held by a client), waiting (for their next "
-        "attempt), delayed (until their delivery time), expired.",
+        "Messages in a queue or subscription, by state, counted up to jmsql_count_limit: ready, claimed (held by a "
+        "client), waiting (for their next attempt), delayed (until their delivery time), expired.",
         labels=[*_DESTINATION, "state"],
     )
     redelivered = GaugeMetricFamily(
@@ -140,21 +161,25 @@ def _of_destinations(measured: Sequence[DestinationMeasurement]) -> Iterator[Met
         "jmsql_redeliveries", "Those of the deliveries that were not the first of their message.", labels=_DESTINATION
     )
     for each in measured:
-        labels = [each.kind, each.destination, each.subscription or "", each.client_id or ""]
+        labels = [each.kind, each.destination.name, each.subscription or "", each.client_id or ""]
         sent.add_metric(labels, each.sent)
         if each.kind == "topic":
             continue
-        if each.browsable:  # else the numbers would be 0, whatever there is
+        if each.redelivered is not None:  # else the role may not know
             for state in STATES:
-                messages.add_metric([*labels, state], getattr(each, state))
-            redelivered.add_metric(labels, each.redelivered)
-            age.add_metric(labels, each.oldest_seconds or 0.0)
-            claim_age.add_metric(labels, each.oldest_claim_seconds or 0.0)
+                messages.add_metric([*labels, state], getattr(each, state).number)
+            redelivered.add_metric(labels, each.redelivered.number)
+            age.add_metric(labels, _seconds_since(each.oldest, now))
+            claim_age.add_metric(labels, _seconds_since(each.oldest_claim, now))
         consumers.add_metric(labels, each.consumers)
         deliveries.add_metric([*labels, "acknowledged"], each.acknowledged)
         deliveries.add_metric([*labels, "rolled_back"], each.rolled_back)
         redeliveries.add_metric(labels, each.redeliveries)
     yield from (messages, redelivered, age, claim_age, consumers, sent, deliveries, redeliveries)
+
+
+def _seconds_since(moment: datetime | None, now: float) -> float:
+    return 0.0 if moment is None else max(0.0, now - moment.timestamp())
 
 
 def _of_dead_letters(measured: Sequence[tuple[str, int]]) -> Metric:

@@ -37,6 +37,7 @@ THEMES = (
     "functions",
     "waiting",
     "clocks",
+    "looks",
     "search_path",
     "access",
 )

@@ -2,43 +2,100 @@
 
 from __future__ import annotations
 
-from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import age, print_rows, remark, shown_number, without_guesses, working
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jmsql.cli.options import Exact, Json, Pattern, Schema, Url, open_database
+from jmsql.cli.output import age, print_json, print_rows, remark, shown_number, working
+
+if TYPE_CHECKING:
+    from jmsql.store.administration.overview import DestinationOverview
+
+_STATES = ("ready", "claimed", "waiting", "delayed", "expired", "redelivered")
+_COUNTED = 1000
+_NO_QUEUE = "There is no queue yet. The first send to a queue makes it."
 
 
-def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
+class Order(StrEnum):
+    """What comes first in the list."""
+
+    name = "name"
+    age = "age"
+    depth = "depth"
+
+
+def queues(
+    pattern: Pattern = None,
+    sort: Annotated[Order, typer.Option(help="What comes first: by name, the oldest messages, the most.")] = Order.name,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many queues to list.")] = 100,
+    exact: Exact = False,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
     """List the queues, and the number of messages in each state.
 
     Ready messages can be received; claimed ones are held by a client; waiting ones were released by a listener that
     failed and pause before their next delivery; delayed ones wait for their delivery time; expired ones are about to
     be removed. What an open transaction has received counts as ready until it commits.
 
+    Messages are counted up to 1,000 in each queue, so that it costs little whatever waits: 1,000+ stands for more, and
+    in JSON `more` is true. With --exact all messages are read.
+
     A paused queue takes messages and delivers none; the column is there if one is paused. Where the role may not look,
     the table has question marks, and JSON has null.
 
-    Example: `jmsql queues --json`
+    Examples:
+    - `jmsql queues 'orders.%' --sort age`
+    - `jmsql queues --exact --json`
     """
-    numbers = ("ready", "claimed", "waiting", "delayed", "expired", "redelivered")
     with open_database(url, schema).administration() as administration, working("Counting ..."):
-        summaries = without_guesses(administration.queues(), numbers)
-    paused = ("paused",) * any(each.paused for each in summaries)
+        found = administration.overview(
+            limit + 1, sort.value, most=None if exact else _COUNTED, like=pattern, kind="queue"
+        )
+    listed = found[:limit]
+    if as_json:
+        print_json([_document(each) for each in listed])
+    else:
+        _print(listed, pattern)
+    if len(found) > limit:
+        typer.echo(f"There are more than {limit:,}: --limit shows more of them, and a pattern those that are like it.",
+                   err=True)  # fmt: skip
+
+
+def _print(listed: list[DestinationOverview], pattern: str | None) -> None:
+    paused = ("paused",) * any(each.paused for each in listed)
     print_rows(
-        summaries,
+        listed,
         lambda each: (
-            each.queue,
-            *(shown_number(getattr(each, name)) for name in numbers),
-            age(each.oldest_sent_at),
+            each.destination.name,
+            *(shown_number(getattr(each, name)) for name in _STATES),
+            age(each.oldest),
             *("yes" if each.paused else "" for _ in paused),
-            each.expiry_queue,
+            f"{each.consumers:,}",
         ),
-        *("queue", *numbers, "oldest", *paused, "expiry queue"),
-        numbers=(*numbers, "oldest"),
-        spare=("expiry queue", "redelivered", "expired", "delayed", "waiting", "claimed", "oldest"),
-        nothing="There is no queue yet. The first send to a queue makes it.",
-        as_json=as_json,
+        *("queue", *_STATES, "oldest", *paused, "consumers"),
+        numbers=(*_STATES, "oldest", "consumers"),
+        spare=("consumers", "redelivered", "expired", "delayed", "waiting", "claimed", "oldest"),
+        nothing=_NO_QUEUE if pattern is None else "The name of no queue is like that.",
+        as_json=False,
     )
-    if not as_json:
-        remark(summaries)
+    remark(listed)
+
+
+def _document(each: DestinationOverview) -> dict[str, Any]:
+    counts = {name: getattr(each, name) for name in _STATES}
+    return {
+        "queue": each.destination.name,
+        **{name: None if count is None else count.number for name, count in counts.items()},
+        "more": each.messages is not None and each.messages.has_more,
+        "oldest": each.oldest,
+        "consumers": each.consumers,
+        "paused": each.paused,
+        "browsable": each.browsable,
+    }
 
 
 def clients(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:

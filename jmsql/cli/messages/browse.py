@@ -9,6 +9,7 @@ import typer
 
 from jmsql.cli.messages.documents import (
     body_preview,
+    delivery_document,
     message_as_text,
     message_document,
     past_document,
@@ -19,8 +20,16 @@ from jmsql.cli.messages.sources import ClientId, Source, SubscriptionName
 from jmsql.cli.options import DestinationName, Json, Schema, Selector, Url, check_selector, open_database
 from jmsql.cli.output import age, json_text, print_table, remark_unseen, table, working, write
 from jmsql.store.administration.inspection import FoundMessage
+from jmsql.store.administration.places import Place
 
 NOTHING_FOUND = 1
+
+
+def _parse_place(text: str) -> Place:
+    try:
+        return Place.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def browse(
@@ -28,6 +37,14 @@ def browse(
     selector: Selector = None,
     subscription: SubscriptionName = None,
     client_id: ClientId = None,
+    after: Annotated[
+        Place | None,
+        typer.Option(
+            metavar="PLACE",
+            parser=_parse_place,
+            help="Go on behind the message at this place, which --json shows of each.",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The maximum number of messages.")] = 20,
     url: Url = None,
     schema: Schema = "jmsql",
@@ -57,12 +74,12 @@ def browse(
         spare=("delivered", "priority", "properties", "age", "state"),
     )
     with open_database(url, schema).administration() as administration:
-        for message, delivery in source.browse(administration, selector, limit):
+        for message, delivery in source.browse(administration, selector, after, limit):
             shown += 1
             if as_json:
                 document = message_document(message)
                 del document["redelivered"]
-                write(json_text(document | delivery._asdict()).encode() + b"\n")
+                write(json_text(document | delivery_document(delivery)).encode() + b"\n")
                 continue
             sent = datetime.fromtimestamp(message.jms_timestamp / 1000, UTC) if message.jms_timestamp else None
             cells = (
@@ -94,7 +111,8 @@ def show(
     """Show one message whole: its headers, properties and body, where it is, and where its delivery stands.
 
     A message that was published is shown for each subscription that holds it. What has left destinations that keep
-    history is shown from there. All messages are read for it. A dead letter has the properties JMS_jmsql_..., which
+    history is shown from there. The whole table of messages is read for it:
+    identifiers have no index. A dead letter has the properties JMS_jmsql_..., which
     say where it comes from.
 
     With --json, each is a line. Exits with 1 if no message was found.
@@ -127,8 +145,8 @@ def _place(found: FoundMessage) -> dict[str, Any]:
 def _document(found: FoundMessage) -> dict[str, Any]:
     document = message_document(found.message)
     del document["redelivered"]
-    return document | _place(found) | found.delivery._asdict()
+    return document | _place(found) | delivery_document(found.delivery)
 
 
 def _text(found: FoundMessage) -> bytes:
-    return message_as_text(found.message, _place(found) | found.delivery._asdict() | {"redelivered": None})
+    return message_as_text(found.message, _place(found) | delivery_document(found.delivery) | {"redelivered": None})

@@ -13,6 +13,7 @@ from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, Str
 from jmsql.messages.properties import DELIVERY_COUNT
 from jmsql.messages.types.typed_json import parse_json
 from jmsql.messages.types.values import type_name
+from jmsql.store.administration.inspection import DeliveryState
 from jmsql.store.history.past_messages import PastMessage
 
 T = TypeVar("T")
@@ -77,6 +78,11 @@ def message_document(message: Message) -> dict[str, Any]:
             name: {"reason": part.reason, "stored": _json_value(part.stored)} for name, part in unreadable.items()
         }
     return document
+
+
+def delivery_document(delivery: DeliveryState) -> dict[str, Any]:
+    """Return where the delivery of a message stands, for JSON."""
+    return delivery._asdict() | {"place": str(delivery.place)}
 
 
 def past_document(past: PastMessage) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.selectors import Selector
 from jmsql.store.administration.inspection import BrowsedMessage
+from jmsql.store.administration.places import Place
 from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.values.destinations import Destination, Topic
 from jmsql.values.postgresql_text import from_postgresql
@@ -75,18 +76,22 @@ class Source(NamedTuple):
         except InvalidDestinationException:
             return False  # its first use makes it
 
-    def browse(self, administration: Administration, selector: str | None, limit: int) -> Iterator[BrowsedMessage]:
+    def browse(
+        self, administration: Administration, selector: str | None, after: Place | None, limit: int
+    ) -> Iterator[BrowsedMessage]:
         """Return the first messages that are there.
 
         Raises:
             InvalidDestinationException: There is no such queue, or no such subscription to the topic.
         """
         if self.subscription is None:
-            return administration.browse(self.destination.uri, selector, limit=limit)
+            return administration.browse(self.destination.uri, selector, after=after, limit=limit)
         existing = administration.subscription(self.subscription, self.client_id)
         if existing is not None and existing.topic != self.destination.name:
             raise InvalidDestinationException(f"The subscription {self.subscription!r} is to topic://{existing.topic}.")
-        return administration.browse_subscription(self.subscription, selector, client_id=self.client_id, limit=limit)
+        return administration.browse_subscription(
+            self.subscription, selector, client_id=self.client_id, after=after, limit=limit
+        )
 
     def consume(self, administration: Administration, connection: Connection, selector: str | None) -> MessageConsumer:
         """Make a consumer whose messages are to be acknowledged.

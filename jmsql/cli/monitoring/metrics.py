@@ -18,13 +18,22 @@ def metrics(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The HTTP port; 0: any free port.")] = 9187,
     host: Annotated[str, typer.Option(help="The address for HTTP; 0.0.0.0 for all.")] = "127.0.0.1",
     once: Annotated[bool, typer.Option("--once", help="Print the metrics and exit.")] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Of how many destinations: those with the oldest messages, if there are more.")
+    ] = 500,
+    most: Annotated[int, typer.Option(min=1, help="How far the messages of a destination are counted.")] = 1000,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Count all messages of all destinations, which reads them.")
+    ] = False,
     url: Url = None,
     schema: Schema = "jmsql",
 ) -> None:
     """Show the metrics of the store to Prometheus: what SQL can tell, whether or not clients are connected.
 
-    Each scrape counts the messages. After one that took long the next get its figures, until four times as long has
-    passed. It needs the extra `metrics`, and sees the transactions of other roles with the rights of pg_read_all_stats.
+    Messages are counted up to 1,000 in each destination, so that a scrape costs little whatever waits: the metric
+    jmsql_count_limit says how far. After a scrape that took long, as with --exact, the next get its figures until four
+    times as long has passed.
+    It needs the extra `metrics`, and sees the transactions of other roles with the rights of pg_read_all_stats.
 
     With --once, exits with 3 if the database cannot be reached.
 
@@ -37,7 +46,7 @@ def metrics(
     except ImportError as error:
         typer.echo(f'jmsql: {error.name} is missing: pip install "jmsql[metrics]".', err=True)
         raise typer.Exit(_USAGE_ERROR) from error
-    collector = StoreCollector(open_database(url, schema).url, schema)
+    collector = StoreCollector(open_database(url, schema).url, schema, most=None if exact else most, limit=limit)
     registry = CollectorRegistry()
     registry.register(collector)
     try:

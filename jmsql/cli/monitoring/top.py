@@ -11,19 +11,20 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from jmsql.cli.monitoring.rates import DestinationRates, Look, Order, Rates
-from jmsql.cli.options import Schema, Url, open_database
+from jmsql.cli.options import Exact, Pattern, Schema, Url, open_database
 from jmsql.cli.output import console, json_text, print_json, shown_number, table, write
 from jmsql.client._sync.link.opening import open_runner
-from jmsql.store.administration import measurement
-from jmsql.store.administration.measurement import LONGEST_LOOK, StoreMeasurement
+from jmsql.store.administration import overview
+from jmsql.store.administration.looks import COUNTED
+from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement
+from jmsql.store.administration.overview import DestinationOverview, Memory, OverviewOrder
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.values.counting import counted
 
@@ -72,14 +73,17 @@ _REST = 4.0
 _LONG = 60.0
 _NUMBERS = ("ready", "claimed", "waiting", "delayed", "in/s", "out/s", "back/s", "redelivered", "consumers", "oldest")
 _SPARE = ("subscription", "redelivered", "back/s", "delayed", "waiting", "claimed", "oldest", "consumers")
-_ORDER_KEYS = {order.value[0]: order for order in Order}
+_ORDER_KEYS = {order.value[0]: order for order in OverviewOrder}
 
 
 def top(
+    pattern: Pattern = None,
     interval: Annotated[
         float, typer.Option("--interval", "-i", min=0.1, metavar="SECONDS", help="How often to look.")
     ] = 2.0,
-    sort: Annotated[Order, typer.Option(help="What comes first.")] = Order.busy,
+    sort: Annotated[OverviewOrder, typer.Option(help="What comes first.")] = OverviewOrder.busy,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many destinations to show.")] = 50,
+    exact: Exact = False,
     once: Annotated[bool, typer.Option("--once", help="Look twice, print the result and exit.")] = False,
     url: Url = None,
     schema: Schema = "jmsql",
@@ -90,16 +94,19 @@ def top(
     """Watch the queues and subscriptions: the messages that wait in each, the rates in and out, and the consumers.
 
     In a terminal q ends it, as Ctrl-C does, and b, d, a, n sort by business, depth, age and name. Without a terminal it
-    prints a table for each look. A look counts all messages: after one that takes long the store is left alone for four
-    times as long.
+    prints a table for each look.
+
+    Messages are counted up to 1,000, so that a look costs little whatever waits: 1,000+ stands for more. Of depths, the
+    order is that of a sample where there are many messages. With --exact all messages are read, and the store is left
+    alone for four times as long as that took.
 
     Rates are of what clients have acknowledged, and of what must have come in for what is there.
 
-    Example: `jmsql top --interval 1 --sort age`
+    Example: `jmsql top 'orders.%' --interval 1 --sort age`
     """
     database = open_database(url, schema)
     with open_runner(database.url, schema, statement_timeout=LONGEST_LOOK) as runner, keyboard() as keys:
-        view = _View(runner, interval, sort)
+        view = _View(runner, interval, sort, limit, pattern, most=None if exact else COUNTED)
         try:
             if once:
                 _show_once(view, keys, as_json=as_json)
@@ -137,22 +144,40 @@ def _show(view: _View, keys: Keyboard) -> None:
                 live.update(view.render(), refresh=True)
 
 
+class _Look(NamedTuple):
+    """The state of the store at a moment of the server's time."""
+
+    store: StoreMeasurement
+    destinations: list[DestinationOverview]
+
+
 class _View:
     """Looks at the store again and again."""
 
-    def __init__(self, runner: Runner, interval: float, order: Order) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        interval: float,
+        order: OverviewOrder,
+        limit: int,
+        pattern: str | None,
+        *,
+        most: int | None,
+    ) -> None:
         self._runner = runner
         self._interval = interval
         self._order = order
-        self._rates = Rates()
-        self._now: Look | None = None
+        self._limit = limit
+        self._pattern = pattern
+        self._most = most
+        self._memory = Memory()
+        self._now: _Look | None = None
 
     def looks(self, keys: Keyboard) -> Iterator[None]:
         """Yield after each look, and whenever there is something else to be shown; end with the key q."""
         while True:
             started = time.monotonic()
-            self._now = Look(self._runner.run(measurement.store), self._runner.run(measurement.destinations))
-            self._rates.see(self._now)
+            self._now = self._look()
             finished = time.monotonic()
             yield
             due = max(started + self._interval, finished + _REST * (finished - started))
@@ -160,28 +185,37 @@ class _View:
                 key = (keys.wait(remaining) or "").lower()
                 if key == "q":
                     return
-                if key in _ORDER_KEYS:
+                if key in _ORDER_KEYS and _ORDER_KEYS[key] is not self._order:
                     self._order = _ORDER_KEYS[key]
-                    yield
+                    break
+
+    def _look(self) -> _Look:
+        store = self._runner.run(overview.store())
+        found = overview.overview(
+            self._limit, self._order, self._memory, most=self._most, like=self._pattern, moment=store.server_time
+        )
+        return _Look(store, self._runner.run(found))
 
     def document(self) -> dict[str, object]:
         """Return the result, for JSON."""
         assert self._now is not None
         return {
             "store": self._now.store._asdict(),
-            "destinations": [each.document() for each in self._rates.sorted(self._order)],
+            "destinations": [_document(each, self._now.store.server_time) for each in self._now.destinations],
         }
 
     def render(self) -> RenderableType:
         """Return the result, for people."""
         assert self._now is not None
-        moved = self._rates.sorted(self._order)
-        if not moved:
-            return Group(_headline(self._now.store), Text("There is no queue and no topic yet."))
-        paused = ("paused",) * any(each.now.paused for each in moved)
+        found = self._now.destinations
+        if not found:
+            nothing = "There is no queue and no topic yet." if self._pattern is None else "No name is like that."
+            return Group(_headline(self._now.store), Text(nothing))
+        paused = ("paused",) * any(each.paused for each in found)
         listing = table("destination", "subscription", *_NUMBERS, *paused, numbers=_NUMBERS, spare=_SPARE)
-        for each in moved:
-            listing.add_row(*_cells(each), *("yes" if each.now.paused else "" for _ in paused))
+        for each in found:
+            cells = _cells(each, self._now.store.server_time)
+            listing.add_row(*cells, *("yes" if each.paused else "" for _ in paused))
         return Group(_headline(self._now.store), Text(), listing)
 
 
@@ -202,26 +236,51 @@ def _headline(store: StoreMeasurement) -> Text:
     return text
 
 
-def _cells(moved: DestinationRates) -> list[str]:
-    each = moved.now
-    name = each.destination if each.kind == "queue" else f"topic://{each.destination}"
+def _cells(each: DestinationOverview, now: float) -> list[str]:
+    name = each.destination.name if each.kind == "queue" else each.destination.uri
     if each.kind == "topic":
-        return [name, "", "", "", "", "", _rate(moved.in_rate), *[""] * 5]
+        return [name, "", "", "", "", "", _rate(each.incoming), *[""] * 5]
     subscription = each.subscription or ("" if each.kind == "queue" else "(not durable)")
     if each.client_id is not None:
         subscription += f" of {each.client_id}"
     return [
         name,
         subscription,
-        *(
-            shown_number(count if each.browsable else None)
-            for count in (each.ready, each.claimed, each.waiting, each.delayed)
-        ),
-        *map(_rate, (moved.in_rate, moved.out_rate, moved.rolled_back_rate)),
-        shown_number(each.redelivered if each.browsable else None),
+        *(shown_number(count) for count in (each.ready, each.claimed, each.waiting, each.delayed)),
+        *map(_rate, (each.incoming, each.outgoing, each.returned)),
+        shown_number(each.redelivered),
         f"{each.consumers:,}",
-        "" if each.oldest_seconds is None else _duration(each.oldest_seconds),
+        "" if each.oldest is None else _duration(_seconds_since(each.oldest, now)),
     ]
+
+
+def _document(each: DestinationOverview, now: float) -> dict[str, object]:
+    counts = {name: getattr(each, name) for name in (*STATES, "redelivered")}
+    return {
+        "kind": each.kind,
+        "destination": each.destination.name,
+        "subscription": each.subscription,
+        "client_id": each.client_id,
+        **{name: None if count is None else count.number for name, count in counts.items()},
+        "depth": None if each.messages is None else each.messages.number,
+        "more": each.messages is not None and each.messages.has_more,
+        "oldest_seconds": None if each.oldest is None else _seconds_since(each.oldest, now),
+        "oldest_claim_seconds": None if each.oldest_claim is None else _seconds_since(each.oldest_claim, now),
+        "consumers": each.consumers,
+        "sent": each.sent,
+        "acknowledged": each.acknowledged,
+        "rolled_back": each.rolled_back,
+        "redeliveries": each.redeliveries,
+        "in_per_second": each.incoming,
+        "out_per_second": each.outgoing,
+        "rolled_back_per_second": each.returned,
+        "paused": each.paused,
+        "browsable": each.browsable,
+    }
+
+
+def _seconds_since(moment: datetime, now: float) -> float:
+    return max(0.0, now - moment.timestamp())
 
 
 def _rate(rate: float | None) -> str:

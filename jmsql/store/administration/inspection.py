@@ -1,21 +1,18 @@
 """The contents of the store: queues, subscriptions, clients, and the messages of a queue."""
 
 from datetime import datetime
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from jmsql.exceptions import InvalidDestinationException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store.destinations.lookup import existing_queue, require_access
+from jmsql.store.administration.places import Place
+from jmsql.store.destinations.lookup import existing_queue
 from jmsql.store.rows.columns import and_chosen, message_columns
 from jmsql.store.rows.message_rows import MessageRow
-from jmsql.store.statement import Item, Items, Query, Result, SqlFile, Statement, Steps, fill, records, rows, value
-from jmsql.values.destinations import Destination, Queue, Topic
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, fill, records, value
+from jmsql.values.destinations import Queue, Topic
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
-
-_BROWSED_AT_ONCE = 100
 
 
 @set_module("jmsql.admin")
@@ -88,6 +85,8 @@ class DeliveryState(NamedTuple):
     claimed_by: int | None
     next_attempt: datetime | None
     last_error: str | None
+    place: Place
+    """What finds the message again, for `Administration.at` and whatever takes `places`."""
 
 
 @set_module("jmsql.admin")
@@ -110,27 +109,41 @@ class FoundMessage(NamedTuple):
 
 
 _WIDTH = len(MessageRow._fields)
-_PLACES = len(DeliveryState._fields) + _WIDTH
+_STATE = _WIDTH + len(DeliveryState._fields)
 
 _sql = SqlFile("inspection")
 ACCESS = {"is_browsable": fill(_sql["is_browsable"], sees_all=_sql["sees_all"]), "sees_all": _sql["sees_all"]}
-_parts = {
-    "columns": message_columns(),
-    "delivery": fill(_sql["delivery"], state=_sql["state"]),
-    "delay": _sql["delay"],
-    "held": _sql["held"],
-    "places": _sql["places"],
-}
+DELIVERED = fill(_sql["delivered"], columns=message_columns(), state=_sql["state"])
+"""What is read of a message `m` with the delivery `d`, for `Delivered`."""
+DELAYED = fill(_sql["delayed"], columns=message_columns())
+"""What is read of a delayed message `m`, for `Delivered`."""
+_parts = {"delivered": DELIVERED, "delayed": DELAYED, "held": _sql["held"], "places": _sql["places"]}
 
 
-def _to_found(row: tuple[Any, ...]) -> FoundMessage:
-    queue, topic, subscription, client_id = row[_PLACES:]
-    found = MessageRow._make(row[:_WIDTH]).message(Queue(queue) if topic is None else Topic(topic))
-    return FoundMessage(found, DeliveryState._make(row[_WIDTH:_PLACES]), subscription, client_id)
+class Delivered(NamedTuple):
+    """A message as it is stored, and where its delivery stands."""
+
+    row: MessageRow
+    delivery: DeliveryState
+
+    @classmethod
+    def of(cls, values: tuple[Any, ...]) -> Self:
+        """Read what `DELIVERED` or `DELAYED` has selected."""
+        row = MessageRow._make(values[:_WIDTH])
+        state, count, claimed_by, next_attempt, error, delayed = values[_WIDTH:_STATE]
+        place = Place((row.jms_delivery_time or 0) if delayed else row.inverse_priority, row.sequence, delayed)
+        return cls(row, DeliveryState(state, count, claimed_by, next_attempt, error, place))
+
+    def place(self, *, delayed: bool) -> Place:  # noqa: ARG002 - it knows
+        """Return where it is."""
+        return self.delivery.place
 
 
-def _to_page(result: Result) -> list[tuple[MessageRow, DeliveryState]]:
-    return [(MessageRow._make(row[:_WIDTH]), DeliveryState._make(row[_WIDTH:])) for row in result.rows]
+def _to_found(values: tuple[Any, ...]) -> FoundMessage:
+    queue, topic, subscription, client_id = values[_STATE:]
+    found = Delivered.of(values[:_STATE])
+    message = found.row.message(Queue(queue) if topic is None else Topic(topic))
+    return FoundMessage(message, found.delivery, subscription, client_id)
 
 
 queues = _sql.statement("queues", "looking at the queues", records(QueueSummary._make), ACCESS).bind()
@@ -143,7 +156,6 @@ clients = _sql.statement("clients", "looking at the clients", records(ClientSumm
 """The connections of clients, the oldest first."""
 sees_all_messages = _sql.statement("sees_all_messages", "looking at the rights", value(bool), ACCESS).bind()
 """Whether no policy hides messages from the role."""
-_find_durable = _sql.statement("find_durable_subscription", "looking up the subscription {name!r}", rows)
 _find_message = _sql.statement("find_message", "looking for the message", records(_to_found), _parts)
 
 
@@ -169,53 +181,3 @@ def count(queue: str, selector: Selector | None) -> Steps[int]:
 def message(message_id: str) -> Query[list[FoundMessage]]:
     """Return a message, once for each queue and subscription that holds it. All messages are read for it."""
     return _find_message.bind(message_id=message_id.removeprefix("ID:").lower())
-
-
-def browse(queue: str, selector: Selector | None, limit: int) -> Items[BrowsedMessage]:
-    """Return the first messages of a queue in their order, whatever their state; those that are delayed come last.
-
-    Raises:
-        InvalidDestinationException: There is no such queue.
-        JMSSecurityException: The role may not browse it.
-    """
-    queue_id = yield from existing_queue(queue)
-    yield from _browse(Queue(queue), queue_id, selector, limit)
-
-
-def browse_subscription(
-    name: str, client_id: str | None, selector: Selector | None, limit: int
-) -> Items[BrowsedMessage]:
-    """Return the first messages that a durable subscription has collected, as `browse` does.
-
-    Raises:
-        InvalidDestinationException: There is no such subscription.
-        JMSSecurityException: The role may not browse its topic.
-    """
-    found = yield from _find_durable.bind(name=to_postgresql(name), client_id=optional_to_postgresql(client_id))
-    if not found:
-        raise InvalidDestinationException(
-            f"That client has no durable subscription {name!r}. `jmsql subscriptions` lists those there are."
-        )
-    [(queue_id, topic)] = found
-    yield from _browse(Topic(topic), queue_id, selector, limit)
-
-
-def _browse(destination: Destination, queue_id: int, selector: Selector | None, limit: int) -> Items[BrowsedMessage]:
-    yield from require_access(queue_id, "browse")
-    chosen, parameters = and_chosen(selector)
-    page_size, remaining = min(limit, _BROWSED_AT_ONCE), limit
-    for name, first in (
-        ("browse_present", attrgetter("inverse_priority")),
-        ("browse_delayed", attrgetter("jms_delivery_time")),
-    ):
-        statement = _sql.statement(name, "browsing", _to_page, _parts | {"chosen": chosen})
-        place = {"first": -1, "sequence": 0}
-        while remaining > 0:
-            page = yield from statement.bind(parameters, queue_id=queue_id, limit=page_size, **place)
-            for row, state in page[:remaining]:
-                yield Item(BrowsedMessage(row.message(destination), state))
-            remaining -= len(page)
-            if len(page) < page_size:
-                break
-            last, _ = page[-1]
-            place = {"first": first(last), "sequence": last.sequence}

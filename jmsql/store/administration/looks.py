@@ -9,21 +9,31 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from jmsql.exceptions import InvalidSelectorException, JMSException, JMSSecurityException
+from jmsql.exceptions import (
+    InvalidDestinationException,
+    InvalidSelectorException,
+    JMSException,
+    JMSSecurityException,
+)
 from jmsql.messages import Message
 from jmsql.selectors import Selector
+from jmsql.store.administration.dead_letters import Retry
 from jmsql.store.administration.emptying import FREE, PURGE
 from jmsql.store.administration.inspection import ACCESS
+from jmsql.store.administration.places import BEGINNING_OF_DELAYED, Place
+from jmsql.store.destinations.lookup import existing_queue
 from jmsql.store.rows.columns import DELAYED_COLUMNS, and_chosen
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import (
+    Item,
+    Items,
     Query,
-    Result,
     SqlFile,
     Statement,
     Steps,
@@ -49,7 +59,6 @@ LONGEST_LOOK = 5.0
 LONGEST_TEXT = 256 * 1024
 """How many characters or bytes of a body or of properties are read."""
 DESTINATIONS_AT_ONCE = 1000
-_DEPTHS_AT_ONCE = 8
 _NAMES_AT_ONCE = 5000
 _DEAD_LETTERS = 2000
 _DELIVERIES = 15_000
@@ -82,8 +91,6 @@ class DestinationLook(NamedTuple):
     deleted: bool
     paused: bool
     history: bool
-    dead_letter_queue_id: int | None
-    expiry_queue_id: int | None
     browsable: bool
     has_messages: bool
     oldest: int | None
@@ -98,29 +105,15 @@ class DestinationLook(NamedTuple):
         return self.name is not None and not self.deleted and (self.topic_id is None or self.is_subscription)
 
     @property
+    def kind(self) -> str:
+        """``queue`` or ``subscription``."""
+        return "subscription" if self.is_subscription else "queue"
+
+    @property
     def destination(self) -> Destination:
         """The queue, or the topic of the subscription."""
         assert self.name is not None
         return Topic(self.name) if self.is_subscription else Queue(self.name)
-
-
-class Depth(NamedTuple):
-    """How many messages a queue or subscription has, each counted to 1,001, and how many consumers."""
-
-    queue_id: int
-    messages: int
-    delayed: int
-    consumers: int
-
-
-class States(NamedTuple):
-    """How many of the first 1,001 messages are in which state."""
-
-    ready: int
-    claimed: int
-    waiting: int
-    expired: int
-    delayed: int
 
 
 class MessageState(StrEnum):
@@ -131,20 +124,6 @@ class MessageState(StrEnum):
     WAITING = "waiting"
     DELAYED = "delayed"
     EXPIRED = "expired"
-
-
-class Place(NamedTuple):
-    """What a message is found by within its queue or subscription.
-
-    `first` is 9 less its priority, or of a delayed message the time at which it is delivered.
-    """
-
-    first: int
-    sequence: int
-    delayed: bool = False
-
-
-BEGINNING = Place(-1, 0)
 
 
 class ListedMessage(NamedTuple):
@@ -165,15 +144,29 @@ class ListedMessage(NamedTuple):
     next_attempt: datetime | None
     error: str | None
 
+    def place(self, *, delayed: bool) -> Place:
+        """Return where it is."""
+        return Place((self.delivery_time or 0) if delayed else self.first, self.sequence, delayed)
 
-class Page(NamedTuple):
+
+class Placed(Protocol):
+    """What a statement tells of a message."""
+
+    def place(self, *, delayed: bool) -> Place:
+        """Return where it is."""
+
+
+T_placed = TypeVar("T_placed", bound=Placed)
+
+
+class Page(NamedTuple, Generic[T_placed]):
     """Some messages of a queue or subscription in the order of their delivery, those that are delayed at the end.
 
     `next` is the place after which the following page begins; None: there is no more. A page may have few messages, or
     none, and yet a next one: so many messages were looked at that another look must go on.
     """
 
-    messages: list[tuple[Place, ListedMessage]]
+    messages: list[tuple[Place, T_placed]]
     next: Place | None
 
 
@@ -323,12 +316,15 @@ class Choice(NamedTuple):
 _sql = SqlFile("looks")
 _inspection = SqlFile("inspection")
 _administers = _sql["administers"]
-_BASE = {
+PARTS = {
     **ACCESS,
     "state": _inspection["state"],
     "delivery_of_m": _sql["delivery_of_m"],
     "delayed_state": _sql["delayed_state"],
 }
+"""What statements about messages are composed of."""
+TABLES = ((False, "present"), (True, "delayed"))
+"""The statements that read messages, by whether these are delayed."""
 _SHOWN = {
     "listed": _sql["listed"],
     "preview": _sql["preview"],
@@ -341,9 +337,7 @@ _begin_look = _sql.statement("begin_look", "looking at the store", nothing)
 _rights = _sql.statement(
     "rights", "looking at the rights", record(Rights._make), {"administers": _administers} | ACCESS
 )
-_destinations = _sql.statement("destinations", "looking at the destinations", records(DestinationLook._make), _BASE)
-_depths = _sql.statement("depths", "counting messages", records(Depth._make), _BASE)
-_states = _sql.statement("states", "counting messages", record(States._make), _BASE)
+_destinations = _sql.statement("destinations", "looking at the destinations", records(DestinationLook._make), PARTS)
 _settings = _sql.statement("settings", "looking at a destination", rows)
 _subscription = _sql.statement("subscription", "looking at a subscription", records(SubscriptionLook._make))
 _topic = _sql.statement("topic", "looking at a topic", records(TopicLook._make))
@@ -390,35 +384,29 @@ rights = _rights.bind()
 """What the role that has connected may do."""
 
 
-def destinations(after: int, limit: int = DESTINATIONS_AT_ONCE) -> Query[list[DestinationLook]]:
-    """Return the queues and subscriptions whose numbers come after one; a short list is the last."""
-    return _destinations.bind(after=after, limit=min(limit, DESTINATIONS_AT_ONCE))
+def destinations(queue_ids: Sequence[int]) -> Query[list[DestinationLook]]:
+    """Return queues and subscriptions by their numbers, at most 1,000, but for those that are gone."""
+    return _destinations.bind(queue_ids=list(queue_ids[:DESTINATIONS_AT_ONCE]))
 
 
 def destination(queue_id: int) -> Steps[DestinationLook | None]:
     """Return a queue or subscription, or None if there is none of that number."""
-    found = yield from destinations(queue_id - 1, 1)
-    return found[0] if found and found[0].queue_id == queue_id and found[0].exists else None
+    found = yield from destinations([queue_id])
+    return found[0] if found and found[0].exists else None
 
 
-def depths(queue_ids: Sequence[int]) -> Steps[dict[int, Depth]]:
-    """Count the messages and consumers of queues and subscriptions."""
-    found: dict[int, Depth] = {}
-    for start in range(0, len(queue_ids), _DEPTHS_AT_ONCE):
-        part = list(queue_ids[start : start + _DEPTHS_AT_ONCE])
-        for depth in (yield from _depths.bind(queue_ids=part, most=COUNTED + 1)):
-            found[depth.queue_id] = depth
-    return found
-
-
-def states(queue_id: int) -> Steps[States]:
-    """Count the messages of a queue or subscription by state.
+def located(queue: Queue | int) -> Steps[tuple[int, Destination]]:
+    """Return the number of a queue, or of a queue or subscription that is given by number, and its destination.
 
     Raises:
-        JMSSecurityException: The role may not browse it.
+        InvalidDestinationException: There is none.
     """
-    yield from _require_access.bind(queue_id=queue_id, action="browse")
-    return (yield from _states.bind(queue_id=queue_id, most=COUNTED + 1))
+    if isinstance(queue, Queue):
+        return (yield from existing_queue(queue.name)), queue
+    found = yield from destination(queue)
+    if found is None:
+        raise InvalidDestinationException(f"There is no queue and no subscription of the number {queue}.")
+    return queue, found.destination
 
 
 def settings(queue_id: int) -> Steps[tuple[dict[str, Any], datetime] | None]:
@@ -485,7 +473,7 @@ def holders(limit: int) -> Query[list[Holding]]:
 
 
 def _parts(*, hidden: bool) -> dict[str, str]:
-    return _BASE | (_HIDDEN if hidden else _SHOWN)
+    return PARTS | (_HIDDEN if hidden else _SHOWN)
 
 
 def _chosen(choice: Choice, *, hidden: bool) -> tuple[str, dict[str, object]]:
@@ -498,7 +486,9 @@ def _chosen(choice: Choice, *, hidden: bool) -> tuple[str, dict[str, object]]:
     return chosen, dict(parameters)
 
 
-def messages(queue_id: int, choice: Choice, after: Place, limit: int, *, hidden: bool = False) -> Steps[Page]:
+def messages(
+    queue_id: int, choice: Choice, after: Place, limit: int, *, hidden: bool = False
+) -> Steps[Page[ListedMessage]]:
     """Return the messages of a queue or subscription after a place.
 
     Args:
@@ -512,31 +502,53 @@ def messages(queue_id: int, choice: Choice, after: Place, limit: int, *, hidden:
         JMSSecurityException: The role may not browse it, or a selector compares properties though they are hidden.
     """
     chosen, parameters = _chosen(choice, hidden=hidden)
-    yield from _require_access.bind(queue_id=queue_id, action="browse")
     parts = _parts(hidden=hidden) | {"chosen": chosen}
-    found: list[tuple[Place, ListedMessage]] = []
+    statements = {
+        delayed: _sql.statement(
+            name, "browsing", records(ListedMessage._make), {"shown": _sql[f"shown_of_{name}"]} | parts
+        )
+        for delayed, name in TABLES
+    }
+    yield from _require_access.bind(queue_id=queue_id, action="browse")
+    return (yield from walk(queue_id, choice, after, limit, statements, parameters))
+
+
+def walk(
+    queue_id: int,
+    choice: Choice,
+    after: Place,
+    limit: int,
+    statements: Mapping[bool, Statement[list[T_placed]]],
+    parameters: Mapping[str, object],
+) -> Steps[Page[T_placed]]:
+    """Return what statements read of the next messages, the delayed ones last.
+
+    Args:
+        queue_id: Where they are.
+        choice: Which messages.
+        after: The place before them.
+        limit: How many messages at most.
+        statements: Read a window of messages, or, by True, of delayed ones. Each row says in `place` where it is.
+        parameters: Those of the selector.
+    """
+    found: list[tuple[Place, T_placed]] = []
     place = after
     for delayed in (False, True):
         if (place.delayed and not delayed) or _is_pointless(choice, delayed=delayed):
             continue
         if delayed and not place.delayed:
-            place = Place(-1, 0, delayed=True)
-        statement = _sql.statement("delayed" if delayed else "present", "browsing", records(ListedMessage._make), parts)
+            place = BEGINNING_OF_DELAYED
         wanted = limit - len(found)
         where = {"queue_id": queue_id, "first": place.first, "sequence": place.sequence, "window": WINDOW}
         state = None if choice.state is None else choice.state.value
-        page = yield from statement.bind(parameters, **where, state=state, limit=wanted)
-        found.extend((_place(row, delayed=delayed), row) for row in page)
+        page = yield from statements[delayed].bind(parameters, **where, state=state, limit=wanted)
+        found.extend((row.place(delayed=delayed), row) for row in page)
         if len(page) == wanted:
             return Page(found, found[-1][0])
         end = yield from _ends[delayed].bind(where)
         if end:
             return Page(found, Place(end[0][0], end[0][1], delayed))
     return Page(found, None)
-
-
-def _place(row: ListedMessage, *, delayed: bool) -> Place:
-    return Place((row.delivery_time or 0) if delayed else row.first, row.sequence, delayed)
 
 
 def _is_pointless(choice: Choice, *, delayed: bool) -> bool:
@@ -559,13 +571,15 @@ def message(queue_id: int, place: Place, owner: Destination, *, hidden: bool = F
         JMSSecurityException: The role may not browse it.
     """
     yield from _require_access.bind(queue_id=queue_id, action="browse")
-    parts = _BASE | {
+    parts = {
+        "shown": _sql["shown_of_whole_delayed" if place.delayed else "shown_of_whole"],
         "whole": _sql["whole"],
         "error": "null::text" if hidden else "d.last_error",
         "content": "null::text, null::text, 0, null::text" if hidden else _sql["content"],
         "contents_of_body": _sql["contents_of_body"],
+        **PARTS,
     }
-    statement = _sql.statement("delayed_message" if place.delayed else "message", "looking at a message", rows, parts)
+    statement = _sql.statement("delayed_at" if place.delayed else "present_at", "looking at a message", rows, parts)
     found = yield from statement.bind(
         queue_id=queue_id, first=place.first, sequence=place.sequence, **({} if hidden else {"most": LONGEST_TEXT})
     )
@@ -656,10 +670,9 @@ def history(
 
 
 class Window(NamedTuple):
-    """The chosen messages of a window, and the place where the next window begins, if there is one."""
+    """Where the chosen messages of a window are, and the place where the next window begins, if there is one."""
 
-    keys: list[tuple[int, int]]
-    delayed: bool
+    places: list[Place]
     next: Place | None
 
 
@@ -668,57 +681,84 @@ def choose(queue_id: int, choice: Choice, after: Place, *, hidden: bool = False)
     chosen, parameters = _chosen(choice, hidden=hidden)
     delayed = after.delayed
     where = {"queue_id": queue_id, "first": after.first, "sequence": after.sequence, "window": WINDOW}
-    keys: list[tuple[int, int]] = []
+    places: list[Place] = []
     if not _is_pointless(choice, delayed=delayed):
         name = "delayed_keys" if delayed else "present_keys"
-        statement = _sql.statement(name, "choosing messages", _keys, _BASE | {"chosen": chosen})
+        statement = _sql.statement(name, "choosing messages", rows, PARTS | {"chosen": chosen})
         state = None if choice.state is None else choice.state.value
         keys = yield from statement.bind(parameters, **where, state=state, newest=choice.newest)
+        places = [Place(first, sequence, delayed) for first, sequence in keys]
         end = yield from _ends[delayed].bind(where)
         if end:
-            return Window(keys, delayed, Place(end[0][0], end[0][1], delayed))
-    return Window(keys, delayed, None if delayed else Place(-1, 0, delayed=True))
+            return Window(places, Place(end[0][0], end[0][1], delayed))
+    return Window(places, None if delayed else BEGINNING_OF_DELAYED)
 
 
-def _keys(result: Result) -> list[tuple[int, int]]:
-    return [(first, sequence) for first, sequence in result.rows]
+def _key_parameters(places: Sequence[Place]) -> dict[str, object]:
+    return {"firsts": [each.first for each in places], "sequences": [each.sequence for each in places]}
 
 
-def _key_parameters(keys: Sequence[tuple[int, int]]) -> dict[str, object]:
-    return {"firsts": [first for first, _ in keys], "sequences": [sequence for _, sequence in keys]}
+def _parts_of(places: Iterable[Place]) -> Iterator[tuple[bool, list[Place]]]:
+    """Yield what a statement takes at once: places of one table."""
+    chosen = list(dict.fromkeys(places))
+    for delayed in (False, True):
+        some = [each for each in chosen if each.delayed is delayed]
+        for start in range(0, len(some), WINDOW):
+            yield delayed, some[start : start + WINDOW]
 
 
-def purge(queue_id: int, keys: Sequence[tuple[int, int]], *, delayed: bool) -> Steps[int]:
-    """Delete messages, but for those that a session holds or that are gone, and return how many."""
-    if not keys:
-        return 0
-    found = yield from _purge[delayed].bind(_key_parameters(keys), queue_id=queue_id)
-    return int(found[0][-1]) if found else 0
+def purge(queue: Queue | int, places: Iterable[Place]) -> Items[int]:
+    """Delete messages, but for those that a session holds or that are gone.
 
-
-def move(queue_id: int, target: int, keys: Sequence[tuple[int, int]], *, delayed: bool) -> Steps[int]:
-    """Move messages to another queue, but for those that a session holds or that are gone, and return how many.
+    Yields:
+        How many were deleted, after each step. Each step commits.
 
     Raises:
+        InvalidDestinationException: There is no such queue.
+    """
+    queue_id, _ = yield from located(queue)
+    for delayed, part in _parts_of(places):
+        found = yield from _purge[delayed].bind(_key_parameters(part), queue_id=queue_id)
+        yield Item(int(found[0][-1]) if found else 0)
+
+
+def move(queue: Queue | int, target: Queue, places: Iterable[Place]) -> Items[int]:
+    """Move messages to another queue, but for those that a session holds or that are gone.
+
+    Yields:
+        How many were moved, after each step. Each step is a transaction: a message is in one of the queues.
+
+    Raises:
+        InvalidDestinationException: One of the queues is not there.
         JMSException: They are in that queue.
     """
-    if queue_id == target:
+    queue_id, _ = yield from located(queue)
+    target_id, _ = yield from located(target)
+    if queue_id == target_id:
         raise JMSException("The messages are in that queue already.")
-    if not keys:
-        return 0
-    found = yield from _move[delayed].bind(_key_parameters(keys), queue_id=queue_id, target=target)
-    return int(found[0][0])
+    for delayed, part in _parts_of(places):
+        found = yield from _move[delayed].bind(_key_parameters(part), queue_id=queue_id, target=target_id)
+        yield Item(int(found[0][0]))
 
 
-def retry(queue_id: int, keys: Sequence[tuple[int, int]]) -> Steps[int]:
-    """Move dead letters back to where they come from, and return how many.
+def retry(queue: Queue | int, places: Iterable[Place]) -> Steps[Retry]:
+    """Move dead letters back to where they come from.
 
     What is no dead letter stays, as do those that a session holds, and those whose origin is gone.
+
+    Raises:
+        InvalidDestinationException: There is no such queue.
     """
-    if not keys:
-        return 0
-    found = yield from _retry_keys.bind(_key_parameters(keys), queue_id=queue_id)
-    return sum(int(returned) for _, _, returned in found)
+    queue_id, _ = yield from located(queue)
+    chosen = list(dict.fromkeys(places))
+    returned: Counter[str] = Counter()
+    for delayed, part in _parts_of(chosen):
+        if not delayed:
+            for destination, subscription, count in (
+                yield from _retry_keys.bind(_key_parameters(part), queue_id=queue_id)
+            ):
+                returned[destination if subscription is None else f"{destination} ({subscription})"] += int(count)
+    return Retry(dict(returned), len(chosen) - returned.total())
 
 
 def parse_selector(text: str | None) -> Selector | None:

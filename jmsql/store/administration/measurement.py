@@ -1,11 +1,12 @@
 """Measurements of a store: how much waits where, how fast it moves, and which clients hold something.
 
-For `jmsql top` and for metrics, which look again and again. Counting reads all messages of the store, so the pause
-between two looks is several times as long as a look takes.
+For `jmsql top` and for metrics, which look again and again. To count each destination exactly reads all messages of the
+store; an overview counts to a limit.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import NamedTuple
 
 from jmsql.store.administration.inspection import ACCESS
@@ -20,13 +21,14 @@ STATES = ("ready", "claimed", "waiting", "delayed", "expired")
 
 
 class DestinationMeasurement(NamedTuple):
-    """A queue, a subscription or a topic: what is in it, and what went through it so far.
+    """A queue, a topic, or the subscriptions of one name: what is in it, and what went through it so far.
 
-    `oldest_seconds` is for how long the oldest message could have been delivered; None if there is none. What went
-    through is what the clients have counted and written down. Where the role may not browse it, `browsable` is False,
-    and what is in it counts as 0.
+    `oldest` is when the oldest message could first have been delivered, in milliseconds since the epoch; None if there
+    is none. What went through is what the clients have counted and written down. Where the role may not browse it,
+    `browsable` is False, and what is in it counts as 0.
     """
 
+    number: int
     kind: str
     destination: str
     subscription: str | None
@@ -37,20 +39,15 @@ class DestinationMeasurement(NamedTuple):
     delayed: int
     expired: int
     redelivered: int
-    oldest_seconds: float | None
-    oldest_claim_seconds: float | None
+    oldest: int | None
+    oldest_claim: datetime | None
     consumers: int
     sent: int
     acknowledged: int
     rolled_back: int
     redeliveries: int
-    paused: bool = False
-    browsable: bool = True
-
-    @property
-    def depth(self) -> int:
-        """How many messages there are, whatever their state."""
-        return self.ready + self.claimed + self.waiting + self.delayed + self.expired
+    paused: bool
+    browsable: bool
 
 
 class StoreMeasurement(NamedTuple):

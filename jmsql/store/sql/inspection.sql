@@ -47,21 +47,24 @@ case when m.jms_expiration <= jmsql_internal.current_milliseconds() then 'expire
      when d.next_attempt > statement_timestamp() then 'waiting'
      else 'ready' end;
 
--- name: delivery
--- The fields of jmsql.store.administration.inspection.DeliveryState, of a message `m` with the delivery `d`, if it has one.
-{state}, coalesce(d.delivery_count, 0), d.connection_id, nullif(d.next_attempt, 'infinity'), d.last_error;
+-- name: delivered
+-- A message `m` with the delivery `d`, if it has one: a MessageRow, a DeliveryState, and that it is not delayed.
+{columns}, null, d.delivery_count, null, {state}, coalesce(d.delivery_count, 0), d.connection_id,
+nullif(d.next_attempt, 'infinity'), d.last_error, false;
 
--- name: delay
+-- name: delayed
 -- The same of a delayed message `m`.
-case when m.jms_expiration <= jmsql_internal.current_milliseconds() then 'expired' else 'delayed' end, 0, null, null, null;
+{columns}, null, null, null,
+case when m.jms_expiration <= jmsql_internal.current_milliseconds() then 'expired' else 'delayed' end, 0, null::bigint,
+null::timestamptz, null::text, true;
 
 -- name: find_message
-select {columns}, null, d.delivery_count, null, {delivery}, {held}
+select {delivered}, {held}
 from jmsql_internal.message m
 left join jmsql_internal.delivery d using (queue_id, inverse_priority, sequence)
 {places} and {is_sent}
 union all
-select {columns}, null, null, null, {delay}, {held}
+select {delayed}, {held}
 from jmsql_internal.delayed_message m
 {places};
 
@@ -74,24 +77,6 @@ join jmsql_internal.queue q using (queue_id)
 left join jmsql_internal.subscription s using (queue_id)
 left join jmsql_internal.topic t on t.topic_id = s.topic_id
 where m.jms_message_id::text = %(message_id)s and (q.name is not null or t.name is not null);
-
--- name: browse_present
-select {columns}, null, d.delivery_count, null, {delivery}
-from jmsql_internal.message m
-left join jmsql_internal.delivery d
-  on (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
-where m.queue_id = %(queue_id)s
-  and (m.inverse_priority, m.sequence) > (%(first)s::smallint, %(sequence)s::bigint) and {is_sent} {chosen}
-order by m.queue_id, m.inverse_priority, m.sequence
-limit %(limit)s;
-
--- name: browse_delayed
-select {columns}, null, null, null, {delay}
-from jmsql_internal.delayed_message m
-where m.queue_id = %(queue_id)s
-  and (m.jms_delivery_time, m.sequence) > (%(first)s::bigint, %(sequence)s::bigint) {chosen}
-order by m.queue_id, m.jms_delivery_time, m.sequence
-limit %(limit)s;
 
 -- name: last_sequence
 -- What is sent from now on has a higher one.

@@ -2,10 +2,11 @@
 
 -- name: begin_look
 -- Nobody knows how many messages a queue has. The planner takes it for few, and would rather read and sort them all than
--- the first of them in the order of the key. Nothing else runs in the transaction that this could harm.
+-- the first of them in the order of the key. Plans that are forced so look expensive, and to compile them would take
+-- longer than the look. Nothing else runs in the transaction that this could harm.
 select set_config('transaction_read_only', 'on', true), set_config('lock_timeout', '500ms', true),
        set_config('statement_timeout', %(timeout)s, true), set_config('enable_sort', 'off', true),
-       set_config('enable_bitmapscan', 'off', true);
+       set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true);
 
 -- name: rights
 select current_user::text, current_database()::text, {administers}, {sees_all},
@@ -19,16 +20,16 @@ select current_user::text, current_database()::text, {administers}, {sees_all},
       or jmsql_internal.has_access_to_all('administer', current_user)));
 
 -- name: destinations
--- A row for each queue and subscription, by number. Of each priority, the first message tells which is the oldest.
+-- By their numbers. Of each priority, the first message tells which is the oldest.
 select q.queue_id, coalesce(s.topic_id, q.topic_id), s.queue_id is not null, coalesce(q.name, o.name), s.name,
        s.client_id, coalesce(q.connection_id, o.connection_id) is not null, q.deleted_at is not null, q.paused,
-       q.history, q.dead_letter_queue_id, q.expiry_queue_id, q.is_browsable,
+       q.history, q.is_browsable,
        first.inverse_priority is not null, h.oldest,
        coalesce(t.sent, 0), coalesce(t.acknowledged, 0), coalesce(t.rolled_back, 0), coalesce(t.redelivered, 0)
 from (
-    select q.queue_id, q.topic_id, q.name, q.connection_id, q.deleted_at, q.paused, q.history, q.dead_letter_queue_id,
-           q.expiry_queue_id, {is_browsable} as is_browsable
-    from jmsql_internal.queue q where q.queue_id > %(after)s::integer order by q.queue_id limit %(limit)s) q
+    select q.queue_id, q.topic_id, q.name, q.connection_id, q.deleted_at, q.paused, q.history,
+           {is_browsable} as is_browsable
+    from jmsql_internal.queue q where q.queue_id = any(%(queue_ids)s::integer[]) offset 0) q
 left join lateral (
     select s.queue_id, s.topic_id, s.name, s.client_id from jmsql_internal.subscription s
     where s.queue_id = q.queue_id offset 0) s on true
@@ -49,42 +50,7 @@ left join lateral (
         select n.transaction_id, n.jms_timestamp, n.jms_delivery_time from jmsql_internal.message n
         where n.queue_id = q.queue_id and n.inverse_priority = p::smallint and q.is_browsable
         order by n.queue_id, n.inverse_priority, n.sequence limit 1) m
-    where {is_sent}) h on true
-order by q.queue_id;
-
--- name: depths
--- Of a few queues and subscriptions: how many messages they have, and who receives, each counted to a limit.
-select q.queue_id, p.messages, l.delayed, c.consumers
-from (
-    select q.queue_id, {is_browsable} as is_browsable from jmsql_internal.queue q
-    where q.queue_id = any(%(queue_ids)s::integer[]) offset 0) q
-cross join lateral (
-    select count(*) filter (where f.is_sent) as messages from (
-        select {is_sent} as is_sent from jmsql_internal.message m
-        where m.queue_id = q.queue_id and q.is_browsable limit %(most)s) f) p
-cross join lateral (
-    select count(*) as delayed from (
-        select from jmsql_internal.delayed_message m
-        where m.queue_id = q.queue_id and q.is_browsable limit %(most)s) f) l
-cross join lateral (
-    select coalesce(sum(f.consumers), 0)::bigint as consumers from (
-        select c.consumers from jmsql_internal.consumer c where c.queue_id = q.queue_id limit 100) f) c;
-
--- name: states
--- Of one queue or subscription, how many of its first messages are in which state.
-select coalesce(sum(f.messages) filter (where f.state = 'ready'), 0)::bigint,
-       coalesce(sum(f.messages) filter (where f.state = 'claimed'), 0)::bigint,
-       coalesce(sum(f.messages) filter (where f.state = 'waiting'), 0)::bigint,
-       coalesce(sum(f.messages) filter (where f.state = 'expired'), 0)::bigint,
-       (select count(*) from (
-            select from jmsql_internal.delayed_message m where m.queue_id = %(queue_id)s::integer limit %(most)s) l)
-from (
-    select {state} as state, count(*) as messages
-    from (select m.* from jmsql_internal.message m where m.queue_id = %(queue_id)s::integer
-          order by m.queue_id, m.inverse_priority, m.sequence limit %(most)s) m
-    left join lateral ({delivery_of_m}) d on true
-    where {is_sent}
-    group by 1) f;
+    where {is_sent}) h on true;
 
 -- name: delivery_of_m
 select t.claim_id, t.connection_id, t.claimed_at, t.next_attempt, t.delivery_count, t.last_error, t.first_failed_at
@@ -163,8 +129,14 @@ case when m.body_id is not null then
      else left(coalesce(m.text_body, left(m.json_body::text, 200),
                         encode(substring(m.bytes_body from 1 for 32), 'hex'::text)), 200) end
 
+-- name: shown_of_present
+{listed}, {state}, coalesce(d.delivery_count, 0), nullif(d.next_attempt, 'infinity'), {error}
+
+-- name: shown_of_delayed
+{listed}, {delayed_state}, 0, null::timestamptz, null::text
+
 -- name: present
-select {listed}, {state}, coalesce(d.delivery_count, 0), nullif(d.next_attempt, 'infinity'), {error}
+select {shown}
 from (
     select m.* from jmsql_internal.message m
     where m.queue_id = %(queue_id)s::integer
@@ -185,7 +157,7 @@ order by m.queue_id, m.inverse_priority, m.sequence
 limit 1 offset %(window)s::integer - 1;
 
 -- name: delayed
-select {listed}, {delayed_state}, 0, null::timestamptz, null::text
+select {shown}
 from (
     select m.* from jmsql_internal.delayed_message m
     where m.queue_id = %(queue_id)s::integer
@@ -228,18 +200,24 @@ from (
     limit %(window)s) m
 where m.sequence <= %(newest)s::bigint {chosen} and (%(state)s::text is null or {delayed_state} = %(state)s::text);
 
--- name: message
-select {whole}, {state}, coalesce(d.delivery_count, 0), d.connection_id, d.claimed_at,
-       nullif(d.next_attempt, 'infinity'), d.first_failed_at, {error}
+-- name: present_at
+select {shown}
 from jmsql_internal.message m
 left join lateral ({delivery_of_m}) d on true
 where (m.queue_id, m.inverse_priority, m.sequence) = (%(queue_id)s::integer, %(first)s::smallint, %(sequence)s::bigint)
   and {is_sent};
 
--- name: delayed_message
-select {whole}, {delayed_state}, 0, null::bigint, null::timestamptz, null::timestamptz, null::timestamptz, null::text
+-- name: delayed_at
+select {shown}
 from jmsql_internal.delayed_message m
 where (m.queue_id, m.jms_delivery_time, m.sequence) = (%(queue_id)s::integer, %(first)s::bigint, %(sequence)s::bigint);
+
+-- name: shown_of_whole
+{whole}, {state}, coalesce(d.delivery_count, 0), d.connection_id, d.claimed_at,
+       nullif(d.next_attempt, 'infinity'), d.first_failed_at, {error}
+
+-- name: shown_of_whole_delayed
+{whole}, {delayed_state}, 0, null::bigint, null::timestamptz, null::timestamptz, null::timestamptz, null::text
 
 -- name: whole
 -- A message `m` with the first so many characters and bytes of what may be long, and how long that is.

@@ -5,7 +5,7 @@
 with consumers as materialized (
     select queue_id, sum(consumers) as consumers from jmsql_internal.consumer group by queue_id),
 measured as (
-    select case when s.queue_id is null then 'queue' else 'subscription' end as kind,
+    select q.queue_id as number, case when s.queue_id is null then 'queue' else 'subscription' end as kind,
            coalesce(q.name, o.name) as destination, s.name as subscription, s.client_id,
            p.all_of_them - p.expired - y.claimed - y.waiting as ready, y.claimed, y.waiting,
            l.delayed, p.expired, y.redelivered, p.oldest, y.oldest_claim, c.consumers, t.sent,
@@ -38,19 +38,17 @@ measured as (
     where q.deleted_at is null and coalesce(q.name, o.name) is not null
       and q.connection_id is null and o.connection_id is null
     union all
-    select 'topic', o.name, null, null, 0, 0, 0, 0, 0, 0, null, null, 0,
+    select -o.topic_id, 'topic', o.name, null, null, 0, 0, 0, 0, 0, 0, null, null, 0,
            t.sent, t.acknowledged, t.rolled_back, t.redelivered,
            coalesce((select s.paused from jmsql_internal.queue s where s.topic_id = o.topic_id), false), true
     from jmsql_internal.topic o
     left join jmsql_internal.destination_counters t on t.destination_id = -o.topic_id
     where o.connection_id is null)
-select kind, destination, subscription, client_id,
+select min(number), kind, destination, subscription, client_id,
        coalesce(sum(ready), 0)::bigint, coalesce(sum(claimed), 0)::bigint,
        coalesce(sum(waiting), 0)::bigint, coalesce(sum(delayed), 0)::bigint,
        coalesce(sum(expired), 0)::bigint, coalesce(sum(redelivered), 0)::bigint,
-       case when min(oldest) is not null
-            then greatest(0, jmsql_internal.current_milliseconds() - min(oldest))::float8 / 1000::float8 end,
-       extract(epoch from clock_timestamp() - min(oldest_claim))::float8,
+       min(oldest), min(oldest_claim),
        coalesce(sum(consumers), 0)::integer,
        coalesce(sum(sent), 0)::bigint, coalesce(sum(acknowledged), 0)::bigint,
        coalesce(sum(rolled_back), 0)::bigint, coalesce(sum(redeliveries), 0)::bigint,
@@ -68,8 +66,15 @@ with held as (
       and l.relation in ('jmsql_internal.message'::regclass::oid, 'jmsql_internal.delayed_message'::regclass::oid)
       and l.mode in ('RowShareLock', 'RowExclusiveLock')
       and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())),
+lock as materialized (
+    select l.pid, l.classid::bigint as high, l.objid::bigint as low from pg_catalog.pg_locks l
+    where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.mode = 'ExclusiveLock'
+      and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())),
 client as (
-    select jmsql_internal.is_connected(connection_id) as connected from jmsql_internal.connection),
+    select coalesce(c.heartbeat_at > statement_timestamp() - c.heartbeat_timeout, false)
+           or coalesce((c.server_process_id, (c.lock_key >> 32) & 4294967295, c.lock_key & 4294967295)
+                       in (select l.pid, l.high, l.low from lock l), false) as connected
+    from (select c.* from jmsql_internal.connection c limit 10000) c),
 waiting as (
     select extract(epoch from clock_timestamp() - x.prepared)::float8 as seconds
     from pg_catalog.pg_prepared_xacts x where x.database = current_database())
@@ -79,8 +84,9 @@ select extract(epoch from clock_timestamp())::float8,
        coalesce((select extract(epoch from clock_timestamp() - min(xact_start)) from held), 0)::float8,
        (select count(*) from waiting), (select coalesce(max(seconds), 0) from waiting),
        pg_notification_queue_usage(),
-       (select count(*) from jmsql_internal.delayed_message
-        where jms_delivery_time < jmsql_internal.current_milliseconds() - 5000);
+       (select count(*) from (
+            select from jmsql_internal.delayed_message m
+            where m.due < (select jmsql_internal.current_milliseconds() - 5000) order by m.due limit 5000) l);
 
 -- name: dead_letters
 select q.name, (select count(*) from jmsql.dead_letters d where d.queue = q.name)

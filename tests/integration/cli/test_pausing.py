@@ -38,8 +38,8 @@ def test_queues_shows_a_pause(jmsql: Command) -> None:
     jmsql("destination", "create", "others")
     outcome = jmsql("queues")
     header, *rows = outcome.text.splitlines()
-    place = header.index("paused")
-    shown = {row.split()[0]: row[place:].strip() for row in rows}
+    place = slice(header.index("paused"), header.index("consumers"))
+    shown = {row.split()[0]: row[place].strip() for row in rows}
     assert (shown["orders"], shown["others"]) == ("yes", "")
     assert outcome.errors == "Paused destinations deliver nothing; `jmsql resume` ends the pause.\n"
     documents = jmsql("queues", "--json")

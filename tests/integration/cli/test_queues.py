@@ -56,8 +56,27 @@ class TestQueues:
             answers, orders = jmsql("queues", "--json").document
             lines = jmsql("queues").text.splitlines()
         assert (answers["queue"], answers["claimed"], answers["ready"]) == ("answers", 1, 0)
-        assert (orders["queue"], orders["claimed"], orders["ready"]) == ("orders", 0, 1200)
-        assert [line.split()[:3] for line in lines[1:]] == [["answers", "0", "1"], ["orders", "1,200", "0"]]
+        exactly = jmsql("queues", "orders", "--exact", "--json").document
+        [line] = jmsql("queues", "ord%", "--exact").text.splitlines()[1:]
+        assert (orders["queue"], orders["claimed"], orders["ready"], orders["more"]) == ("orders", 0, 1000, True)
+        assert (answers["more"], [(each["ready"], each["more"]) for each in exactly]) == (False, [(1200, False)])
+        assert [line.split()[:3] for line in lines[1:]] == [["answers", "0", "1"], ["orders", "1,000+", "0"]]
+        assert line.split()[:3] == ["orders", "1,200", "0"]
+
+    def test_those_that_need_a_look_come_first(self, jmsql: Command) -> None:
+        for queue, count in (("b", "1"), ("c", "3"), ("a", "2")):
+            jmsql("send", queue, "x", "--count", count)
+
+        def listed(*words: str) -> list[str]:
+            return [each["queue"] for each in jmsql("queues", "--json", *words).document]
+
+        assert listed() == ["a", "b", "c"]
+        assert listed("--sort", "age") == ["b", "c", "a"]
+        assert listed("--sort", "depth") == ["c", "a", "b"]
+        outcome = jmsql("queues", "--sort", "depth", "--limit", "2")
+        assert [line.split()[0] for line in outcome.text.splitlines()[1:]] == ["c", "a"]
+        assert outcome.errors.startswith("There are more than 2: --limit")
+        assert jmsql("queues", "d%").text == "The name of no queue is like that.\n"
 
     def test_no_queue_yet(self, jmsql: Command) -> None:
         assert "no queue yet" in jmsql("queues").text
@@ -186,10 +205,10 @@ def test_a_dead_clients_messages_show_as_such(
 
 def test_a_long_list_has_the_columns_of_a_short_one(jmsql: Command, database: psycopg.Connection) -> None:
     database.execute("insert into jmsql_internal.queue (name) select 'queue ' || n from generate_series(1, 499) as n")
-    short = jmsql("queues").text.splitlines()
+    short = jmsql("queues", "--limit", "1000").text.splitlines()
     database.execute("insert into jmsql_internal.queue (name) values ('[bold]é'), ('queue 500')")
 
-    long = jmsql("queues").text.splitlines()
+    long = jmsql("queues", "--limit", "1000").text.splitlines()
 
     assert len(short) == 500
     assert len(long) == 502

@@ -1,4 +1,4 @@
-"""Looks of the console read few rows, whatever the tables hold."""
+"""Looks read few rows, whatever the tables hold."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import pytest
 from jmsql import Queue
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.messages.types.typed_json import parse_json
-from jmsql.store.administration import diagnosis, looks
-from jmsql.store.administration.looks import BEGINNING, Choice, MessageState, Place
-from jmsql.store.statement import Query, Statement, Steps
+from jmsql.selectors import Selector
+from jmsql.store.administration import browsing, diagnosis, looks, overview
+from jmsql.store.administration.looks import Choice, MessageState
+from jmsql.store.administration.overview import Memory, OverviewOrder
+from jmsql.store.administration.places import BEGINNING, Place
+from jmsql.store.statement import Item, Items, Query, Statement, Steps
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing.database import session_database
 from tests.integration.store.plans import Plan
@@ -99,7 +102,7 @@ def rows_read(plan: Plan) -> int:
 
 
 def plans_of(
-    runner: PsycopgRunner, work: Query[Any] | Steps[Any], generic: bool
+    runner: PsycopgRunner, work: Query[Any] | Steps[Any] | Items[Any], generic: bool
 ) -> Generator[tuple[str, int], None, Any]:
     """Run the statements of a look, and yield the name of each with how many rows it has read."""
     steps = iter(work)
@@ -108,6 +111,9 @@ def plans_of(
     try:
         query = next(steps)
         while True:
+            if isinstance(query, Item):
+                query = next(steps)
+                continue
             statement = query.statement
             if statement.name in {"begin", "begin_look", "commit", "rollback"}:
                 query = steps.send(runner.run(query))
@@ -124,10 +130,10 @@ def plans_of(
 
 LOOKS: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any]]] = {
     "rights": lambda _: looks.rights,
-    "destinations": lambda _: looks.destinations(0),
+    "destinations": lambda _: looks.destinations(range(1, 1001)),
     "destination": lambda numbers: looks.destination(numbers["deep"]),
-    "depths": lambda numbers: looks.depths([numbers["deep"], numbers["letters"], *range(10, 40)]),
-    "states": lambda numbers: looks.states(numbers["deep"]),
+    "figures": lambda numbers: overview.of([numbers["deep"], numbers["letters"], *range(10, 40)], Memory()),
+    "what is notable": lambda _: overview.notable,
     "settings": lambda numbers: looks.settings(numbers["deep"]),
     "topic": lambda _: looks.topic(1),
     "subscriptions": lambda _: looks.topic_subscriptions(1, 0, 50),
@@ -170,14 +176,69 @@ def test_no_statement_of_a_look_reads_more_than_20000_rows(
     assert all(rows <= MOST_ROWS for _, rows in found), found
 
 
+def overview_of(order: OverviewOrder, **settings: Any) -> Callable[[dict[str, int]], Steps[Any]]:
+    return lambda _: overview.overview(50, order, Memory(), **settings)
+
+
+DEEP = Queue("deep")
+OF_ADMINISTRATION: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any] | Items[Any]]] = {
+    "overview by age": overview_of(OverviewOrder.age),
+    "overview by age of some names": overview_of(OverviewOrder.age, like="queue 7%"),
+    "overview by age of queues": overview_of(OverviewOrder.age, kind="queue"),
+    "overview by depth": overview_of(OverviewOrder.depth),
+    "overview by traffic": overview_of(OverviewOrder.busy),
+    "overview by name": overview_of(OverviewOrder.name),
+    "overview by name of subscriptions": overview_of(OverviewOrder.name, kind="subscription", like="sub%"),
+    "overview by name of topics": overview_of(OverviewOrder.name, kind="topic", like="%9"),
+    "overview by a name of none": overview_of(OverviewOrder.name, like="nothing"),
+    "overview of 500": lambda _: overview.overview(500, OverviewOrder.age, Memory()),
+    "depth": lambda _: overview.depth(DEEP, 1000),
+    "dead letters": lambda _: overview.dead_letters(1000),
+    "store": lambda _: overview.store(),
+    "first messages": lambda _: browsing.browse(DEEP, None, None, 100),
+    "messages in the middle": lambda _: browsing.browse(DEEP, None, Place(1, 30_000), 100),
+    "delayed messages": lambda _: browsing.browse(DEEP, None, Place(1_900_000_020_000, 0, delayed=True), 100),
+    "few that a selector chooses": lambda _: browsing.browse(DEEP, Selector.parse("n = 59000"), None, 5),
+    "message at a place": lambda _: browsing.at(DEEP, Place(1, 30_001)),
+    "delayed message at a place": lambda _: browsing.at(DEEP, Place(1_900_000_020_000, 1, delayed=True)),
+}
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
+@pytest.mark.parametrize("name", OF_ADMINISTRATION)
+def test_no_statement_of_administration_reads_more_than_20000_rows(
+    store: psycopg.Connection[Any], runner: PsycopgRunner, name: str, generic: bool
+) -> None:
+    numbers = {each: number_of(store, each) for each in ("deep", "letters")}
+    found = list(plans_of(runner, OF_ADMINISTRATION[name](numbers), generic))
+    assert found
+    assert all(rows <= MOST_ROWS for _, rows in found), found
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
+def test_depth_in_sql_reads_what_it_counts(store: psycopg.Connection[Any], generic: bool) -> None:
+    mode = "force_generic_plan" if generic else "force_custom_plan"
+    fetched = "select sum(n_tup) from (select pg_stat_get_xact_tuples_returned(i) as n_tup from (values "
+    fetched += "('jmsql_internal.message_pkey'::regclass), ('jmsql_internal.message'::regclass)) as t (i)) as r"
+    with store.transaction():
+        store.execute(f"set local plan_cache_mode = {mode}")
+        before = store.execute(fetched).fetchone()
+        counted = store.execute("select jmsql.depth('deep', 1000)").fetchone()
+        after = store.execute(fetched).fetchone()
+    assert counted == (1000,)
+    assert before is not None
+    assert after is not None
+    assert after[0] - before[0] <= 1001
+
+
 @pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
 def test_actions_read_what_they_change(store: psycopg.Connection[Any], runner: PsycopgRunner, generic: bool) -> None:
-    deep, letters = number_of(store, "deep"), number_of(store, "letters")
+    letters = number_of(store, "letters")
     window = runner.run(looks.choose(letters, Choice(), BEGINNING))
     for work in (
-        looks.retry(letters, window.keys[:100]),
-        looks.purge(letters, window.keys[:100], delayed=False),
-        looks.move(letters, deep, window.keys[100:200], delayed=False),
+        looks.retry(letters, window.places[:100]),
+        looks.purge(letters, window.places[:100]),
+        looks.move(letters, DEEP, window.places[100:200]),
     ):
         found = list(plans_of(runner, work, generic))
         assert all(rows <= MOST_ROWS for _, rows in found), found

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from jmsql.client._async.link.opening import ConnectionOnDemand, default_url, open_runner
 from jmsql.concurrency.tasks import in_thread
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store.administration import inspection
+from jmsql.store.administration import browsing, inspection, looks, overview
 from jmsql.store.administration.dead_letters import (
     DeadLetter,
     Retry,
@@ -27,6 +27,8 @@ from jmsql.store.administration.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
+from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
+from jmsql.store.administration.places import Place
 from jmsql.store.connections.database_url import parse_url, without_secrets
 from jmsql.store.destinations import access, destination_settings
 from jmsql.store.destinations.access import AccessSummary, Action
@@ -53,7 +55,8 @@ class Administration:
     """Inspects and changes destinations and their messages. Each change commits by itself. A context manager.
 
     It connects when it is entered, else at its first use. A destination is given as an object, or as text: a queue's
-    name, ``queue://NAME`` or ``topic://NAME``.
+    name, ``queue://NAME`` or ``topic://NAME``. Where messages are looked at, moved or purged, the `number` of a
+    [`DestinationOverview`][jmsql.admin.DestinationOverview] stands for its queue or subscription.
 
     Args:
         database: A URL, a connection factory, or a SQLAlchemy engine that uses psycopg. None: what the environment
@@ -65,13 +68,18 @@ class Administration:
     """
 
     def __init__(
-        self, database: str | ConnectionFactory | AsyncEngine | None = None, *, schema: str | None = None
+        self,
+        database: str | ConnectionFactory | AsyncEngine | PsycopgRunner | None = None,
+        *,
+        schema: str | None = None,
     ) -> None:
         timings = Timings()
         if database is not None and not isinstance(database, str):
             from jmsql.client._async.connection.factory import ConnectionFactory
 
-            if isinstance(database, ConnectionFactory):
+            if isinstance(database, PsycopgRunner):  # a connection that somebody else keeps
+                schema = database.schema
+            elif isinstance(database, ConnectionFactory):
                 timings = database.timings
                 schema = database.schema if schema is None else schema
                 database = database.url
@@ -81,8 +89,11 @@ class Administration:
         check_name(self._schema)
         self._timings = complete(timings)
         self._link = ConnectionOnDemand(self._open_runner)
+        self._memory = overview.Memory()
 
     async def _open_runner(self) -> PsycopgRunner:
+        if isinstance(self._database, PsycopgRunner):
+            return self._database
         database = await in_thread(default_url, self._schema) if self._database is None else self._database
         return await open_runner(database, self._schema, self._timings)
 
@@ -194,12 +205,58 @@ class Administration:
 
     # Inspection
 
+    async def overview(
+        self,
+        limit: int = 50,
+        order: OverviewOrder | Literal["age", "depth", "busy", "name"] = OverviewOrder.age,
+        *,
+        most: int | None = 1000,
+        like: str | None = None,
+        kind: Literal["queue", "subscription", "topic"] | None = None,
+    ) -> list[DestinationOverview]:
+        """Return the destinations that come first in an order, with how much waits in each, and how it moves.
+
+        It costs little however many messages there are: they are counted to a limit, and few are read to find what
+        comes first. Rates are those since the overview before, by the same object. Temporary destinations are left out.
+
+        Args:
+            limit: How many destinations.
+            order: Which come first: see [`OverviewOrder`][jmsql.admin.OverviewOrder].
+            most: How far messages are counted. None: all are, and the store is read for it.
+            like: A pattern of SQL's LIKE for the name of the destination or subscription, such as ``orders.%``.
+            kind: Only destinations of this kind; None: of all.
+
+        Raises:
+            ValueError: There is no such order, or a number is below 1.
+        """
+        if limit < 1 or (most is not None and most < 1):
+            raise ValueError(f"Expected numbers from 1 on, got limit={limit} and most={most}.")
+        return await self._link.run(
+            overview.overview(limit, OverviewOrder(order), self._memory, most=most, like=like, kind=kind)
+        )
+
+    async def depth(self, queue: Queue | str | int, most: int = 1000) -> BoundedCount:
+        """Count the messages of a queue to a limit, whatever their state, without those that are delayed.
+
+        Args:
+            queue: The queue, or the number of a queue or subscription.
+            most: How far they are counted.
+
+        Raises:
+            InvalidDestinationException: There is none.
+            JMSSecurityException: The role may not browse it.
+            ValueError: The limit is below 0.
+        """
+        if most < 0:
+            raise ValueError(f"Expected a number from 0 on, got {most}.")
+        return await self._link.run(overview.depth(_queue(queue), most))
+
     async def queues(self) -> list[QueueSummary]:
-        """Return all queues, by name, with the number of their messages."""
+        """Return all queues, by name, with the number of their messages. All messages are read for it."""
         return await self._link.run(inspection.queues)
 
     async def subscriptions(self) -> list[SubscriptionSummary]:
-        """Return all subscriptions, by topic and name, with the number of their messages."""
+        """Return all subscriptions, by topic and name, with the number of their messages. All are read for it."""
         return await self._link.run(inspection.subscriptions)
 
     async def clients(self) -> list[ClientSummary]:
@@ -216,32 +273,64 @@ class Administration:
         return await self._link.run(inspection.count(_queue_name(queue), Selector.parse(selector)))
 
     def browse(
-        self, queue: Queue | str, selector: str | None = None, *, limit: int = 100
+        self, queue: Queue | str | int, selector: str | None = None, *, after: Place | None = None, limit: int = 100
     ) -> AsyncIterator[BrowsedMessage]:
-        """Return the first messages of a queue in their order, whatever their state; those that are delayed come last.
+        """Return messages of a queue in their order, whatever their state; those that are delayed come last.
+
+        They are read by their key: to go on behind the last message of a page costs as much as the first page, and none
+        is missed or shown twice, whatever comes and goes meanwhile. Where a selector chooses few messages among many,
+        all are read, 5,000 with a statement.
+
+        Args:
+            queue: The queue, or the number of a queue or subscription.
+            selector: Which messages; None: all.
+            after: Only what comes behind this place: the `delivery.place` of a message that was browsed.
+            limit: How many at most.
 
         Raises:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
+            JMSSecurityException: The role may not browse it.
         """
-        return self._link.iterate(inspection.browse(_queue_name(queue), Selector.parse(selector), limit))
+        return self._link.iterate(browsing.browse(_queue(queue), Selector.parse(selector), after, limit))
 
     def browse_subscription(
-        self, name: str, selector: str | None = None, *, client_id: str | None = None, limit: int = 100
+        self,
+        name: str,
+        selector: str | None = None,
+        *,
+        client_id: str | None = None,
+        after: Place | None = None,
+        limit: int = 100,
     ) -> AsyncIterator[BrowsedMessage]:
-        """Return the first messages that a durable subscription has collected, as `browse` does those of a queue.
+        """Return messages that a durable subscription has collected, as `browse` does those of a queue.
 
         Raises:
             InvalidDestinationException: There is no subscription of that name for the client identifier.
             InvalidSelectorException: The selector has an error; the message shows where.
+            JMSSecurityException: The role may not browse its topic.
         """
-        found = inspection.browse_subscription(name, client_id, Selector.parse(selector), limit)
+        found = browsing.browse_subscription(name, client_id, Selector.parse(selector), after, limit)
         return self._link.iterate(found)
+
+    async def at(self, queue: Queue | str | int, place: Place) -> BrowsedMessage | None:
+        """Return the message at a place, or None if it is not there any more.
+
+        Args:
+            queue: The queue, or the number of a queue or subscription.
+            place: The `delivery.place` of a message that was browsed.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            JMSSecurityException: The role may not browse it.
+        """
+        return await self._link.run(browsing.at(_queue(queue), place))
 
     async def message(self, message_id: str) -> list[FoundMessage]:
         """Return a message, once for each queue and subscription that holds it, whatever its state.
 
-        All messages are read for it. What has left its destination is in the `history`, if that is kept.
+        There is no index of identifiers, which each message would pay for: the whole table of messages is read. Where
+        the queue and the place are known, use `at`. What has left its destination is in the `history`, if that is kept.
 
         Args:
             message_id: Its JMSMessageID, with or without ``ID:``.
@@ -262,13 +351,19 @@ class Administration:
     # Messages and subscriptions
 
     async def purge(
-        self, queue: Queue | str, selector: str | None = None, *, progress: Callable[[int], object] | None = None
+        self,
+        queue: Queue | str | int,
+        selector: str | None = None,
+        *,
+        places: Iterable[Place] | None = None,
+        progress: Callable[[int], object] | None = None,
     ) -> int:
         """Delete the messages that are in a queue now, but for those that a session holds.
 
         Args:
-            queue: The queue.
+            queue: The queue. With places, also the number of a queue or subscription.
             selector: Which of its messages; None: all.
+            places: Exactly those at these places, and no selector. What is not there any more is left out.
             progress: Called after each step with how many have been deleted so far. Each step commits.
 
         Returns:
@@ -277,7 +372,11 @@ class Administration:
         Raises:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: A selector and places are given, or a number and no places.
         """
+        if places is not None:
+            _refuse_both(selector)
+            return await self._complete(looks.purge(_queue(queue), places), progress)
         return await self._complete(purge(_queue_name(queue), Selector.parse(selector)), progress)
 
     async def subscribe(
@@ -351,7 +450,12 @@ class Administration:
         return await self._link.run(dead_letter_queues)
 
     async def retry(
-        self, queue: Queue | str = "DLQ", selector: str | None = None, *, limit: int | None = None
+        self,
+        queue: Queue | str | int = "DLQ",
+        selector: str | None = None,
+        *,
+        places: Iterable[Place] | None = None,
+        limit: int | None = None,
     ) -> Retry:
         """Move the dead letters in a queue back to where they come from, in one transaction.
 
@@ -359,22 +463,29 @@ class Administration:
         what is there. Those that a session holds stay, and those whose queue or subscription is gone.
 
         Args:
-            queue: Where they are now.
+            queue: Where they are now. With places, also the number of a queue or subscription.
             selector: Which of them; None: all.
+            places: Exactly those at these places, in transactions of 5,000, and no selector. What is no dead letter
+                stays.
             limit: The first so many; None: all.
 
         Raises:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: A selector or a limit and places are given, or a number and no places.
         """
+        if places is not None:
+            _refuse_both(selector, limit)
+            return await self._link.run(looks.retry(_queue(queue), places))
         return await self._link.run(retry(_queue_name(queue), Selector.parse(selector), limit))
 
     async def move(
         self,
-        source: Queue | str,
+        source: Queue | str | int,
         target: Queue | str,
         selector: str | None = None,
         *,
+        places: Iterable[Place] | None = None,
         limit: int | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> int:
@@ -383,9 +494,10 @@ class Administration:
         They keep their headers, and come after those that are in the target already. Doing it again moves what is left.
 
         Args:
-            source: The queue that they are in.
+            source: The queue that they are in. With places, also the number of a queue or subscription.
             target: The other.
             selector: Which of the messages; None: all.
+            places: Exactly those at these places, and no selector. What is not there any more is left out.
             limit: The first so many; None: all.
             progress: Called after each step with how many have been moved so far. Each step is one transaction, of
                 5,000 messages at the most.
@@ -397,7 +509,12 @@ class Administration:
             InvalidDestinationException: One of the queues is not there.
             InvalidSelectorException: The selector has an error; the message shows where.
             JMSException: The two queues are the same.
+            ValueError: A selector or a limit and places are given, or a number and no places.
         """
+        if places is not None:
+            _refuse_both(selector, limit)
+            target = require_queue(named_destination(target))
+            return await self._complete(looks.move(_queue(source), target, places), progress)
         steps = move(_queue_name(source), _queue_name(target), Selector.parse(selector), limit)
         return await self._complete(steps, progress)
 
@@ -528,14 +645,28 @@ class Administration:
         return f"<{type(self).__name__} {self._where}>"
 
 
-def _shown(database: str | AsyncEngine | None) -> str:
+def _shown(database: str | AsyncEngine | PsycopgRunner | None) -> str:
     if database is None:
         return "of the environment"
+    if isinstance(database, PsycopgRunner):
+        return "on a connection that is lent"
     return without_secrets(parse_url(database)) if isinstance(database, str) else database.url.render_as_string()
 
 
-def _queue_name(queue: Queue | str) -> str:
-    return require_queue(named_destination(queue)).name
+def _queue(queue: Queue | str | int) -> Queue | int:
+    return queue if isinstance(queue, int) else require_queue(named_destination(queue))
+
+
+def _queue_name(queue: Queue | str | int) -> str:
+    found = _queue(queue)
+    if isinstance(found, Queue):
+        return found.name
+    raise ValueError(f"Expected a queue, got {found}. The number of a queue goes with places.")
+
+
+def _refuse_both(selector: str | None, limit: int | None = None) -> None:
+    if selector is not None or limit is not None:
+        raise ValueError("Give the places of messages, or a selector and a limit, not both.")
 
 
 def _actions(send: bool, receive: bool, browse: bool) -> list[Action]:

@@ -280,9 +280,11 @@ class Receiving:
     def take_held(self, consumer: ConsumerState) -> Message | None:
         """Return the next message if it was fetched before, and nothing is in the way of receiving it at once."""
         if ASYNC:
-            return self._take_held(consumer) if self._state.lock.is_free else None
-        with self._state.lock:
-            return self._take_held(consumer)
+            message = self._take_held(consumer) if self._state.lock.is_free else None
+        else:
+            with self._state.lock:
+                message = self._take_held(consumer)
+        return message
 
     def _take_held(self, consumer: ConsumerState) -> Message | None:
         state = self._state

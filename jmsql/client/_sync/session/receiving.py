@@ -266,7 +266,8 @@ class Receiving:
     def take_held(self, consumer: ConsumerState) -> Message | None:
         """Return the next message if it was fetched before, and nothing is in the way of receiving it at once."""
         with self._state.lock:
-            return self._take_held(consumer)
+            message = self._take_held(consumer)
+        return message
 
     def _take_held(self, consumer: ConsumerState) -> Message | None:
         state = self._state

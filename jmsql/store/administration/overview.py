@@ -1,0 +1,486 @@
+"""The destinations that need a look, with how much waits there: counted to a limit, or, if it must be, exactly.
+
+Which come first is found without reading the messages: by the first of each queue and priority, a sample of them, or
+what clients have counted. The cost follows the number of destinations, not that of the messages.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from jmsql.public_names import set_module
+from jmsql.store.administration import looks, measurement
+from jmsql.store.administration.inspection import ACCESS
+from jmsql.store.administration.looks import COUNTED, DestinationLook
+from jmsql.store.administration.measurement import DestinationMeasurement, StoreMeasurement
+from jmsql.store.administration.rates import Rate, Rates, Traffic
+from jmsql.store.destinations.lookup import require_access
+from jmsql.store.statement import SqlFile, Statement, Steps, column, record, records, rows, value
+from jmsql.values.destinations import Destination, Queue, Topic
+
+_MOST_ROWS = 20_000
+_QUEUES_AT_ONCE = 1400
+_SAMPLED_PAGES = 75
+_CONSUMERS = 100
+_FEW = 100
+
+
+@set_module("jmsql.admin")
+class BoundedCount(NamedTuple):
+    """A number of messages that was counted to a limit: if there are more, it is the limit. `str` writes ``1,000+``."""
+
+    number: int
+    has_more: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.number:,}+" if self.has_more else f"{self.number:,}"
+
+    @classmethod
+    def of(cls, counted: int, most: int | None) -> BoundedCount:
+        """Return what a count to one more than the limit tells."""
+        return cls(counted) if most is None or counted <= most else cls(most, has_more=True)
+
+
+NONE = BoundedCount(0)
+
+
+@set_module("jmsql.admin")
+class OverviewOrder(StrEnum):
+    """Which destinations come first in an overview; those of which nothing tells are the last, by name."""
+
+    age = "age"
+    """Those whose first messages are the oldest."""
+    depth = "depth"
+    """Those with the most messages; where there are many messages, by a sample of them."""
+    busy = "busy"
+    """Those through which most messages have gone since the overview before."""
+    name = "name"
+    """Queues, then subscriptions, then topics, each by name."""
+
+
+@set_module("jmsql.admin")
+class DestinationOverview(NamedTuple):
+    """A queue, a subscription or a topic: how much waits there, for how long, and how it moves.
+
+    Where a queue or subscription has more messages than were counted, `ready` and `expired` are those of the first.
+    Numbers of messages are None where the role may not browse, and of a topic, which holds none itself.
+    """
+
+    number: int
+    """By which methods of `Administration` find a queue, and also a subscription; of a topic it is negative."""
+    kind: str
+    """``queue``, ``subscription`` or ``topic``."""
+    destination: Destination
+    """The queue, the topic, or the topic of the subscription."""
+    subscription: str | None
+    client_id: str | None
+    ready: BoundedCount | None
+    claimed: BoundedCount | None
+    waiting: BoundedCount | None
+    delayed: BoundedCount | None
+    expired: BoundedCount | None
+    redelivered: BoundedCount | None
+    oldest: datetime | None
+    """Since when the oldest of the first messages of each priority could have been delivered."""
+    oldest_claim: datetime | None
+    """Since when a client holds the message that is held longest, among those that were counted."""
+    consumers: int
+    sent: int
+    """What clients have counted so far, as are the three that follow."""
+    acknowledged: int
+    rolled_back: int
+    redeliveries: int
+    incoming: float | None
+    """Messages a second since the overview before; None in the first one. So are the two that follow."""
+    outgoing: float | None
+    returned: float | None
+    paused: bool
+
+    @property
+    def browsable(self) -> bool:
+        """Whether the role may see the messages."""
+        return self.kind == "topic" or self.ready is not None
+
+    @property
+    def messages(self) -> BoundedCount | None:
+        """How many messages there are, whatever their state; None where `ready` is."""
+        if self.ready is None:
+            return None
+        counts = [self.ready, self.claimed, self.waiting, self.delayed, self.expired]
+        known = [each for each in counts if each is not None]
+        return BoundedCount(sum(each.number for each in known), any(each.has_more for each in known))
+
+
+class _Counts(NamedTuple):
+    """How many messages a queue or subscription has, each counted to one more than the limit."""
+
+    queue_id: int
+    messages: int
+    expired: int
+    delayed: int
+    delayed_expired: int
+    deliveries: int
+    claimed: int
+    waiting: int
+    redelivered: int
+    oldest_claim: datetime | None
+    consumers: int
+
+    def reached(self, limit: int) -> bool:
+        """Tell whether one of the counts came to a limit."""
+        return max(self.messages, self.delayed, self.deliveries) > limit
+
+
+class _TopicFacts(NamedTuple):
+    topic_id: int
+    name: str
+    paused: bool
+    sent: int
+    acknowledged: int
+    rolled_back: int
+    redelivered: int
+
+
+class Notable(NamedTuple):
+    """How many queues and subscriptions there are, which are paused, and where dead and expired messages go."""
+
+    destinations: int
+    paused: list[int]
+    letters: list[int]
+
+
+class Memory:
+    """What overviews compare with the ones before them, for rates and for the order by messages per second."""
+
+    def __init__(self) -> None:
+        self._rates = Rates()
+        self._counted: dict[int, int] = {}
+
+    def rates(self, measured: Iterable[tuple[int, Traffic]], moment: float | None = None) -> dict[int, Rate]:
+        """Take in what was measured at a moment, in seconds, or now, and return the rates since before."""
+        return self._rates.see(time.monotonic() if moment is None else moment, dict(measured))
+
+    def moved(self, counters: Sequence[tuple[int, int, int, int]]) -> list[int]:
+        """Return the destinations through which messages have gone since before, those with the most first."""
+        before, self._counted = self._counted, {number: sum(more) for number, *more in counters}
+        moves = [
+            (total - before.get(number, 0), number)
+            for number, total in self._counted.items()
+            if before and total > before.get(number, 0)
+        ]
+        return [number for _, number in sorted(moves, key=lambda each: (-each[0], each[1]))]
+
+
+_sql = SqlFile("overview")
+_WANTED = {"wanted": _sql["wanted"]}
+_last_of_window = _sql.statement("last_of_window", "looking at the destinations", record(tuple))
+_oldest = _sql.statement("oldest", "looking at the destinations", rows, ACCESS | _WANTED)
+_pages = _sql.statement("pages", "looking at the destinations", record(tuple))
+_deepest = _sql.statement("deepest", "looking at the destinations", column, _WANTED)
+_counters = _sql.statement("counters", "looking at the destinations", rows)
+_named: dict[str, Statement[list[Any]]] = {
+    "queue": _sql.statement("named_queues", "looking at the queues", column),
+    "subscription": _sql.statement("named_subscriptions", "looking at the subscriptions", column),
+    "topic": _sql.statement("named_topics", "looking at the topics", column),
+}
+_topics = _sql.statement("topics", "looking at the topics", records(_TopicFacts._make))
+_counts = _sql.statement("counts", "counting messages", records(_Counts._make), ACCESS)
+_depth = _sql.statement("depth", "counting messages", value(int))
+_dead_letters = _sql.statement("dead_letters", "counting the dead letters", rows)
+_notable = _sql.statement("notable", "looking at the destinations", record(Notable._make))
+
+
+def overview(
+    limit: int,
+    order: OverviewOrder,
+    memory: Memory,
+    *,
+    most: int | None = COUNTED,
+    like: str | None = None,
+    kind: str | None = None,
+    moment: float | None = None,
+) -> Steps[list[DestinationOverview]]:
+    """Return the destinations that come first in an order, but for temporary ones.
+
+    Args:
+        limit: How many.
+        order: Which come first.
+        memory: What the overviews before have seen.
+        most: How far messages are counted; None: all are, and read for it.
+        like: A pattern as that of SQL's LIKE, for the name of the destination or subscription.
+        kind: Only queues, subscriptions or topics; None: all.
+        moment: When that is, in seconds of any clock; None: now.
+    """
+    if most is None:
+        measured = yield from measurement.destinations
+        found = [_of_measurement(each) for each in measured if _matches(each, like, kind)]
+    else:
+        found = yield from looks.look(_bounded(limit, order, memory, most, like, kind))
+    rates = memory.rates(((each.number, _traffic_of(each)) for each in found), moment)
+    moved = [_with_rates(each, rates.get(each.number)) for each in found]
+    key = _KEYS[order]
+    return (moved if key is None else sorted(moved, key=key))[:limit]
+
+
+def _bounded(
+    limit: int, order: OverviewOrder, memory: Memory, most: int, like: str | None, kind: str | None
+) -> Steps[list[DestinationOverview]]:
+    wanted = {"pattern": like, "kind": kind, "limit": limit}
+    numbers = yield from _RANKS[order](memory, wanted)
+    found = yield from _described(numbers, wanted)
+    if len(found) < limit:
+        known = {each.number for each in found}
+        named = [number for number in (yield from _by_name(wanted)) if number not in known]
+        found += yield from _described(named[: limit - len(found)], wanted)
+    return (yield from _counted(found[:limit], most))
+
+
+def _ranked_by_age(_: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
+    if wanted["kind"] == "topic":
+        return []
+    oldest: list[tuple[int, int]] = []
+    after, looked_at = 0, _QUEUES_AT_ONCE
+    while looked_at == _QUEUES_AT_ONCE:
+        last, looked_at = yield from _last_of_window.bind(after=after, window=_QUEUES_AT_ONCE)
+        if looked_at:
+            oldest += yield from _oldest.bind(wanted, after=after, last=last)
+        after = last
+    return [number for number, _ in sorted(oldest, key=itemgetter(1))[: wanted["limit"]]]
+
+
+def _ranked_by_depth(_: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
+    if wanted["kind"] == "topic":
+        return []
+    present, delayed = yield from _pages.bind()
+    shares = {"percentage": _share(present, _SAMPLED_PAGES), "percentage_of_delayed": _share(delayed, 25)}
+    return (yield from _deepest.bind(wanted, **shares))
+
+
+def _share(pages: int, sampled: int) -> float:
+    return min(100.0, 100.0 * sampled / max(1, pages))
+
+
+def _ranked_by_rate(memory: Memory, _: dict[str, Any]) -> Steps[list[int]]:
+    return memory.moved((yield from _counters.bind()))
+
+
+def _ranked_by_name(_: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
+    return (yield from _by_name(wanted))
+
+
+def _by_name(wanted: dict[str, Any]) -> Steps[list[int]]:
+    found: list[int] = []
+    for kind, statement in _named.items():
+        if wanted["kind"] in {None, kind} and len(found) < wanted["limit"]:
+            numbers = yield from statement.bind(wanted)
+            found += [-number if kind == "topic" else number for number in numbers]
+    return found
+
+
+_RANKS: dict[OverviewOrder, Callable[[Memory, dict[str, Any]], Steps[list[int]]]] = {
+    OverviewOrder.age: _ranked_by_age,
+    OverviewOrder.depth: _ranked_by_depth,
+    OverviewOrder.busy: _ranked_by_rate,
+    OverviewOrder.name: _ranked_by_name,
+}
+_KEYS: dict[OverviewOrder, Callable[[DestinationOverview], Any] | None] = {
+    OverviewOrder.age: lambda each: (each.oldest is None, each.oldest),
+    OverviewOrder.depth: lambda each: -(each.messages or NONE).number,
+    OverviewOrder.busy: lambda each: (-(each.incoming or 0) - (each.outgoing or 0), -(each.messages or NONE).number),
+    OverviewOrder.name: None,
+}
+"""By what the destinations that were found are sorted in the end; None: they are."""
+
+
+def _described(numbers: Sequence[int], wanted: dict[str, Any]) -> Steps[list[DestinationOverview]]:
+    """Describe destinations without counting their messages, in their order; those that are gone are left out."""
+    described: dict[int, DestinationOverview] = {}
+    for start in range(0, len(numbers), looks.DESTINATIONS_AT_ONCE):
+        part = numbers[start : start + looks.DESTINATIONS_AT_ONCE]
+        for each in (yield from looks.destinations([number for number in part if number > 0])):
+            if each.exists and not each.temporary and _is_wanted(each, wanted):
+                described[each.queue_id] = _of_look(each)
+        topic_ids = [-number for number in part if number < 0]
+        if topic_ids and wanted["kind"] in {None, "topic"}:
+            for topic in (yield from _topics.bind(topic_ids=topic_ids, pattern=wanted["pattern"])):
+                described[-topic.topic_id] = _of_topic(topic)
+        if len(described) >= wanted["limit"]:
+            break
+    return [described[number] for number in numbers if number in described]
+
+
+def _is_wanted(each: DestinationLook, wanted: dict[str, Any]) -> bool:
+    return wanted["kind"] in {None, each.kind} and any(
+        _is_like(name, wanted["pattern"]) for name in (each.name, each.subscription)
+    )
+
+
+def _counted(found: Sequence[DestinationOverview], most: int) -> Steps[list[DestinationOverview]]:
+    """Add how many messages there are, and who receives."""
+    numbers = [each.number for each in found if each.number > 0]
+    counts: dict[int, _Counts] = {}
+    # Most have few messages, so that one statement counts those of many.
+    for limit in sorted({min(most, _FEW), most}):
+        at_once = max(1, _MOST_ROWS // (4 * (limit + 1) + _CONSUMERS))
+        for start in range(0, len(numbers), at_once):
+            part = numbers[start : start + at_once]
+            for each in (yield from _counts.bind(queue_ids=part, most=limit + 1)):
+                counts[each.queue_id] = each
+        numbers = [each for each in numbers if each in counts and counts[each].reached(limit)]
+    return [_with_counts(each, counts.get(each.number), most) for each in found]
+
+
+def _with_counts(each: DestinationOverview, counts: _Counts | None, most: int) -> DestinationOverview:
+    if counts is None or each.ready is None:
+        return each
+    messages = BoundedCount.of(counts.messages, most)
+    has_more = counts.deliveries > most
+    claimed, waiting = BoundedCount(counts.claimed, has_more), BoundedCount(counts.waiting, has_more)
+    present = messages.number - claimed.number - waiting.number - counts.expired
+    return each._replace(
+        ready=BoundedCount(max(0, present), messages.has_more),
+        claimed=claimed,
+        waiting=waiting,
+        delayed=BoundedCount.of(counts.delayed, most)._replace(
+            number=min(counts.delayed, most) - counts.delayed_expired
+        ),
+        expired=BoundedCount(counts.expired + counts.delayed_expired, messages.has_more and counts.expired > 0),
+        redelivered=BoundedCount(counts.redelivered, has_more),
+        oldest_claim=counts.oldest_claim,
+        consumers=counts.consumers,
+    )
+
+
+def _of_look(look: DestinationLook) -> DestinationOverview:
+    none = NONE if look.browsable else None
+    return DestinationOverview(
+        look.queue_id,
+        look.kind,
+        look.destination,
+        look.subscription,
+        look.client_id,
+        *(none, none, none, none, none, none),
+        None if look.oldest is None else datetime.fromtimestamp(look.oldest / 1000, UTC),
+        None,
+        0,
+        *(look.sent, look.acknowledged, look.rolled_back, look.redelivered),
+        *(None, None, None),
+        look.paused,
+    )
+
+
+def _of_topic(topic: _TopicFacts) -> DestinationOverview:
+    return DestinationOverview(
+        *(-topic.topic_id, "topic", Topic(topic.name), None, None),
+        *(None, None, None, None, None, None),
+        *(None, None, 0),
+        *(topic.sent, topic.acknowledged, topic.rolled_back, topic.redelivered),
+        *(None, None, None),
+        topic.paused,
+    )
+
+
+def _of_measurement(each: DestinationMeasurement) -> DestinationOverview:
+    """Return what an exact measurement says."""
+    hidden = each.kind == "topic" or not each.browsable
+
+    def counted(number: int) -> BoundedCount | None:
+        return None if hidden else BoundedCount(number)
+
+    return DestinationOverview(
+        each.number,
+        each.kind,
+        Queue(each.destination) if each.kind == "queue" else Topic(each.destination),
+        each.subscription,
+        each.client_id,
+        *(counted(each.ready), counted(each.claimed), counted(each.waiting)),
+        *(counted(each.delayed), counted(each.expired), counted(each.redelivered)),
+        None if each.oldest is None else datetime.fromtimestamp(each.oldest / 1000, UTC),
+        each.oldest_claim,
+        each.consumers,
+        *(each.sent, each.acknowledged, each.rolled_back, each.redeliveries),
+        *(None, None, None),
+        each.paused,
+    )
+
+
+def _matches(each: DestinationMeasurement, like: str | None, kind: str | None) -> bool:
+    return kind in {None, each.kind} and any(_is_like(name, like) for name in (each.destination, each.subscription))
+
+
+def _is_like(name: str | None, pattern: str | None) -> bool:
+    """Tell whether a name is like a pattern, as SQL does."""
+    if pattern is None:
+        return True
+    parts, characters = [], iter(pattern)
+    for character in characters:
+        wildcard = {"%": ".*", "_": "."}.get(character)
+        parts.append(wildcard or re.escape(next(characters, "") if character == "\\" else character))
+    return name is not None and re.fullmatch("".join(parts), name, re.DOTALL) is not None
+
+
+def _traffic_of(each: DestinationOverview) -> Traffic:
+    messages = each.messages
+    depth = (0 if each.kind == "topic" else None) if messages is None or messages.has_more else messages.number
+    return Traffic(each.sent, each.acknowledged, each.rolled_back, depth)
+
+
+def _with_rates(each: DestinationOverview, rate: Rate | None) -> DestinationOverview:
+    if rate is None:
+        return each
+    if each.kind == "topic":  # what is acknowledged counts for its subscriptions
+        return each._replace(incoming=rate.incoming)
+    return each._replace(incoming=rate.incoming, outgoing=rate.outgoing, returned=rate.rolled_back)
+
+
+def store() -> Steps[StoreMeasurement]:
+    """Measure the store as a whole: what is long is counted to a limit."""
+    return looks.look(measurement.store)
+
+
+def of(numbers: Sequence[int], memory: Memory, most: int = COUNTED) -> Steps[list[DestinationOverview]]:
+    """Return some queues and subscriptions by number, but for those that are gone."""
+    looked_at = yield from looks.destinations(numbers)
+    found = yield from _counted([_of_look(each) for each in looked_at if each.exists], most)
+    rates = memory.rates((each.number, _traffic_of(each)) for each in found)
+    return [_with_rates(each, rates.get(each.number)) for each in found]
+
+
+def depth(queue: Queue | int, most: int) -> Steps[BoundedCount]:
+    """Count the messages of a queue, or of a subscription by its number, without those that are delayed, to a limit.
+
+    Raises:
+        InvalidDestinationException: There is none.
+        JMSSecurityException: The role may not browse it.
+    """
+    queue_id, _ = yield from looks.located(queue)
+    yield from require_access(queue_id, "browse")
+    counted = yield from looks.look(_depth.bind(queue_id=queue_id, most=most + 1))
+    return BoundedCount.of(counted, most)
+
+
+notable = _notable.bind()
+"""What a console shows beside the messages."""
+
+
+def dead_letters(most: int) -> Steps[list[tuple[str, BoundedCount]]]:
+    """Count the dead letters in each queue that is named for them, among its first messages."""
+    return looks.look(_counted_letters(most))
+
+
+def _counted_letters(most: int) -> Steps[list[tuple[str, BoundedCount]]]:
+    letters = sorted(set((yield from notable).letters))
+    at_once = max(1, _MOST_ROWS // (most + 2))
+    found = []
+    for start in range(0, len(letters), at_once):
+        part = yield from _dead_letters.bind(queue_ids=letters[start : start + at_once], most=most + 1)
+        found += [
+            (name, BoundedCount(min(number, most), has_more=messages > most)) for _, name, number, messages in part
+        ]
+    return found

@@ -1,0 +1,45 @@
+"""Where a message stands in its queue or subscription."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from jmsql.public_names import set_module
+
+_WRITTEN = re.compile(r"([pd])(\d{1,18})\.(\d{1,18})", re.ASCII)
+
+
+@set_module("jmsql.admin")
+class Place(NamedTuple):
+    """Where a message stands in its queue or subscription, which finds it at once however many there are.
+
+    It is written ``p5.1234``, or ``d1700000000000.1234`` for a delayed message, by `str` and `Place.parse`. A message
+    keeps its place until it leaves the queue; a delayed one gets another when it is due.
+    """
+
+    first: int
+    """9 less its priority; of a delayed message its delivery time, in milliseconds since the epoch."""
+    sequence: int
+    delayed: bool = False
+
+    def __str__(self) -> str:
+        return f"{'d' if self.delayed else 'p'}{self.first}.{self.sequence}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """Read a place as `str` writes it.
+
+        Raises:
+            ValueError: The text is not a place.
+        """
+        found = _WRITTEN.fullmatch(text)
+        if found is None or (found[1] == "p" and int(found[2]) > 9):
+            raise ValueError(f"Expected the place of a message such as p5.1234, got {text!r}.")
+        return cls(int(found[2]), int(found[3]), found[1] == "d")
+
+
+BEGINNING = Place(-1, 0)
+"""The place before all messages."""
+BEGINNING_OF_DELAYED = Place(-1, 0, delayed=True)
+"""The place before all delayed messages, which come behind all others."""

@@ -1,0 +1,186 @@
+-- Which destinations need a look, and how much waits there, counted to a limit. Each statement reads at most 20,000 rows.
+
+-- name: last_of_window
+select max(f.queue_id), count(*) from (
+    select q.queue_id from jmsql_internal.queue q
+    where q.queue_id > %(after)s::integer order by q.queue_id limit %(window)s::integer) f;
+
+-- name: oldest
+-- Of the queues and subscriptions of some numbers, those in which messages were sent first, by the sequences. Messages of other
+-- priorities than the first one are rare, and looked for where there are some.
+select w.queue_id, w.sequence
+from (
+    select q.queue_id, least(f.sequence, h.sequence) as sequence
+    from (
+        select q.queue_id from jmsql_internal.queue q
+        where q.queue_id > %(after)s::integer and q.queue_id <= %(last)s::integer and {is_browsable}
+          and (%(pattern)s::text is null or q.name is null or q.name like %(pattern)s::text) offset 0) q
+    cross join lateral (
+        select m.inverse_priority, m.sequence from jmsql_internal.message m
+        where m.queue_id = q.queue_id
+        order by m.queue_id, m.inverse_priority, m.sequence limit 1) f
+    left join lateral (
+        select min(n.sequence) as sequence
+        from generate_series(f.inverse_priority + 1, 9) p
+        cross join lateral (
+            select m.sequence from jmsql_internal.message m
+            where m.queue_id = q.queue_id and m.inverse_priority = p::smallint
+            order by m.queue_id, m.inverse_priority, m.sequence limit 1) n
+        where exists (select from jmsql_internal.message m
+                      where m.queue_id = q.queue_id and m.inverse_priority > f.inverse_priority)) h on true
+    order by 2 offset 0) w
+cross join lateral ({wanted}) q
+order by w.sequence
+limit %(limit)s;
+
+-- name: wanted
+-- Whether a queue or subscription `w` is to be listed.
+select from jmsql_internal.queue q
+left join lateral (
+    select s.topic_id, s.name from jmsql_internal.subscription s where s.queue_id = q.queue_id offset 0) s on true
+left join lateral (
+    select o.name, o.connection_id from jmsql_internal.topic o where o.topic_id = s.topic_id offset 0) o on true
+where q.queue_id = w.queue_id and q.deleted_at is null and q.connection_id is null and o.connection_id is null
+  and coalesce(q.name, o.name) is not null
+  and (%(kind)s::text is null or case when s.topic_id is null then 'queue' else 'subscription' end = %(kind)s::text)
+  and (%(pattern)s::text is null or coalesce(q.name, o.name) like %(pattern)s::text or s.name like %(pattern)s::text)
+offset 0
+
+-- name: pages
+select pg_relation_size('jmsql_internal.message'::regclass) / current_setting('block_size')::bigint,
+       pg_relation_size('jmsql_internal.delayed_message'::regclass) / current_setting('block_size')::bigint;
+
+-- name: deepest
+-- By how many of a sample of the messages they have: of all, where there are few.
+select w.queue_id, w.messages
+from (
+    select f.queue_id, count(*) as messages
+    from (select m.queue_id
+          from (select m.queue_id, m.transaction_id
+                from jmsql_internal.message m tablesample system (%(percentage)s::real) limit 15000) m
+          where {is_sent}
+          union all
+          (select m.queue_id
+           from jmsql_internal.delayed_message m tablesample system (%(percentage_of_delayed)s::real) limit 3000)) f
+    group by f.queue_id order by 2 desc, 1 offset 0) w
+cross join lateral ({wanted}) q
+order by w.messages desc, w.queue_id
+limit %(limit)s;
+
+-- name: counters
+select t.destination_id, t.sent, t.acknowledged, t.rolled_back from jmsql_internal.destination_counters t limit 20000;
+
+-- name: named_queues
+select q.queue_id
+from (select q.queue_id, q.name, q.deleted_at, q.connection_id from jmsql_internal.queue q
+      where q.name is not null order by q.name limit 20000) q
+where q.deleted_at is null and q.connection_id is null and (%(pattern)s::text is null or q.name like %(pattern)s::text)
+order by q.name
+limit %(limit)s;
+
+-- name: named_subscriptions
+select s.queue_id
+from (select s.queue_id, s.topic_id, s.name, s.client_id from jmsql_internal.subscription s limit 6000) s
+cross join lateral (
+    select o.name, o.connection_id from jmsql_internal.topic o where o.topic_id = s.topic_id offset 0) o
+cross join lateral (select q.deleted_at from jmsql_internal.queue q where q.queue_id = s.queue_id offset 0) q
+where o.connection_id is null and q.deleted_at is null
+  and (%(pattern)s::text is null or o.name like %(pattern)s::text or s.name like %(pattern)s::text)
+order by o.name, s.name, s.client_id, s.queue_id
+limit %(limit)s;
+
+-- name: named_topics
+select o.topic_id
+from (select o.topic_id, o.name, o.connection_id from jmsql_internal.topic o order by o.name limit 20000) o
+where o.connection_id is null and (%(pattern)s::text is null or o.name like %(pattern)s::text)
+order by o.name
+limit %(limit)s;
+
+-- name: topics
+select o.topic_id, o.name, coalesce(q.paused, false), coalesce(t.sent, 0), coalesce(t.acknowledged, 0),
+       coalesce(t.rolled_back, 0), coalesce(t.redelivered, 0)
+from (select o.topic_id, o.name, o.connection_id from jmsql_internal.topic o
+      where o.topic_id = any(%(topic_ids)s::integer[]) offset 0) o
+left join lateral (
+    select q.paused from jmsql_internal.queue q where q.topic_id = o.topic_id offset 0) q on true
+left join lateral (
+    select t.sent, t.acknowledged, t.rolled_back, t.redelivered from jmsql_internal.destination_counters t
+    where t.destination_id = -o.topic_id offset 0) t on true
+where o.connection_id is null and (%(pattern)s::text is null or o.name like %(pattern)s::text);
+
+-- name: counts
+-- Of a few queues and subscriptions: how many messages of each state they have, each counted to a limit, and who receives.
+select q.queue_id, p.messages, p.expired, l.messages, l.expired, y.deliveries, y.claimed, y.waiting, y.redelivered,
+       y.oldest_claim, c.consumers
+from (
+    select q.queue_id, {is_browsable} as is_browsable from jmsql_internal.queue q
+    where q.queue_id = any(%(queue_ids)s::integer[]) offset 0) q
+cross join lateral (
+    select count(*) filter (where m.is_sent) as messages,
+           count(*) filter (where m.is_sent
+                              and m.jms_expiration <= (select jmsql_internal.current_milliseconds())) as expired
+    from (
+        select {is_sent} as is_sent, m.jms_expiration from jmsql_internal.message m
+        where m.queue_id = q.queue_id and q.is_browsable
+        order by m.queue_id, m.inverse_priority, m.sequence limit %(most)s) m) p
+cross join lateral (
+    select count(*) as messages,
+           count(*) filter (where m.jms_expiration <= (select jmsql_internal.current_milliseconds())) as expired
+    from (
+        select m.jms_expiration from jmsql_internal.delayed_message m
+        where m.queue_id = q.queue_id and q.is_browsable
+        order by m.queue_id, m.jms_delivery_time, m.sequence limit %(most)s) m) l
+cross join lateral (
+    select count(*) as deliveries,
+           count(*) filter (where d.claim_id is not null and m.is_fresh) as claimed,
+           count(*) filter (where d.claim_id is null and m.is_fresh
+                              and d.next_attempt > statement_timestamp()) as waiting,
+           count(*) filter (where d.delivery_count > 0) as redelivered,
+           min(d.claimed_at) as oldest_claim
+    from (
+        select d.queue_id, d.inverse_priority, d.sequence, d.claim_id, d.claimed_at, d.next_attempt, d.delivery_count
+        from jmsql_internal.delivery d
+        where d.queue_id = q.queue_id and q.is_browsable
+        order by d.queue_id, d.inverse_priority, d.sequence limit %(most)s) d
+    cross join lateral (
+        select (n.jms_expiration <= (select jmsql_internal.current_milliseconds())) is not true as is_fresh
+        from jmsql_internal.message n
+        where (n.queue_id, n.inverse_priority, n.sequence) = (d.queue_id, d.inverse_priority, d.sequence)
+        offset 0) m) y
+cross join lateral (
+    select coalesce(sum(f.consumers), 0)::bigint as consumers from (
+        select c.consumers from jmsql_internal.consumer c where c.queue_id = q.queue_id limit 100) f) c;
+
+-- name: depth
+select count(*)
+from (
+    select from (
+        select {is_sent} as is_sent from jmsql_internal.message m where m.queue_id = %(queue_id)s::integer
+        order by m.queue_id, m.inverse_priority, m.sequence limit %(most)s::bigint) m
+    where m.is_sent) f;
+
+-- name: dead_letters
+-- How many of the first messages of a few queues are dead letters.
+select q.queue_id, q.name, d.letters, d.messages
+from (select q.queue_id, q.name from jmsql_internal.queue q
+      where q.queue_id = any(%(queue_ids)s::integer[]) offset 0) q
+cross join lateral (
+    select count(*) as messages, count(*) filter (where m.is_letter) as letters
+    from (
+        select m.properties ? 'JMS_jmsql_DeadLetterReason'::text as is_letter from jmsql_internal.message m
+        where m.queue_id = q.queue_id
+        order by m.queue_id, m.inverse_priority, m.sequence limit %(most)s) m) d
+order by q.name;
+
+-- name: notable
+-- What a console shows beside the messages: how many destinations there are, which are paused, and where dead and expired
+-- messages go.
+select count(*) filter (where q.name is not null or q.topic_id is null),
+       coalesce((pg_catalog.array_agg(q.queue_id) filter (where q.paused))[1:50], '{}'),
+       coalesce(pg_catalog.array_agg(distinct q.dead_letter_queue_id)
+                    filter (where q.dead_letter_queue_id is not null), '{}')
+           || coalesce(pg_catalog.array_agg(distinct q.expiry_queue_id)
+                           filter (where q.expiry_queue_id is not null), '{}')
+           || coalesce(pg_catalog.array_agg(q.queue_id) filter (where q.name = 'DLQ'), '{}')
+from (select q.queue_id, q.topic_id, q.name, q.paused, q.dead_letter_queue_id, q.expiry_queue_id
+      from jmsql_internal.queue q where q.deleted_at is null and q.connection_id is null limit 20000) q;
