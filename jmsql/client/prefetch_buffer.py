@@ -195,6 +195,11 @@ class QueueSource:
         has_moved = self._moved_to is not None or self.is_removed or self.has_changed
         return not (has_moved or self.news.is_of_old or self._has_returned)
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether the queue has, or had, messages of groups, as far as is known."""
+        return self._reader.has_groups
+
     def may_find(self) -> Steps[bool]:
         """Return whether `read` may find something, which takes less time than a read that finds nothing."""
         self.news.is_any = False
@@ -361,6 +366,10 @@ class Prefetch:
         if messages:
             self._previous = messages
             self._message_bytes = size / messages
+
+    def gave_up(self, messages: int) -> None:
+        """Note that so many of the last fetch were not used, since the consumer has become slow."""
+        self._previous = max(self._previous - messages, 1)
 
     def transaction_ended(self) -> None:
         """Expect the next transaction to use as many messages as this one, or more if it has found no more."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -128,11 +129,18 @@ def _drain(transaction: Any, schema: str, state: _Round) -> list[DrainedMessage]
 
 
 async def _drain_awaited(transaction: Any, schema: str, state: _Round) -> list[DrainedMessage]:
-    runs = await _awaited_runs(transaction, schema)
-    synchronized = getattr(transaction, "sync_session", transaction)
     if hasattr(transaction, "flush"):
         await transaction.flush()
+    try:
+        async with _awaited_runs(transaction, schema) as runs:
+            return await _drain_by(runs, transaction, schema, state)
+    finally:
+        _expire(getattr(transaction, "sync_session", transaction))
 
+
+async def _drain_by(
+    runs: asynchronous.HandlerRuns, transaction: Any, schema: str, state: _Round
+) -> list[DrainedMessage]:
     async def handle(listener: Listener, *, delayed: bool) -> bool:
         if listener.is_async:
             handled = await runs.handle_next(listener, state.excluded, delayed=delayed)
@@ -147,17 +155,14 @@ async def _drain_awaited(transaction: Any, schema: str, state: _Round) -> list[D
             state.add(handled)
         return handled is not None
 
-    try:
-        while True:
-            found = [await handle(listener, delayed=False) for listener in state.listeners]
-            if any(found):
-                continue
-            due = state.first_due([(await runs.due(each, state.excluded), each) for each in state.listeners])
-            if due is None or not state.with_delayed:
-                return state.handled
-            await handle(due, delayed=True)
-    finally:
-        _expire(synchronized)
+    while True:
+        found = [await handle(listener, delayed=False) for listener in state.listeners]
+        if any(found):
+            continue
+        due = state.first_due([(await runs.due(each, state.excluded), each) for each in state.listeners])
+        if due is None or not state.with_delayed:
+            return state.handled
+        await handle(due, delayed=True)
 
 
 def sent(transaction: object, schema: str, queue: Queue) -> list[Message] | Coroutine[Any, Any, list[Message]]:
@@ -169,7 +174,8 @@ def sent(transaction: object, schema: str, queue: Queue) -> list[Message] | Coro
 
 
 async def _sent_awaited(transaction: Any, schema: str, queue: Queue) -> list[Message]:
-    return await (await _awaited_runs(transaction, schema)).sent(queue)
+    async with _awaited_runs(transaction, schema) as runs:
+        return await runs.sent(queue)
 
 
 def subscribe(transaction: object, schema: str, listeners: Sequence[Listener]) -> Coroutine[Any, Any, None] | None:
@@ -181,7 +187,8 @@ def subscribe(transaction: object, schema: str, listeners: Sequence[Listener]) -
 
 
 async def _subscribe_awaited(transaction: Any, schema: str, listeners: Sequence[Listener]) -> None:
-    await (await _awaited_runs(transaction, schema)).session.run_steps(_subscriptions(listeners))
+    async with _awaited_runs(transaction, schema) as runs:
+        await runs.session.run_steps(_subscriptions(listeners))
 
 
 def _subscriptions(listeners: Sequence[Listener]) -> Steps[None]:
@@ -216,7 +223,8 @@ async def _call_awaited(transaction: Any, schema: str, listener: Listener, messa
         await transaction.flush()
     try:
         if listener.is_async:
-            return await (await _awaited_runs(transaction, schema)).handle(listener, message)
+            async with _awaited_runs(transaction, schema) as runs:
+                return await runs.handle(listener, message)
         return await _run_sync(transaction, listener)(
             lambda synchronous: HandlerRuns(_session(synchronous, schema)).handle(listener, message)
         )
@@ -229,24 +237,32 @@ def _session(transaction: Any, schema: str) -> SavepointSession:
     return SavepointSession(joined, schema, lambda: _database(transaction))
 
 
-async def _awaited_runs(transaction: Any, schema: str) -> asynchronous.HandlerRuns:
+@asynccontextmanager
+async def _awaited_runs(transaction: Any, schema: str) -> AsyncIterator[asynchronous.HandlerRuns]:
     from jmsql.client import asynchronous_enlistment
     from jmsql.worker.handlers._async import draining as asynchronous
 
-    async def database() -> object:
-        from sqlalchemy.ext.asyncio import AsyncConnection
+    async with AsyncExitStack() as exits:
+        over: list[object] = []
 
-        if isinstance(transaction, AsyncConnection):
-            return transaction
-        if hasattr(transaction, "sync_session") or hasattr(transaction, "connection"):
-            return await transaction.connection()
-        raise TypeError(
-            "A handler asks for SQLAlchemy's connection, and the test has none in its transaction: give an "
-            "AsyncSession or AsyncConnection of SQLAlchemy."
-        )
+        async def database() -> object:
+            from sqlalchemy.ext.asyncio import AsyncConnection
 
-    joined = asynchronous_enlistment.caller_transaction(transaction)
-    return asynchronous.HandlerRuns(asynchronous.SavepointSession(joined, schema, database))
+            if isinstance(transaction, AsyncConnection):
+                return transaction
+            if isinstance(transaction, psycopg.AsyncConnection):
+                if not over:
+                    over.append(await exits.enter_async_context(_over_awaited(transaction)))
+                return over[0]
+            if hasattr(transaction, "connection"):
+                return await transaction.connection()
+            raise TypeError(
+                "A handler asks for SQLAlchemy's connection, which cannot be made over one of asyncpg's: drain the "
+                "transaction of an AsyncSession or AsyncConnection of SQLAlchemy, or of psycopg's AsyncConnection."
+            )
+
+        joined = asynchronous_enlistment.caller_transaction(transaction)
+        yield asynchronous.HandlerRuns(asynchronous.SavepointSession(joined, schema, database))
 
 
 def _database(transaction: Any) -> sqlalchemy.Connection:
@@ -277,6 +293,42 @@ class _LentConnection:
         """Leave that to the owner."""
 
     rollback = close = commit
+
+
+class _LentAwaitedConnection:
+    """The same of asyncio's."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self.lent = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lent, name)
+
+    async def commit(self) -> None:
+        """Leave that to the owner."""
+
+    rollback = close = commit
+
+
+@asynccontextmanager
+async def _over_awaited(driver: psycopg.AsyncConnection[Any]) -> AsyncIterator[object]:
+    """Return SQLAlchemy's connection over one of psycopg's for asyncio, for as long as a block lasts."""
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    async def lend(*_: object, **__: object) -> _LentAwaitedConnection:
+        return _LentAwaitedConnection(driver)
+
+    engine = create_async_engine(  # it opens nothing
+        "postgresql+psycopg://",
+        async_creator=lend,
+        poolclass=sqlalchemy.StaticPool,
+        pool_reset_on_return=None,
+        use_native_hstore=False,
+        _initialize=False,
+    )
+    async with engine.connect() as connection:
+        yield connection
+    await engine.dispose()
 
 
 def _over(driver: psycopg.Connection[Any]) -> sqlalchemy.Connection:

@@ -98,7 +98,7 @@ def test_both_sides_of_each_connection_look_whether_the_other_is_there(listening
         with psycopg.connect(url) as other:
             clients = other.execute("select server_process_id from jmsql_internal.connection").fetchall()
         # The client of an earlier test, whose network was cut, may not have been missed yet.
-        assert (connection._control._connection.info.backend_pid,) in clients
+        assert (connection._control._service.link.connection.info.backend_pid,) in clients
     control_like, _ = Endpoint(parse_url(url)).connect()
     with control_like:
         assert sides(control_like) == (DEFAULTS, DEFAULTS)

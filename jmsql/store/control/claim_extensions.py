@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -37,10 +38,10 @@ class ClaimExtensions:
         with self._lock:
             self._claims.pop(holder, None)
 
-    def seconds_to_next(self) -> float | None:
-        """Return in how many seconds claims are to be extended; None: there are none."""
+    def seconds_to_next(self) -> float:
+        """Return in how many seconds claims are to be extended."""
         with self._lock:
-            return max(0.0, self._next_run - time.monotonic()) if self._claims else None
+            return max(0.0, self._next_run - time.monotonic()) if self._claims else math.inf
 
     def run(self, runner: Runner) -> None:
         """Extend the claims, if it is time to.

@@ -13,9 +13,13 @@ from jmsql.store.rows.message_rows import GroupKey, MessageKey
 class ListeningConnection(Protocol):
     """Hears of messages."""
 
-    database: tuple[Any, ...]
-    """Where it leads, by `find_database`."""
-    schema: str
+    @property
+    def database(self) -> tuple[Any, ...]:
+        """Where it leads, by `find_database`."""
+
+    @property
+    def schema(self) -> str:
+        """The name of the schema."""
 
     @property
     def is_attentive(self) -> bool:

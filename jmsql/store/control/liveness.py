@@ -42,7 +42,7 @@ class Liveness(Protocol):
             former_id: The number that it had on a connection before this; 0: none.
         """
 
-    def go_on(self, runner: Runner) -> None:
+    def run(self, runner: Runner) -> None:
         """Do what is due.
 
         Raises:
@@ -79,7 +79,7 @@ class AdvisoryLock:
         self.certain_until = time.monotonic() + self._timings.liveness_duration
         return connection_id
 
-    def go_on(self, runner: Runner) -> None:  # noqa: ARG002 - the lock lasts as long as the connection
+    def run(self, runner: Runner) -> None:  # noqa: ARG002 - the lock lasts as long as the connection
         self.certain_until = time.monotonic() + self._timings.liveness_duration
 
     def seconds_to_next(self) -> float:
@@ -111,7 +111,7 @@ class Heartbeats:
             self.certain_until = now + self._timings.liveness_duration
         return self._connection_id
 
-    def go_on(self, runner: Runner) -> None:
+    def run(self, runner: Runner) -> None:
         if time.monotonic() >= self._next and not self._beat(runner):
             raise ClientForgottenError("it was silent for too long, and what it had is given to others")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Collection
@@ -48,6 +49,10 @@ class QueuesWithHistory:
         if is_due and time.monotonic() >= self._next_look:
             new = self.new
             self.found(runner.run(_find.bind()), new)
+
+    def seconds_to_next(self) -> float:
+        """Return infinity: maintenance wakes the thread often enough."""
+        return math.inf
 
     @property
     def new(self) -> Collection[int]:

@@ -50,8 +50,13 @@ _history_of_claimed = history(
 
 
 def _acknowledging(name: str, *, claimed: bool = False) -> Statement[int]:
-    parts = _parts | {"history": _history_of_claimed if claimed else _history_of_locked}
+    parts = _parts | {"history": _history_of_claimed if claimed else _history_of_locked, "outcome": "count(*)"}
     return _sql.statement(name, "acknowledging", value(int) if claimed else row_count, parts)
+
+
+def _acknowledging_last(name: str) -> Statement[None]:
+    parts = _parts | {"history": _history_of_claimed, "outcome": _sql["fails_if_lost"]}
+    return _sql.statement(name, "acknowledging", nothing, parts)
 
 
 delete_locked = _acknowledging("delete_locked")
@@ -71,6 +76,9 @@ _ask_to_delete_locked = _acknowledging("ask_to_delete_locked")
 acknowledge = _acknowledging("acknowledge", claimed=True)
 acknowledge_with_history = _acknowledging("acknowledge_with_history", claimed=True)
 _ask_to_acknowledge = _acknowledging("ask_to_acknowledge", claimed=True)
+acknowledge_last = _acknowledging_last("acknowledge")
+_acknowledge_last_with_history = _acknowledging_last("acknowledge_with_history")
+_ask_to_acknowledge_last = _acknowledging_last("ask_to_acknowledge")
 _present = _sql.statement("present", "acknowledging", rows, _parts)
 forget_deliveries = _sql.statement("forget_deliveries", "acknowledging", nothing, _parts)
 _ask_to_forget_deliveries = _sql.statement("ask_to_forget_deliveries", "acknowledging", nothing, _parts)
@@ -101,6 +109,7 @@ def _addresses(rows: Sequence[MessageRow]) -> str:
 
 
 _taken_away_from_last = re.compile(r"(\d+ of \d+) messages were taken away").search
+_lost_claims = re.compile(r"\d+ of \d+ claims were lost").search
 
 
 def _taken_away(number: str) -> TransactionRolledBackException:
@@ -111,7 +120,12 @@ def _taken_away(number: str) -> TransactionRolledBackException:
 
 
 def missing_messages(error: JMSException) -> TransactionRolledBackException | None:
-    """Return what an error of `Recipient.last_deletions` means, if it is that messages are missing."""
+    """Return what an error of `Recipient.last_deletions` or `acknowledge_last` means, if messages are missing."""
+    if _lost_claims(str(error)):
+        return TransactionRolledBackException(
+            "The message was taken away, and is delivered again: it was held for longer than its visibility timeout, "
+            "or the server took this client for gone."
+        )
     found = _taken_away_from_last(str(error))
     return None if found is None else _taken_away(found[1])
 
@@ -216,6 +230,16 @@ class Recipient:
         else:
             statement = acknowledge
         return statement.bind(key_parameters(keys), claim_ids=integers_literal(claim_ids))
+
+    def acknowledge_last(self, key: MessageKey, claim_id: int) -> Query[None]:
+        """Delete a claimed message with the commit, which fails if the claim is lost: see `missing_messages`."""
+        if self.is_restricted:
+            statement = _ask_to_acknowledge_last
+        elif self._records((key.queue_id,)):
+            statement = _acknowledge_last_with_history
+        else:
+            statement = acknowledge_last
+        return statement.bind(key_parameters([key]), claim_ids=integers_literal([claim_id]))
 
     def release(self, releases: Sequence[Release]) -> Steps[None]:
         """Release messages."""

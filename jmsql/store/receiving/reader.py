@@ -204,6 +204,11 @@ class QueueReader:
             self._bounds.swept(time.monotonic() - started)
         return False
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether the queue has, or had, messages of groups, as far as is known."""
+        return self._groups is _Groups.SOME
+
     def returned(self, inverse_priority: int, sequence: int) -> None:
         """Look again from a message that was released."""
         self._bounds.returned(inverse_priority, sequence)

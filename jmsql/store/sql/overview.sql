@@ -177,10 +177,10 @@ order by q.name;
 -- messages go.
 select count(*) filter (where q.name is not null or q.topic_id is null),
        coalesce((pg_catalog.array_agg(q.queue_id) filter (where q.paused))[1:50], '{}'),
-       coalesce(pg_catalog.array_agg(distinct q.dead_letter_queue_id)
-                    filter (where q.dead_letter_queue_id is not null), '{}')
-           || coalesce(pg_catalog.array_agg(distinct q.expiry_queue_id)
-                           filter (where q.expiry_queue_id is not null), '{}')
-           || coalesce(pg_catalog.array_agg(q.queue_id) filter (where q.name = 'DLQ'), '{}')
+       coalesce(pg_catalog.array_cat(
+           pg_catalog.array_cat(
+               pg_catalog.array_agg(distinct q.dead_letter_queue_id) filter (where q.dead_letter_queue_id is not null),
+               pg_catalog.array_agg(distinct q.expiry_queue_id) filter (where q.expiry_queue_id is not null)),
+           pg_catalog.array_agg(q.queue_id) filter (where q.name = 'DLQ')), '{}')
 from (select q.queue_id, q.topic_id, q.name, q.paused, q.dead_letter_queue_id, q.expiry_queue_id
       from jmsql_internal.queue q where q.deleted_at is null and q.connection_id is null limit 20000) q;

@@ -74,6 +74,12 @@ from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequ
 cross join {delivery_of_k}
 having count(*) > 0;
 
+-- name: fails_if_lost
+-- What an acknowledgement returns that goes with a commit, as `delete_last` does.
+case when count(*) <> pg_catalog.cardinality(%(claim_ids)s::bigint[])
+     then ((pg_catalog.cardinality(%(claim_ids)s::bigint[]) - count(*))::text || ' of '
+           || pg_catalog.cardinality(%(claim_ids)s::bigint[])::text || ' claims were lost')::integer end;
+
 -- name: acknowledge
 with acknowledged as (
     delete from jmsql_internal.delivery d
@@ -85,7 +91,7 @@ with acknowledged as (
 deleted as (
     delete from jmsql_internal.message where ctid = any(array(
         select m.address from acknowledged a cross join {message_of_a})))
-select count(*) from acknowledged;
+select {outcome} from acknowledged;
 
 -- name: acknowledge_with_history
 with acknowledged as (
@@ -100,7 +106,7 @@ found as materialized (
 {history},
 deleted as (
     delete from jmsql_internal.message where ctid = any(array(select address from found)) and {recorded})
-select count(*) from acknowledged;
+select {outcome} from acknowledged;
 
 -- name: ask_to_acknowledge
 with acknowledged as materialized (
@@ -118,4 +124,4 @@ removed as (
     select array(select m.address from acknowledged a cross join {message_of_a}),
            pg_catalog.array_agg(a.address), max(a.connection_id)
     from acknowledged a having count(*) > 0)
-select count(*) from acknowledged;
+select {outcome} from acknowledged;

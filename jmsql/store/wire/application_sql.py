@@ -30,6 +30,7 @@ _OUTLIVES = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_DEALLOCATES = re.compile(r"\b(?:deallocate|discard)\b", re.IGNORECASE)
 
 
 def outlives_transaction(statement: str) -> bool:
@@ -38,6 +39,11 @@ def outlives_transaction(statement: str) -> bool:
     What functions do is not known. A comment in front of a statement is taken for a statement that changes nothing.
     """
     return _OUTLIVES.search(statement) is not None
+
+
+def deallocates(statement: str) -> bool:
+    """Return whether a statement, by its text, may end prepared statements."""
+    return _DEALLOCATES.search(statement) is not None
 
 
 class SavepointCommand(Enum):

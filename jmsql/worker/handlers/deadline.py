@@ -54,9 +54,10 @@ class Deadline:
         """Begin to settle the message, as the handler has ended.
 
         Raises:
-            TimeoutError: That was too late.
+            TimeoutError: That was too late, whether or not what watches the call has seen it.
         """
         with self._lock:
+            self.has_expired |= self.overdue(time.monotonic()) > 0
             self._is_settling = not self._is_abandoned
             self._settling.set()
             if self.has_expired and error is not self.error:

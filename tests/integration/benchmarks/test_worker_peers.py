@@ -67,7 +67,7 @@ def test_a_run_tells_what_jmsql_does_and_what_is_missing_and_the_page_shows_it(
     for _ in range(2):
         page.main()
     text = shown.read_text(encoding="utf-8")
-    assert "old" not in text
+    assert "\nold\n" not in text
     assert text.startswith("before\n<!-- figures -->\n")
     assert text.endswith("\n<!-- end of figures -->\nafter\n")
     assert text.count(f"| {JMSQL_COROUTINES}, beside {JMSQL} | ≥ 1 |") == 1

@@ -87,7 +87,7 @@ def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> N
     with connection.create_session() as session:
         producer, consumer = session.create_producer(queue), session.create_consumer(queue)
         message = session.create_text_message("x")
-        check(shortest(lambda: producer.send(message)), files=18, functions=45)
+        check(shortest(lambda: producer.send(message)), files=19, functions=42)
         learn_of_history(connection)
         check(shortest(lambda: consumer.receive(5)), files=18, functions=53)
 
@@ -102,7 +102,7 @@ def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue)
         check(shortest(lambda: producer.send(message), session.rollback), files=10, functions=11)
         session.rollback()
         learn_of_history(connection)
-        check(shortest(lambda: consumer.receive(5), session.commit), files=20, functions=61)
+        check(shortest(lambda: consumer.receive(5), session.commit), files=20, functions=59)
         check(shortest(session.commit, lambda: consumer.receive(5)), files=16, functions=57)
 
 

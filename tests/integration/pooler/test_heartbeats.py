@@ -238,7 +238,7 @@ def test_client_of_a_pooler_that_restarts_keeps_what_it_has(
     pooler.forget(jmsql_clean_url)
     assert lost.wait(10)
     send_texts(direct_session, Queue("orders"), "b")
-    wait_for(lambda: connection._control._connection.closed is False)
+    wait_for(lambda: connection._control._service.link.connection.closed is False)
     try:
         message.acknowledge()
     except JMSException:  # the session notices here that its connection is gone

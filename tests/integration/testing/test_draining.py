@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
@@ -98,8 +99,26 @@ async def async_connection(url: sqlalchemy.URL) -> AsyncIterator[Any]:
     await engine.dispose()
 
 
+@asynccontextmanager
+async def async_driver(url: sqlalchemy.URL) -> AsyncIterator[Any]:
+    async with await psycopg.AsyncConnection.connect(text(url)) as connection:
+        yield connection
+        await connection.rollback()
+
+
+@asynccontextmanager
+async def async_other_driver(url: sqlalchemy.URL) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(text(url))
+    transaction = connection.transaction()
+    await transaction.start()
+    yield connection
+    await transaction.rollback()
+    await connection.close()
+
+
 BLOCKING = [session, connection, driver]
 AWAITED = [async_session, async_connection]
+DRIVERS = [async_driver, async_other_driver]
 
 
 @pytest.fixture(params=BLOCKING + AWAITED, ids=lambda kind: kind.__name__)
@@ -134,7 +153,8 @@ async def done(result: Any) -> Any:
 
 
 async def send(transaction: Any, destination: Any, *bodies: object, delay: float = 0) -> None:
-    enlist: Any = jms.enlist if isinstance(transaction, AsyncSession | AsyncConnection) else jmsql.enlist
+    awaited = AsyncSession | AsyncConnection | psycopg.AsyncConnection | asyncpg.Connection
+    enlist: Any = jms.enlist if isinstance(transaction, awaited) else jmsql.enlist
     producer = enlist(transaction).create_producer()
     producer.delivery_delay = delay
     for body in bodies:
@@ -145,6 +165,10 @@ async def names(transaction: Any) -> list[tuple[str, int]]:
     statement = "select name, amount from drained_article order by name"
     if isinstance(transaction, psycopg.Connection):
         return transaction.execute(statement).fetchall()
+    if isinstance(transaction, psycopg.AsyncConnection):
+        return await (await transaction.execute(statement)).fetchall()
+    if isinstance(transaction, asyncpg.Connection):
+        return [tuple(row) for row in await transaction.fetch(statement)]
     return [tuple(row) for row in await done(transaction.execute(sqlalchemy.text(statement)))]
 
 
@@ -366,7 +390,7 @@ class TestCoroutineFunctions:
 
         return app
 
-    @pytest.mark.parametrize("kind", AWAITED, indirect=True)
+    @pytest.mark.parametrize("kind", [*AWAITED, async_driver], indirect=True)
     async def test_they_are_called_where_the_transaction_is_awaited(self, app: Application, transaction: Any) -> None:
         await send(transaction, ORDERS, {"name": "kite"})
         assert len(await done(app.drain(transaction=transaction))) == 2
@@ -374,6 +398,38 @@ class TestCoroutineFunctions:
         assert len(await done(sent(transaction, NOTES))) == 1
         bill = app.listeners[1].handler
         assert await done(call(app, bill, "kite", transaction=transaction)) == "kite"
+
+    @pytest.mark.parametrize("kind", DRIVERS, indirect=True)
+    async def test_without_a_database_they_are_called_in_the_transactions_of_drivers(self, transaction: Any) -> None:
+        app = Application()
+
+        @app.listener(ORDERS)
+        async def order(body: str, context: jms.JMSContext) -> None:
+            await context.create_producer().send(NOTES, body)
+            if body == "broken":
+                raise LookupError("no such article")
+
+        await send(transaction, ORDERS, "broken", "kite")
+        first, second = await app.drain(transaction=transaction, raise_failures=False)
+        assert (repr(first.error), second.error) == ("LookupError('no such article')", None)
+        assert [message.get_body(str) for message in await sent(transaction, NOTES)] == ["kite"]
+        assert await call(app, order, "lantern", transaction=transaction) is None
+        assert len(await sent(transaction, NOTES)) == 2
+
+    @pytest.mark.parametrize("kind", [async_other_driver], indirect=True)
+    async def test_asyncpg_has_no_connection_for_sqlalchemy(self, app: Application, transaction: Any) -> None:
+        await send(transaction, ORDERS, {"name": "kite"})
+        with pytest.raises(TypeError, match="cannot be made over one of asyncpg's: drain the transaction of an AsyncS"):
+            await app.drain(transaction=transaction)
+        assert await names(transaction) == []
+
+    @pytest.mark.parametrize("kind", DRIVERS, indirect=True)
+    async def test_plain_functions_are_refused_in_them(self, transaction: Any) -> None:
+        app = Application()
+        app.listener(ORDERS)(lambda message: None)
+        await send(transaction, ORDERS, "kite")
+        with pytest.raises(TypeError, match="is a plain function, and is called in the transaction of an AsyncSession"):
+            await app.drain(transaction=transaction)
 
     @pytest.mark.parametrize("kind", BLOCKING, indirect=True)
     async def test_they_are_refused_where_it_is_not(self, app: Application, transaction: Any) -> None:

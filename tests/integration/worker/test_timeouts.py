@@ -118,3 +118,28 @@ async def test_in_an_application_of_its_own_a_lost_thread_ends_the_block(
 def test_a_timeout_that_cannot_be_is_refused(timeout: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="timeout"):
         Application().listener("orders", timeout=timeout)(lambda message: None)
+
+
+def test_a_process_that_is_silent_is_killed_and_its_message_handled_by_another(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    """Code that never lets Python's other threads run: nothing in the process can end it, or tell of it."""
+    source = """
+import ctypes
+
+
+@app.listener("orders", timeout=0.5, redelivery=jmsql.RedeliveryPolicy(5, delay=0.1))
+def handle(message, database):
+    Path(f"began {message.get_body(str)} {os.getpid()}").touch()
+    if message.get_int_property("JMSXDeliveryCount") == 1:
+        ctypes.PyDLL(None).sleep(600)  # and does not give the interpreter to others meanwhile
+    store(database, message)
+"""
+    worker = start_worker(source, "--timing", "silence_timeout=3")
+    send(jmsql_factory, "orders", "hangs")
+    database.wait_until_handled(1)
+    assert database.handled() == [("hangs", 2)]
+    assert len({process for _, process in worker.began()}) == 2
+    worker.wait_for_log("worker 1 is silent: it is killed, since its handlers have time-outs")
+    worker.wait_for_log("was killed by SIGKILL")
+    assert worker.stop() == 0

@@ -210,19 +210,13 @@ class Locks(Delivery):
         Returns:
             What is still to be deleted, together with the commit.
         """
-        recipient = self._database.recipient
-        if self._database.holding is not Holding.LENT:
-            recorded, claim_ids = self._recorded()
-            if recorded:
-                self._known = _Known.FORGOTTEN
-            return recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
-        await self.flush()
-        await self._notice_what_came_back()
-        recorded, _ = self._recorded()
+        if self._savepoints.is_one_unknown:
+            await self.flush()
+            await self._notice_what_came_back()
+        recorded, claim_ids = self._recorded()
         if recorded:
             self._known = _Known.FORGOTTEN
-            await self._database.run(recipient.forget_deliveries(recorded))
-        return []
+        return self._database.recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
 
     def _recorded(self) -> tuple[Sequence[MessageKey], set[int]]:
         """Return those of the delivered messages of whose deliveries something may be recorded.
@@ -284,7 +278,7 @@ class Locks(Delivery):
         Args:
             failure: Why they failed, if that is known.
         """
-        if self.has_delivered and self._known is _Known.AS_BEFORE:
+        if self._delivered and self._known is _Known.AS_BEFORE:
             await self._count_failures(self._delivered, failure)
             self._known = _Known.COUNTED
 
@@ -316,7 +310,7 @@ class Locks(Delivery):
 
     async def rolled_back(self) -> list[MessageKey]:
         """Note that the transaction is undone, and return the messages that it had locked."""
-        if self.has_delivered and self._known is not _Known.COUNTED:  # the transaction was in the way until now
+        if self._delivered and self._known is not _Known.COUNTED:  # the transaction was in the way until now
             try:
                 await self._count_failures(self._delivered)
             except JMSException as error:
@@ -351,7 +345,7 @@ class Locks(Delivery):
 
     async def _notice_what_came_back(self) -> bool:
         """Look for delivered messages that a rollback to a savepoint has brought back; return whether there are any."""
-        if not (self._savepoints.is_one_unknown and self.has_delivered):
+        if not (self._savepoints.is_one_unknown and self._delivered):
             return False
         keys = await self._database.run(present(list(self._delivered)))
         await self._bring_back(keys)

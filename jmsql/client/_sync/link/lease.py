@@ -443,6 +443,32 @@ class Lease:
             self._uses -= 1
             self._ended()
 
+    def run_alone(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements that commit by themselves, while no transaction is open.
+
+        An application that has left something open on the connection keeps it, and another one is taken.
+
+        Raises:
+            JMSException: PostgreSQL refused, or the connection is lost.
+        """
+        self._take_connection()
+        if not (self.is_idle and self._is_clear):
+            self.discard()
+            self._take_connection()
+        driver = self._driver_connection
+        assert driver is not None
+        self._uses += 1
+        try:
+            return WireRunner(driver, self._schema).run(work)
+        finally:
+            self.let_go()
+
+    @property
+    def _is_clear(self) -> bool:
+        """Whether the session can speak on its connection now, though the application has it, too."""
+        driver = self._driver_connection
+        return driver is not None and driver.pgconn.pipeline_status == PipelineStatus.OFF and not driver.lock.locked()
+
     def interrupt(self, timeout: float) -> None:
         """Interrupt the statement that runs, if one does.
 
@@ -562,8 +588,7 @@ class Lease:
         """Commit the transaction, if one is open.
 
         Args:
-            last: Statements that run before, in the same exchange with the server; none while the application has the
-                connection.
+            last: Statements that run before, in the same exchange with the server.
             question: What is asked after that, in the same exchange; it changes nothing.
 
         Returns:
@@ -582,7 +607,22 @@ class Lease:
         advice = "Look for its effects before doing it again."
         if isinstance(self._runner, WireRunner):
             return self._end("committing", partial(self._runner.commit, last, question), advice)
+        if self._is_clear and (last or question is not None):
+            return self._end("committing", partial(self._commit_shared, last, question), advice)
+        for query in last:
+            self.run(query)
         return self._end("committing", self._transaction.commit, advice)
+
+    def _commit_shared(self, last: Sequence[Query[Any]], question: Query[list[int]] | None) -> list[int] | None:
+        driver, connection = self._driver_connection, self._connection
+        assert driver is not None
+        assert connection is not None
+        runner = WireRunner(driver, self._schema, begin=True)
+        runner.is_certain = True  # what ends prepared statements was heard of
+        with driver.lock:
+            answer = runner.commit(last, question)
+        connection.commit()  # so that SQLAlchemy knows; the server is not asked
+        return answer
 
     @property
     def _transaction(self) -> Connection | WireRunner:

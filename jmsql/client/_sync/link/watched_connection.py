@@ -16,6 +16,7 @@ from jmsql.store.wire._sync.wire import WireConnection
 from jmsql.store.wire.application_sql import (
     SavepointCommand,
     SavepointStep,
+    deallocates,
     outlives_transaction,
     read_savepoint_step,
 )
@@ -55,7 +56,10 @@ class WatchedConnection(WireConnection):
             text = self._text(query)
             unknown = SavepointStep(SavepointCommand.ROLLBACK, None)
             self.has_changed_settings |= text is None or outlives_transaction(text)
-            listener(unknown if text is None else read_savepoint_step(text))
+            step = unknown if text is None else read_savepoint_step(text)
+            listener(step)
+            if text is None or (step is not None and step.command is SavepointCommand.ROLLBACK) or deallocates(text):
+                self.known_statements.forget()  # psycopg, too, ends all that is prepared after a rollback
 
     def _text(self, query: object) -> str | None:
         if isinstance(query, str):
@@ -78,8 +82,11 @@ class WatchedConnection(WireConnection):
                 yield transaction
             except BaseException:
                 tell(SavepointStep(SavepointCommand.ROLLBACK, name))
+                self.known_statements.forget()
                 raise
             tell(SavepointStep(SavepointCommand.ROLLBACK if force_rollback else SavepointCommand.RELEASE, name))
+            if force_rollback:
+                self.known_statements.forget()
 
 
 class _WatchedCursor(psycopg.Cursor[Any]):

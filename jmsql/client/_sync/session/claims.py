@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from jmsql.client._sync.session.delivery import Accept, Delivery, NotifyReleased, count_outcome
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, Redelivery
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from jmsql.selectors import Selector
     from jmsql.store.control.control import ControlConnection
     from jmsql.store.receiving.receive import GroupScan
-    from jmsql.store.statement import Query
+    from jmsql.store.receiving.redelivery import Rules
+    from jmsql.store.statement import Query, Steps
 
+
+T = TypeVar("T")
 
 logger = logging.getLogger("jmsql")
 
@@ -31,6 +34,11 @@ _Delivered: TypeAlias = tuple[PrefetchBuffer, int, MessageRow]
 """A message, with where it came to and the queue that it is in."""
 
 _LAZY_ACKNOWLEDGEMENTS = 100
+
+
+def comes_alone(row: MessageRow, rules: Rules | None) -> bool:
+    """Tell whether a message is not to be claimed together with those before it."""
+    return rules is not None and bool(row.delivery_count)
 
 
 class Claims(Delivery):
@@ -82,9 +90,9 @@ class Claims(Delivery):
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         if not self._control.is_certain:
             return None
-        if not buffer.rows or (
-            buffer.rows[0].delivery_count and time.monotonic() >= self._redelivery.free_until(buffer)
-        ):
+        if not buffer.rows:
+            return None
+        if buffer.rows[0].delivery_count and time.monotonic() >= self._redelivery.free_until(buffer):
             return None  # it may be exhausted
         row = buffer.next_fresh()
         if row is not None:
@@ -150,29 +158,32 @@ class Claims(Delivery):
         is_single = self._visibility_timeout is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
         self._buffers.add(buffer)
         connection_id = self._control.connection_id
-        self._connection.begin()  # perhaps one from the pool, where it may have been ended as well
-        was_ended = self._connection.was_ended
-        try:
-            rows = self._connection.attempt(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
-        except JMSException as error:
-            if not was_ended:  # else the server has never seen the claim
-                self._control.claim_failed(connection_id, error)
-            raise
-        buffer.prefetch.fetched(len(rows), size_of(rows))
-        if rules is not None:
-            first = next((number for number, row in enumerate(rows) if row.delivery_count), len(rows))
-            rows, rest = rows[: max(first, 1)], rows[max(first, 1) :]
+        with self._connection.connected():  # perhaps by one from the pool, where it may have been ended as well
+            was_ended = self._connection.was_ended
             try:
-                for key in self._release_rows(buffer, rest):
-                    buffer.source.returned(key)
-            finally:
-                buffer.keep_first(*rows)
-        else:
-            buffer.rows.extend(rows)
+                rows = self._run(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
+            except JMSException as error:
+                if not was_ended:  # else the server has never seen the claim
+                    self._control.claim_failed(connection_id, error)
+                raise
+        first = next((number for number, row in enumerate(rows) if self._comes_alone(row, rules)), len(rows))
+        rows, rest = rows[: max(first, 1)], rows[max(first, 1) :]
+        buffer.prefetch.fetched(len(rows), size_of(rows))
+        try:
+            for key in self._release_rows(buffer, rest):
+                buffer.source.returned(key)
+        finally:
+            buffer.keep_first(*rows)
         return bool(rows)
 
+    _comes_alone = staticmethod(comes_alone)
+
+    def _run(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements each of which commits by itself."""
+        return self._connection.attempt(work)
+
     def _lives(self) -> bool:
-        return self._control.is_certain or self._connection.run(is_connected(self._control.connection_id))
+        return self._control.is_certain or self._run(is_connected(self._control.connection_id))
 
     def _claims_of_groups(self, buffer: PrefetchBuffer) -> set[int]:
         """Return the claims by which the session holds groups, of which more may come to a prefetch buffer.

@@ -211,19 +211,13 @@ class Locks(Delivery):
         Returns:
             What is still to be deleted, together with the commit.
         """
-        recipient = self._database.recipient
-        if self._database.holding is not Holding.LENT:
-            recorded, claim_ids = self._recorded()
-            if recorded:
-                self._known = _Known.FORGOTTEN
-            return recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
-        self.flush()
-        self._notice_what_came_back()
-        recorded, _ = self._recorded()
+        if self._savepoints.is_one_unknown:
+            self.flush()
+            self._notice_what_came_back()
+        recorded, claim_ids = self._recorded()
         if recorded:
             self._known = _Known.FORGOTTEN
-            self._database.run(recipient.forget_deliveries(recorded))
-        return []
+        return self._database.recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
 
     def _recorded(self) -> tuple[Sequence[MessageKey], set[int]]:
         """Return those of the delivered messages of whose deliveries something may be recorded.
@@ -285,7 +279,7 @@ class Locks(Delivery):
         Args:
             failure: Why they failed, if that is known.
         """
-        if self.has_delivered and self._known is _Known.AS_BEFORE:
+        if self._delivered and self._known is _Known.AS_BEFORE:
             self._count_failures(self._delivered, failure)
             self._known = _Known.COUNTED
 
@@ -317,7 +311,7 @@ class Locks(Delivery):
 
     def rolled_back(self) -> list[MessageKey]:
         """Note that the transaction is undone, and return the messages that it had locked."""
-        if self.has_delivered and self._known is not _Known.COUNTED:  # the transaction was in the way until now
+        if self._delivered and self._known is not _Known.COUNTED:  # the transaction was in the way until now
             try:
                 self._count_failures(self._delivered)
             except JMSException as error:
@@ -352,7 +346,7 @@ class Locks(Delivery):
 
     def _notice_what_came_back(self) -> bool:
         """Look for delivered messages that a rollback to a savepoint has brought back; return whether there are any."""
-        if not (self._savepoints.is_one_unknown and self.has_delivered):
+        if not (self._savepoints.is_one_unknown and self._delivered):
             return False
         keys = self._database.run(present(list(self._delivered)))
         self._bring_back(keys)

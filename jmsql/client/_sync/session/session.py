@@ -17,6 +17,7 @@ from jmsql.client._sync.session.producer import MessageProducer
 from jmsql.client._sync.session.receiving import Receiving
 from jmsql.client._sync.session.session_state import SessionState
 from jmsql.client._sync.session.sessions import Sessions
+from jmsql.client._sync.session.transactions.handler import HandlerClaims, HandlerTransaction
 from jmsql.client._sync.session.transactions.local import LocalTransaction
 from jmsql.client._sync.session.transactions.none import no_transaction
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction, Transaction
@@ -563,6 +564,30 @@ class HandlerSession(Session):
         # The call of the handler tells the instrumentation of the message; the wait for it does not.
         self._receiving.followed = None
         self._transaction.database.share_connections()
+
+    def _create_transaction(self, client: ClientContext) -> OwnTransaction:
+        if self._state.transacted:
+            return HandlerTransaction(self._state, client)
+        return super()._create_transaction(client)
+
+    def claim_together(self, claims: HandlerClaims | None) -> HandlerClaims | None:
+        """Have the messages of its only consumer claimed in a transacted session, some of them ahead.
+
+        Args:
+            claims: What another session claims for the same listener; None: this is the first one.
+
+        Returns:
+            That, or what this session claims; None: it is not transacted, and claims for itself.
+        """
+        if not isinstance(self._transaction, HandlerTransaction):
+            return None
+        (consumer,) = self._state.consumers
+        return self._transaction.claim_together(consumer, claims)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that was received is still to be acknowledged, committed or released."""
+        return self._transaction.is_settled
 
     def processing(self, message: Message) -> AbstractContextManager[object]:
         """Let the instrumentation, if there is any, follow the call of a handler."""

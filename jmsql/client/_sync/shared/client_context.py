@@ -107,7 +107,7 @@ class ClientContext(Client):
         numbers = self.destinations.numbers
         if not destinations or not numbers.keys() >= {*destinations}:
             return None
-        return self.control.waited_for([*map(numbers.__getitem__, destinations)])
+        return self.control.notifier.waited_for([*map(numbers.__getitem__, destinations)])
 
     def sent(self, news: News, waited_for: Collection[int] | None = None) -> None:
         """Count what a session has sent, and wake those that wait for it.
@@ -123,11 +123,11 @@ class ClientContext(Client):
                 number = self.destinations.look_up(destination)
             channels.append(number)
             self.counters.count(number, destination, Counts(sent=sent))
-        self.control.sent(channels if waited_for is None else waited_for)
+        self.control.notifier.sent(channels if waited_for is None else waited_for)
         if news.delayed:
-            self.control.sent([DELAYED_CHANNEL])
+            self.control.notifier.sent([DELAYED_CHANNEL])
 
     def returned(self, keys: Sequence[MessageKey]) -> None:
         """Wake those that wait for messages which a session has released."""
         if keys:
-            self.control.returned(keys)
+            self.control.notifier.returned(keys)

@@ -284,7 +284,7 @@ class Redelivery:
     def bury(self) -> None:
         """Move what is delivered no more to the dead-letter queues; maintenance does it later if this fails."""
         try:
-            self._control.sent(self._side.run(bury))
+            self._control.notifier.sent(self._side.run(bury))
         except JMSException as error:
             logger.warning("Messages go to their dead-letter queue a little later: %s", error)
 

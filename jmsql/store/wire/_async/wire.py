@@ -70,6 +70,11 @@ class WireConnection(psycopg.AsyncConnection[Any]):
         """What was prepared beside psycopg. Not used where `prepare_threshold` is None, as through a pooler that would
         lose it."""
 
+    async def rollback(self) -> None:
+        if self.pgconn.transaction_status != TransactionStatus.IDLE:
+            self.known_statements.forget()  # psycopg ends all that is prepared
+        await super().rollback()
+
     @property
     def is_idle(self) -> bool:
         """Whether no transaction is open, except one that is being committed."""
@@ -223,7 +228,7 @@ class WireRunner(Runner):
         end: What ends the exchange of a statement.
     """
 
-    __slots__ = ("_begin", "_end", "_is_certain", "answer", "connection", "question")
+    __slots__ = ("_begin", "_end", "answer", "connection", "is_certain", "question")
 
     def __init__(self, connection: WireConnection, schema: str, *, begin: bool = False, end: End = End.SYNC) -> None:
         super().__init__(schema)
@@ -233,7 +238,8 @@ class WireRunner(Runner):
         self._end = end
         # A former user of the connection may have ended all that was prepared. A transaction whose first statement
         # is missing is begun again; later ones must not fail.
-        self._is_certain = connection.prepare_threshold is None or not connection.known_statements
+        self.is_certain = connection.prepare_threshold is None or not connection.known_statements
+        """Whether all that counts as prepared on the connection is."""
         self.question: Query[Any] | None = None
         """What is asked after each statement that commits by itself, in its exchange; it changes nothing."""
         self.answer: Any = None
@@ -304,10 +310,10 @@ class WireRunner(Runner):
             BEGIN_READ_COMMITTED if begins else None,
             end,
             None if question is None else self._bound(question),
-            trusts_prepared=begins or not self._begin or self._is_certain,
+            trusts_prepared=begins or not self._begin or self.is_certain,
         )
         outcome = await self.connection.exchange(exchange)
-        self._is_certain |= outcome.used_prepared
+        self.is_certain |= outcome.used_prepared
         self.answer = None
         if question is not None and outcome.answer is not None:
             self.answer = question.statement.decode(outcome.answer)

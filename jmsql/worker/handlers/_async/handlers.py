@@ -11,6 +11,7 @@ from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.factory import ConnectionFactory
 from jmsql.client._async.session.consumer import MessageConsumer
 from jmsql.client._async.session.session import HandlerSession
+from jmsql.client._async.session.transactions.handler import HandlerClaims
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications
@@ -37,6 +38,7 @@ class HandlerTask:
         consumer: The session's consumer of the listener's messages.
         timings: How long it pauses after a failure.
         turn: Held while it waits for a message; the listener's tasks share it.
+        claims: What its session claims together with those of the listener's other tasks; None: it is not transacted.
         on_end: Called when it has ended.
     """
 
@@ -48,9 +50,11 @@ class HandlerTask:
         consumer: MessageConsumer,
         timings: WorkerTimings,
         turn: Lock,
+        claims: HandlerClaims | None,
         on_end: Callable[[], None],
     ) -> None:
         self.listener = listener
+        self.claims = claims
         self.counters = HandlerCounters()
         self.handling: HandlerCall | None = None
         self.has_ended = False
@@ -74,9 +78,12 @@ class HandlerTask:
         number: int,
         settings: HandlerSettings,
         turn: Lock,
+        claims: HandlerClaims | None,
         on_end: Callable[[], None],
     ) -> Self:
         """Make the session, from the connection, and its consumer; the other arguments are those of the class.
+
+        Of the listener's first task `claims` is None.
 
         Raises:
             JMSException: The session or its consumer cannot be made.
@@ -86,7 +93,8 @@ class HandlerTask:
         await consumer.set_redelivery_policy(listener.redelivery)
         await consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout
-        return cls(listener, number, session, consumer, settings.timings, turn, on_end)
+        claims = session.claim_together(claims)
+        return cls(listener, number, session, consumer, settings.timings, turn, claims, on_end)
 
     def start(self) -> None:
         """Handle messages until `stop`."""
@@ -174,6 +182,9 @@ class HandlerTask:
         self.counters.ended(handling.seconds, succeeded=error is None)
         if error is not None:
             await self._pause(self._timings.failure_pause)
+            while not (self._session.is_settled or self._is_stopping):  # the server could not be told
+                await self._pause(self._timings.reconnect_pause)
+                await release(self.listener, self._session, error)
 
     async def _close(self) -> None:
         try:
@@ -211,6 +222,10 @@ class Handlers:
         self._connection = connection
         self._timings = timings
         self._ended = Notifications()
+        self._claims: list[HandlerClaims] = []
+        self._held = Notifications()
+        self._is_watching = False
+        self._is_ending = False
         self.members: list[HandlerTask] = []
         """Each handles one message at a time."""
 
@@ -231,26 +246,45 @@ class Handlers:
         handlers = cls(connection, settings.timings)
         try:
             for listener in listeners:
-                turn = Lock()
-                for number in range(1, (listener.concurrency or settings.concurrency) + 1):
-                    task = await handlers._open_task(listener, number, turn, settings)
-                    handlers.members.append(task)
+                await handlers._open_tasks(listener, settings)
         except BaseException:
             await connection.close()
             raise
         return handlers
 
-    async def _open_task(self, listener: Listener, number: int, turn: Lock, settings: HandlerSettings) -> HandlerTask:
-        try:
-            return await HandlerTask.open(self._connection, listener, number, settings, turn, self._ended.notify)
-        except ChangeRefusedException as error:
-            raise IllegalStateException(f"{listener}: {error} {way_out(error, listener)}") from error
+    async def _open_tasks(self, listener: Listener, settings: HandlerSettings) -> None:
+        turn, claims, ended = Lock(), None, self._ended.notify
+        for number in range(1, (listener.concurrency or settings.concurrency) + 1):
+            try:
+                task = await HandlerTask.open(self._connection, listener, number, settings, turn, claims, ended)
+            except ChangeRefusedException as error:
+                raise IllegalStateException(f"{listener}: {error} {way_out(error, listener)}") from error
+            claims = task.claims
+            self.members.append(task)
+        if claims is not None:
+            claims.on_held = self._note_held
+            self._claims.append(claims)
 
     async def start(self) -> None:
         """Handle messages until `end`."""
         for task in self.members:
             task.start()
+        if self._claims:
+            BackgroundTask(self._release_overdue, "messages claimed ahead").start()
         await self._connection.start()
+
+    def _note_held(self) -> None:
+        if not self._is_watching:
+            self._held.notify()
+
+    async def _release_overdue(self) -> None:
+        """Release what was claimed ahead and is handled later than was expected."""
+        while not self._is_ending:
+            count = self._held.count
+            self._is_watching = False  # before the look, so that what comes after it is told
+            pauses = [pause for claims in self._claims if (pause := await claims.release_overdue()) is not None]
+            self._is_watching = bool(pauses)
+            await self._held.wait(count, min(pauses, default=None))
 
     async def end(self, drain_timeout: float) -> int:
         """Take no more messages, let the handlers that run finish until the deadline, and close the connection.
@@ -263,6 +297,10 @@ class Handlers:
         """
         deadline = time.monotonic() + drain_timeout
         await self._connection.stop()
+        self._is_ending = True
+        self._held.notify()
+        for claims in self._claims:
+            await claims.release_held()
         for task in self.members:
             await task.stop()
         logger.debug("%d handlers finish what they have begun.", len(self.members))

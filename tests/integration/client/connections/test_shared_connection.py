@@ -86,7 +86,9 @@ def test_session_that_is_being_made_while_the_connection_closes_is_not_left_open
     connection: Connection, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The thread that ends with the connection counts them under the lock that is held here.
-    monkeypatch.setattr(connection._control, "_consumers", dict)
+    owner = connection._control._owner
+    assert owner is not None
+    monkeypatch.setattr(owner.reporting, "_consumers", dict)
     with connection._sessions._lock:
         making = Background(connection.create_session)
         making.wait_until_it_waits()

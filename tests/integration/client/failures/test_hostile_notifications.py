@@ -86,7 +86,7 @@ def raise_type_error(*arguments: object) -> None:
 
 
 @pytest.mark.parametrize("fail", [raise_type_error, lambda *arguments: sys.exit()], ids=["error", "exit"])
-@pytest.mark.parametrize("step", ["_heed", "_do_maintenance", "_notify"])
+@pytest.mark.parametrize("step", ["hearing", "maintaining", "notifying"])
 def test_any_exception_of_the_thread_is_a_lost_connection(
     connection: Connection,
     server: Server,
@@ -103,7 +103,13 @@ def test_any_exception_of_the_thread_is_a_lost_connection(
     wait_for_news(connection, consumer, lambda _: None)
     wait_for(lambda: not connection._control.wake_ups.unannounced())
     with monkeypatch.context() as patch:
-        patch.setattr(connection._control, step, fail)
+        control = connection._control
+        patched: tuple[object, str] = {
+            "hearing": (control._service, "_heed"),
+            "maintaining": (control._service, "_run_postponable"),
+            "notifying": (control.notifier, "run"),
+        }[step]
+        patch.setattr(*patched, fail)
         send_texts(session, queue, "a")
         wait_for(lambda: told)
         assert isinstance(told[0].linked_exception, TypeError | SystemExit)
@@ -151,6 +157,6 @@ def test_thread_that_fails_at_once_each_time_does_so_ever_more_rarely(
     told: list[float] = []
     connection.exception_listener = lambda exception: told.append(time.monotonic())
     with monkeypatch.context() as patch:
-        patch.setattr(connection._control, "_do_maintenance", raise_type_error)
+        patch.setattr(connection._control.notifier, "run", raise_type_error)
         wait_for(lambda: len(told) >= 4)
     assert told[3] - told[0] > 0.5, "0.1 + 0.2 + 0.4 seconds, within a fifth"

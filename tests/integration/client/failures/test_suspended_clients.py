@@ -30,20 +30,20 @@ def jmsql_timings() -> Timings:
 def suspended(connection: Connection, server: Server) -> Iterator[None]:
     """Let a connection's control thread stand still, and the server take the client for dead."""
     control = connection._control
-    go_on, stands, wakes = control._liveness.go_on, threading.Event(), threading.Event()
+    go_on, stands, wakes = control._service.link.liveness.run, threading.Event(), threading.Event()
 
     def stand_still(runner: Runner) -> None:
         stands.set()
         wakes.wait(60)
         go_on(runner)
 
-    control._liveness.go_on = stand_still  # type: ignore[method-assign]
-    control._wake()
+    control._service.link.liveness.run = stand_still  # type: ignore[method-assign]
+    control._duties.wake_socket.wake()
     assert stands.wait(30)
     wait_for(lambda: not control.is_certain)
-    if not control._pooled:
+    if not control._service.link.is_pooled:
         server.rows("update jmsql_internal.connection set started_at = started_at - interval '1 minute'")
-        server.rows("select pg_terminate_backend(%s, 10000)", control._connection.info.backend_pid)
+        server.rows("select pg_terminate_backend(%s, 10000)", control._service.link.connection.info.backend_pid)
     number = control.connection_id
     wait_for(lambda: not server.rows("select from jmsql_internal.connection where connection_id = %s", number), 30)
     wait_for(lambda: not server.rows("select from jmsql_internal.delivery where connection_id = %s", number), 30)

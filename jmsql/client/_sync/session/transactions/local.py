@@ -219,7 +219,7 @@ class LocalTransaction(OwnTransaction):
         If one of those fails, `_missing_queue` tells whether it is for a queue that does not exist.
         """
         with self._sending:
-            if self.database.holding is not Holding.LENT and self._send_buffer.can_go_with_commit:
+            if self._send_buffer.can_go_with_commit:
                 return self._send_buffer.last_insertions()
             self._insert()
         return []

@@ -1,0 +1,89 @@
+"""The duty to tell senders for what a client's consumers wait."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+
+from jmsql.exceptions import JMSException
+from jmsql.store.control.handlers import QueueHandlers
+from jmsql.store.control.wake_ups import WakeUps, announce_waits, end_waits
+from jmsql.store.errors import is_connection_lost
+from jmsql.store.wire._sync.runner import Runner
+from jmsql.timings import InternalTimings
+
+logger = logging.getLogger("jmsql")
+
+_FIRST_PAUSE = 0.001
+"""Seconds until it is tried again to announce what could not be announced; twice as long each time."""
+
+
+class Announcing:
+    """Tells senders for what consumers have begun to wait, and for what none has waited for a while.
+
+    Args:
+        handlers: Who looks once more when senders know.
+        wake: Wakes the control thread.
+        timings: How often it does what.
+        supported: Whether the schema knows announced waits.
+    """
+
+    def __init__(
+        self, handlers: QueueHandlers, wake: Callable[[], None], timings: InternalTimings, *, supported: bool
+    ) -> None:
+        self.wake_ups = WakeUps(self._wait_began if supported else None)
+        """Who of the client waits for news of which queue."""
+        self.is_possible = supported
+        """Whether waits are announced; they are not through a pooler."""
+        self.is_connected = True
+        """Whether there is a connection to announce them on."""
+        self._handlers = handlers
+        self._wake = wake
+        self._timings = timings
+        self._next_announcement = 0.0
+        self._pause = _FIRST_PAUSE
+        self._next_withdrawal = 0.0
+
+    def begin(self) -> None:
+        """Begin on a new connection, on which nothing is announced."""
+        if self.is_possible:
+            self.wake_ups.nothing_is_announced()
+
+    def run(self, control: Runner) -> None:
+        """Announce what is not announced yet, if it is time to."""
+        now = time.monotonic()
+        if not self.is_possible:
+            return
+        wanted = self.wake_ups.unannounced()
+        if wanted and now >= self._next_announcement:
+            try:
+                announced = set(control.run(announce_waits(wanted)))
+            except JMSException as error:
+                if is_connection_lost(error):
+                    raise
+                logger.warning("%s", error)
+                announced = set()
+            if announced == wanted:
+                self._pause = _FIRST_PAUSE
+            else:  # a sender asks just now; or a role prevents it, for which senders notify meanwhile
+                self._next_announcement = now + self._pause
+                self._pause = min(2 * self._pause, self._timings.maintenance_interval)
+            self._handlers.call_in(announced)  # of a message before that, nobody was told
+            self.wake_ups.announced(announced)
+        if now >= self._next_withdrawal:
+            self._next_withdrawal = now + self._timings.maintenance_interval
+            unused = self.wake_ups.unused()
+            if unused:
+                control.run(end_waits(unused))
+
+    def seconds_to_next(self) -> float:
+        """Return in how many seconds something is to be announced."""
+        if self.is_possible and self.wake_ups.unannounced():
+            return self._next_announcement - time.monotonic()
+        return math.inf
+
+    def _wait_began(self) -> None:
+        if self.is_possible and self.is_connected:
+            self._wake()

@@ -1,0 +1,86 @@
+"""Who of a client is called when a queue has something new."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Collection
+from weakref import WeakMethod
+
+from jmsql.store.control.wake_ups import bucket_of
+from jmsql.store.rows.message_rows import GroupKey, MessageKey
+
+logger = logging.getLogger("jmsql")
+
+NotificationHandler = Callable[[MessageKey | GroupKey | None], None]
+"""Called from the control thread when a queue has something new: the message that was released, the group that
+nobody holds any more, or None for a new message.
+
+Where the whole queue was paused, resumed or deleted, or may have been, the key's sequence is 0."""
+
+
+class _Handler:
+    """Calls a handler; if that is a method, for as long as somebody else has its object.
+
+    The thread that calls it would keep all of a client that nobody has closed.
+    """
+
+    __slots__ = ("_handler",)
+
+    def __init__(self, handler: NotificationHandler) -> None:
+        self._handler = WeakMethod(handler) if inspect.ismethod(handler) else handler
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Handler) and self._handler == other._handler
+
+    def __hash__(self) -> int:
+        return hash(self._handler)
+
+    def __call__(self, key: MessageKey | GroupKey | None) -> None:
+        handler = self._handler() if isinstance(self._handler, WeakMethod) else self._handler
+        if handler is not None:
+            handler(key)
+
+
+class QueueHandlers:
+    """The handlers of a client by their queues. Any thread may add and remove some."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._handlers: dict[int, set[_Handler]] = {}
+
+    def add(self, queue_id: int, handler: NotificationHandler) -> None:
+        """Call `handler` whenever the queue may have something new. Of a method, the object is not kept alive."""
+        with self._lock:
+            self._handlers.setdefault(queue_id, set()).add(_Handler(handler))
+
+    def remove(self, queue_id: int, handler: NotificationHandler) -> None:
+        """No longer call `handler`."""
+        with self._lock:
+            self._handlers.get(queue_id, set()).discard(_Handler(handler))
+
+    def call(self, queue_id: int, key: MessageKey | GroupKey | None) -> None:
+        """Call those of a queue."""
+        with self._lock:
+            handlers = list(self._handlers.get(queue_id, ()))
+        for handler in handlers:
+            handler(key)
+
+    def call_in(self, buckets: Collection[int]) -> None:
+        """Call those of all queues in some buckets, as if each had a new message."""
+        for queue_id, handler in self._all():
+            if bucket_of(queue_id) in buckets:
+                handler(None)
+
+    def call_all(self) -> None:
+        """Call all, as if each queue had been paused or resumed, whatever some of them raise."""
+        for queue_id, handler in self._all():
+            try:
+                handler(MessageKey(queue_id, 0, 0))
+            except Exception:  # the connection is there, and consumers look for themselves before long
+                logger.exception("A consumer could not be told that the control connection is there again.")
+
+    def _all(self) -> list[tuple[int, _Handler]]:
+        with self._lock:
+            return [(queue_id, handler) for queue_id, all_of_it in self._handlers.items() for handler in all_of_it]

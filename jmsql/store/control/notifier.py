@@ -1,0 +1,151 @@
+"""The duty to tell other clients of messages; it decides whether a notification is sent."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+
+from jmsql.exceptions import JMSException
+from jmsql.store.control.announcing import Announcing
+from jmsql.store.control.wake_ups import Notified, notify_after_commit, notify_where_waited_for, waited_for
+from jmsql.store.rows.message_rows import GroupKey, MessageKey
+from jmsql.store.sending.notification import Notification, combine, notify
+from jmsql.store.statement import Query
+from jmsql.store.wire._sync.runner import Runner
+from jmsql.timings import InternalTimings
+
+logger = logging.getLogger("jmsql")
+
+_LOCK_NOT_AVAILABLE = "55P03"
+
+_QUESTION_INTERVAL = 0.002
+"""Seconds within which a client's sessions ask once whether somebody waits for what they send. In a loop of sends it
+takes longer to ask each time than to leave it to the control connection, which asks for all of them together."""
+
+_LOCK_TIMEOUT = "100ms"
+"""How long a session waits for the commits of others that notify. Beyond that the control connection notifies."""
+
+
+class Notifier:
+    """Collects from any thread what others should hear of, and notifies them a hundred times a second at most.
+
+    Args:
+        announcing: Knows what clients announce that they wait for.
+        wake: Wakes the control thread.
+        timings: How often it notifies.
+    """
+
+    def __init__(self, announcing: Announcing, wake: Callable[[], None], timings: InternalTimings) -> None:
+        self._announcing = announcing
+        self._wake_ups = announcing.wake_ups
+        self._wake = wake
+        self._timings = timings
+        self._lock = threading.Lock()
+        self._collected: set[Notification] = set()
+        self._next_notification = 0.0
+        self._next_question = 0.0
+        self.echo: Callable[[Notification], object] | None = None
+        """Called with each notification that was sent, if the client does not hear what it says itself."""
+
+    # From any thread
+
+    def waited_for(self, queue_ids: Collection[int]) -> Query[list[int]] | None:
+        """Return what asks, after a commit and in its exchange, for which queues somebody waits.
+
+        Who waits is notified there, unless the client has just notified: a lone message is heard of at once. None: that
+        of all is told, since clients do not announce what they wait for; or the control connection is about to ask, or
+        somebody else has just asked.
+        """
+        if not self._announcing.is_possible or self._collected.issuperset(map(Notification, queue_ids)):
+            return None
+        now = time.monotonic()
+        if now < self._next_question:
+            return None
+        self._next_question = now + _QUESTION_INTERVAL
+        if now < self._next_notification:
+            return waited_for(queue_ids)
+        return notify_after_commit(queue_ids, _LOCK_TIMEOUT)
+
+    def sent(self, queue_ids: Iterable[int]) -> None:
+        """Tell all clients that the queues have new messages, soon and without waiting, if they were not told."""
+        if isinstance(queue_ids, Notified):
+            if queue_ids:
+                self._next_notification = time.monotonic() + self._timings.notification_interval
+            for queue_id in queue_ids:
+                self._wake_ups.told(queue_id)
+        else:
+            self._collect(set(map(Notification, queue_ids)))
+
+    def returned(self, keys: Iterable[MessageKey]) -> None:
+        """Tell all clients that messages were released, soon and without waiting.
+
+        Of a group they are told that nobody holds it any more, which is so when its messages were acknowledged, too.
+        """
+        first: dict[tuple[int, int], int] = {}
+        groups: set[GroupKey] = set()
+        for key in keys:
+            if key.group_hash is not None:
+                groups.add(GroupKey(key.queue_id, key.group_hash))
+                continue
+            place = key.queue_id, key.inverse_priority
+            first[place] = min(key.sequence, first.get(place, key.sequence))
+        firsts = {MessageKey(*place, sequence) for place, sequence in first.items()}
+        self._collect({Notification(key.queue_id, key) for key in groups | firsts})
+
+    def _collect(self, notifications: set[Notification]) -> None:
+        with self._lock:
+            first = not self._collected
+            self._collected |= notifications
+        for notification in notifications:
+            self._wake_ups.told(notification.channel)
+        if first and notifications:
+            self._wake()
+
+    # On the control thread
+
+    def run(self, control: Runner) -> None:
+        """Notify of what was collected, if it is time to."""
+        now = time.monotonic()
+        if not self._collected or now < self._next_notification:
+            return
+        with self._lock:
+            collected, self._collected = self._collected, set()
+        notifications = combine(collected)
+        # A lock of the control connection's own would not keep it from getting the same.
+        sent = {
+            each
+            for each in notifications
+            if self._announcing.is_possible
+            and each.is_of_new_messages
+            and not self._wake_ups.is_announced(each.channel)
+        }
+        payloads = [each.payload() for each in notifications if each not in sent]
+        try:
+            if payloads:
+                control.run(notify(payloads))
+            if sent:
+                control.run(notify_where_waited_for([each.channel for each in sent]))
+        except JMSException as error:
+            if error.error_code != _LOCK_NOT_AVAILABLE:
+                raise
+            logger.warning("%s", error)  # somebody's notifying commit does not end
+            self._collect(collected)
+            self._next_notification = now + self._timings.maintenance_retry_delay
+            return
+        self._next_notification = now + self._timings.notification_interval
+        if self.echo is not None:
+            for notification in collected:
+                self.echo(notification)
+
+    def end(self, control: Runner) -> None:
+        """Notify of the last, as the client closes."""
+        self._next_notification = 0.0
+        self.echo = None
+        self.run(control)
+
+    def seconds_to_next(self) -> float:
+        """Return in how many seconds others are to be notified."""
+        return self._next_notification - time.monotonic() if self._collected else math.inf

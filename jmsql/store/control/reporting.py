@@ -1,0 +1,76 @@
+"""The duty to write down what goes through a client, and which consumers it has."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+
+from jmsql.exceptions import JMSException, JMSSecurityException
+from jmsql.store.control.counters import Consumption, DestinationCounters, add_counters, replace_consumers
+from jmsql.store.errors import is_connection_lost
+from jmsql.store.wire._sync.runner import Runner
+from jmsql.timings import InternalTimings
+
+logger = logging.getLogger("jmsql")
+
+
+class Reporting:
+    """Writes down what the client does.
+
+    Args:
+        timings: How often.
+        counters: What the client counts.
+        consumers: Returns how many consumers of each kind the client has.
+    """
+
+    def __init__(
+        self,
+        timings: InternalTimings,
+        counters: DestinationCounters,
+        consumers: Callable[[], Mapping[Consumption, int]],
+    ) -> None:
+        self._interval = timings.statistics_interval
+        self._counters = counters
+        self._consumers = consumers
+        self._written: tuple[int, Mapping[Consumption, int]] = (0, {})
+        self._next_report = 0.0
+        self.connection_id = 0
+        """The number of the client's connection."""
+
+    def run(self, control: Runner) -> None:
+        """Write it down, if it is time to. What prevents it does not keep the rest of maintenance from being done."""
+        now = time.monotonic()
+        if now < self._next_report:
+            return
+        self._next_report = now + self._interval
+        try:
+            self.write_counters(control)
+            self._write_consumers(control)
+        except JMSException as error:
+            if is_connection_lost(error):
+                raise
+            logger.warning("What goes through is written down a little later: %s", error)
+
+    def seconds_to_next(self) -> float:
+        """Return infinity: maintenance wakes the thread often enough."""
+        return math.inf
+
+    def write_counters(self, control: Runner) -> None:
+        """Write down what was counted since the last time."""
+        counted = self._counters.drain()
+        if counted:
+            try:
+                control.run(add_counters(counted))
+            except JMSSecurityException:
+                raise  # for good: the role had access, and has it no more
+            except JMSException:
+                self._counters.put_back(counted)
+                raise
+
+    def _write_consumers(self, control: Runner) -> None:
+        consumers = self.connection_id, self._consumers()
+        if consumers != self._written and (consumers[1] or self._written[1]):
+            control.run(replace_consumers(*consumers))
+            self._written = consumers

@@ -1,0 +1,262 @@
+"""What a client does on a control connection while it holds: a list of duties, and the loop that runs them."""
+
+from __future__ import annotations
+
+import logging
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import psycopg
+
+from jmsql.exceptions import JMSException
+from jmsql.store.control.announcing import Announcing
+from jmsql.store.control.claim_extensions import ClaimExtensions
+from jmsql.store.control.handlers import QueueHandlers
+from jmsql.store.control.leading import Leading
+from jmsql.store.control.liveness import AdvisoryLock, ClientForgottenError, Heartbeats, Liveness
+from jmsql.store.control.notifier import Notifier
+from jmsql.store.control.reporting import Reporting
+from jmsql.store.control.server import Server, ServerClock
+from jmsql.store.control.wake_socket import WakeSocket
+from jmsql.store.errors import is_connection_lost, translate
+from jmsql.store.history.keeping import QueuesWithHistory
+from jmsql.store.maintenance.maintenance import Maintenance
+from jmsql.store.rows.message_rows import MessageKey
+from jmsql.store.sending.notification import DELAYED_CHANNEL, Notification
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
+from jmsql.timings import InternalTimings
+
+logger = logging.getLogger("jmsql")
+
+_ATTENTION = 2.0
+"""Seconds by which a turn of the thread may be late, before it counts as held up."""
+
+# The thread of a control connection does the same in each turn: it runs the duties of which something is due, and waits
+# until the next is, a notification comes, or somebody wakes it. A duty knows by itself when it is due. So a new one is
+# a class with `run` and `seconds_to_next`, and a place in one of the two lists.
+#
+# - Others wait for what `_urgent` duties do. An error there ends the connection, since nobody could rely on it.
+# - What `_postponable` duties do can wait: a full disk, a lock or a deadlock prevents it for now. The client lives, and
+#   keeps what it has.
+# - Whom a notification concerns is woken before anything else is done, since somebody waits for that.
+
+
+class Duty(Protocol):
+    """Something that a client does at the server again and again."""
+
+    def run(self, control: Runner) -> None:
+        """Do what is due.
+
+        Raises:
+            JMSException: PostgreSQL refused, or the connection is lost.
+        """
+
+    def seconds_to_next(self) -> float:
+        """Return in how many seconds something is due."""
+
+
+class ClaimInDoubtError(ClientForgottenError):
+    """The client may have claimed messages of which it does not know, and becomes another one."""
+
+
+class Link(NamedTuple):
+    """A control connection at the server, on which the client has made itself known.
+
+    Args:
+        connection: The connection.
+        database: Which database it leads to, by `find_database`.
+        is_pooled: Whether it leads through a pooler.
+        liveness: How the other clients know that this one lives.
+        connection_id: The number of the client's connection.
+    """
+
+    connection: psycopg.Connection[Any]
+    database: tuple[Any, ...]
+    is_pooled: bool
+    liveness: Liveness
+    connection_id: int
+
+
+def make_known(
+    connection: psycopg.Connection[Any],
+    database: tuple[Any, ...],
+    schema: str,
+    timings: InternalTimings,
+    former_id: int = 0,
+    *,
+    pooled: bool,
+    announces_waits: bool,
+) -> Link:
+    """Make the client known on a new connection, under its former number where that can be."""
+    liveness: Liveness = Heartbeats(timings) if pooled else AdvisoryLock(timings, announces_waits=announces_waits)
+    connection_id = liveness.begin(PsycopgRunner(connection, schema, prepares=False), former_id)
+    return Link(connection, database, pooled, liveness, connection_id)
+
+
+@dataclass(frozen=True)
+class ClientDuties:
+    """What a client does on whichever control connection it has.
+
+    Args:
+        handlers: Who is called when a queue has something new.
+        announcing: Tells senders for what the client's consumers wait.
+        notifier: Tells others of messages.
+        claim_extensions: Extends claims.
+        queues_with_history: Keeps up with the queues that keep history.
+        wake_socket: Wakes the thread.
+    """
+
+    handlers: QueueHandlers
+    announcing: Announcing
+    notifier: Notifier
+    claim_extensions: ClaimExtensions
+    queues_with_history: QueuesWithHistory
+    wake_socket: WakeSocket
+
+
+class Service:
+    """What is done on one control connection, from when it is there to its end.
+
+    Args:
+        link: The connection.
+        schema: The name of the schema.
+        server: What the client found when it connected first.
+        clock: Is set by the server's.
+        timings: How often what is done.
+        duties: What the client does on whichever connection.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        schema: str,
+        server: Server,
+        clock: ServerClock,
+        timings: InternalTimings,
+        duties: ClientDuties,
+    ) -> None:
+        self.link = link
+        self.control: Runner = PsycopgRunner(link.connection, schema)
+        """Runs statements on the connection."""
+        self.is_in_doubt = False
+        """Whether the client may have claimed messages, and has lost the answer."""
+        self.is_lost = False
+        """Whether the connection is lost, or what the client has on it is not there yet."""
+        self._timings = timings
+        self._duties = duties
+        self._attentive_until = 0.0
+        self._heard: deque[str] = deque()
+        announcing, notifier = duties.announcing, duties.notifier
+        announcing.is_possible = server.announces_waits and not link.is_pooled
+        self._leading = Leading(
+            Maintenance(timings, pooled=link.is_pooled, keeps_outcomes=server.keeps_outcomes),
+            link.connection_id,
+            clock,
+            duties.queues_with_history,
+            announcing.wake_ups,
+            notifier,
+            looks=not link.is_pooled,
+        )
+        self._urgent: tuple[Duty, ...] = (announcing, notifier)
+        self._postponable: tuple[Duty, ...] = ()
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the client is sure to live for the others."""
+        return not self.is_lost and time.monotonic() < self.link.liveness.certain_until
+
+    @property
+    def is_attentive(self) -> bool:
+        """Whether consumers can leave it to the connection to hear of messages."""
+        return not self.link.is_pooled and not self.is_lost and time.monotonic() < self._attentive_until
+
+    def run(self, reporting: Reporting, ends: Callable[[], bool]) -> None:
+        """Do what is due until the end.
+
+        Args:
+            reporting: Writes down what the client does.
+            ends: Tells whether the end has come.
+
+        Raises:
+            ClientForgottenError: The other clients took this one for dead, or it has to be another one.
+            Exception: The connection is lost.
+        """
+        duties, link = self._duties, self.link
+        reporting.connection_id = link.connection_id
+        self._postponable = (
+            link.liveness,
+            reporting,
+            duties.claim_extensions,
+            self._leading,
+            duties.queues_with_history,
+        )
+        duties.queues_with_history.changed()
+        duties.announcing.begin()
+        duties.notifier.echo = self._heed if link.is_pooled else None
+        # Those that come with the answer to a statement.
+        link.connection.add_notify_handler(lambda received: self._heard.append(received.payload))
+        while not ends():
+            if self.is_in_doubt:
+                raise ClaimInDoubtError("the answer to a claim was lost, and what was claimed is given to others")
+            self._attentive_until = time.monotonic() + self._timings.maintenance_interval + _ATTENTION
+            for duty in self._urgent:
+                duty.run(self.control)
+            self._hear()
+            self._run_postponable()
+            next_ones = (duty.seconds_to_next() for duty in (*self._urgent, *self._postponable))
+            self._wait(min(self._timings.maintenance_interval, *next_ones))
+
+    def _run_postponable(self) -> None:
+        try:
+            for duty in self._postponable:
+                duty.run(self.control)
+        except (psycopg.Error, JMSException) as error:
+            if is_connection_lost(error):
+                raise
+            logger.warning("Maintenance is postponed: %s", translate(error, "doing the maintenance"))
+            self.link.connection.rollback()  # of what was begun explicitly
+            self._leading.maintenance.postpone()
+
+    def _wait(self, timeout: float) -> None:
+        """Wait until there is something to do, and meanwhile wake those whom notifications concern.
+
+        They run once this thread waits again, so it does nothing else first.
+        """
+        deadline = time.monotonic() + timeout
+        server, client = self.link.connection.fileno(), self._duties.wake_socket.fileno()
+        is_due = self._hear()  # what came with the answers to the statements before
+        while not is_due:
+            ready, _, _ = select.select([server, client], [], [], max(deadline - time.monotonic(), 0.0))
+            is_due = ready != [server] or self._hear() or time.monotonic() >= deadline
+        self._duties.wake_socket.drain()
+
+    def _hear(self) -> bool:
+        """Wake those whom notifications concern that have come; return whether there is something to do besides."""
+        # Not by psycopg's generator: its wait takes several times as long, and somebody waits for this.
+        connection = self.link.connection
+        with connection.lock:
+            pgconn = connection.pgconn
+            pgconn.consume_input()
+            while (received := pgconn.notifies()) is not None:
+                self._heard.append(received.extra.decode(errors="replace"))
+        is_due = False
+        while self._heard:
+            notification = Notification.parse(self._heard.popleft())
+            if notification is not None:
+                is_due |= self._heed(notification)
+        return is_due
+
+    def _heed(self, notification: Notification) -> bool:
+        """Wake whom a notification concerns; return whether there is something to do besides."""
+        if notification.channel == DELAYED_CHANNEL:
+            self._leading.maintenance.message_delayed()
+        self._duties.handlers.call(notification.channel, notification.key)
+        has_changed = isinstance(notification.key, MessageKey) and notification.key.sequence == 0
+        if has_changed:
+            self._duties.queues_with_history.changed()
+        self._duties.announcing.wake_ups.wake(notification.channel, everyone=has_changed)
+        return has_changed or notification.channel == DELAYED_CHANNEL

@@ -1,0 +1,42 @@
+"""What wakes a thread that waits for its connection to the server."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+
+
+class WakeSocket:
+    """A pair of sockets: any thread writes into one, and the thread that waits selects the other."""
+
+    def __init__(self) -> None:
+        self._receiver, self._sender = socket.socketpair()
+        for end in (self._receiver, self._sender):
+            end.settimeout(0)
+
+    def fileno(self) -> int:
+        """Return what to select besides the connection."""
+        return self._receiver.fileno()
+
+    def wake(self) -> None:
+        """Wake the thread; may be called from any."""
+        # It may be full, so that the thread will wake anyway, or closed.
+        with contextlib.suppress(OSError):
+            self._sender.send(b"\0")
+
+    def drain(self) -> None:
+        """Forget the calls of `wake` so far."""
+        with contextlib.suppress(BlockingIOError):
+            while self._receiver.recv(4096):
+                pass
+
+    def wait(self, seconds: float) -> None:
+        """Wait for `wake`, and for nothing else."""
+        select.select([self._receiver], [], [], seconds)
+        self.drain()
+
+    def close(self) -> None:
+        """Wake nobody any more."""
+        self._receiver.close()
+        self._sender.close()
