@@ -4,15 +4,13 @@ Which come first is found without reading the messages: by the first of each que
 what clients have counted. The cost follows the number of destinations, not that of the messages.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from jmsql.public_names import set_module
 from jmsql.store.administration import looks, measurement
@@ -42,7 +40,7 @@ class BoundedCount(NamedTuple):
         return f"{self.number:,}+" if self.has_more else f"{self.number:,}"
 
     @classmethod
-    def of(cls, counted: int, most: int | None) -> BoundedCount:
+    def of(cls, counted: int, most: int | None) -> Self:
         """Return what a count to one more than the limit tells."""
         return cls(counted) if most is None or counted <= most else cls(most, has_more=True)
 
