@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on first use from requirements.lock. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check-fast pythons packages java current-pgbouncer generate lint types format docs benchmarks lock clean
+.PHONY: help setup demo test check-fast pythons packages java current-pgbouncer generate lint types format docs benchmarks worker-speed lock clean
 
 # Every command, and every process that the tests start, would compile again all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -110,6 +110,10 @@ docs: $(SETUP) ## build the documentation into site/
 
 benchmarks: $(SETUP) ## measure (ARGS="NAME --json FILE")
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+worker-speed: $(SETUP) ## measure workers, and write docs/worker-speed.md (an hour)
+	@$(BIN)/python -m benchmarks worker-peers --json worker-speed.json $(ARGS)
+	@$(BIN)/python -m benchmarks.workers.page worker-speed.json
 
 lock: $(SETUP) ## renew requirements.lock (ARGS="--upgrade" for newer versions)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

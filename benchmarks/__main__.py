@@ -30,6 +30,7 @@ from benchmarks.report import table, write_json
 from benchmarks.scale import console_pages, crowds, endurance, looks, memory, partitions
 from benchmarks.setting import FULL, HOUR, QUICK, Benchmark, Setting
 from benchmarks.spark import spark_history, spark_memory, spark_read, spark_stream, spark_write
+from benchmarks.workers import comparison as workers
 
 _BENCHMARKS: dict[str, Benchmark] = {
     "transacted-send": batches.transacted_send,
@@ -41,6 +42,7 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "idle-latency": latency.idle_latency,
     "fastapi-latency": web.fastapi_latency,
     "worker-rate": handlers.worker_rate,
+    "worker-peers": workers.worker_peers,
     "connecting": connecting.connecting,
     "awaited-send": awaiting.awaited_send,
     "awaited-receive": awaiting.awaited_receive,

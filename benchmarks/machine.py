@@ -12,7 +12,10 @@ from pathlib import Path
 
 from benchmarks.database import BenchmarkDatabase
 
-_PACKAGES = ("jmsql", "psycopg", "sqlalchemy", "pgmq", "pgqueuer", "procrastinate", "pika")
+_PACKAGES = (
+    *("jmsql", "psycopg", "sqlalchemy", "asyncpg", "pgmq", "pgqueuer", "procrastinate", "pika"),
+    *("celery", "dramatiq", "redis"),
+)
 _SETTINGS = (
     "server_version",
     "fsync",

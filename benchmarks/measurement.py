@@ -176,3 +176,12 @@ def compare(
         for reference, target in targets.items()
         if reference in samples
     ]
+
+
+def percentiles(figures: Sequence[float], percent: int, blocks: int) -> list[float]:
+    """Return the percentile of each of so many blocks of figures, which are told one after the other."""
+    length = len(figures) // blocks
+    return [
+        statistics.quantiles(figures[start : start + length], n=100, method="inclusive")[percent - 1]
+        for start in range(0, blocks * length, length)
+    ]

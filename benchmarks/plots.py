@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from benchmarks.workers.figures import RATE, WorkerFigures, arrangement
 
 _THEMES = {
     "light": {"ground": "#ffffff", "ink": "#1f2328", "grid": "#d8dee4"},
@@ -19,6 +22,9 @@ _THEMES = {
 }
 _MARKS = {True: ("#228833", "o"), False: ("#ee6677", "X"), None: ("#4477aa", "D")}
 """Colour and shape, by whether the target is met; None: there is no target."""
+_OURS, _OTHERS = "#228833", "#4477aa"
+_SHIFTS = {1: -0.19, 2: 0.19}
+"""Where the bar of so many processes stands beside the name."""
 
 
 class Question(NamedTuple):
@@ -82,6 +88,65 @@ def main() -> None:
             path = arguments.directory / f"{question.name}-{theme}.svg"
             _draw(question.title, rows, theme, path)
             print(path)
+    for path in draw_workers(comparisons, arguments.directory):
+        print(path)
+
+
+def draw_workers(comparisons: Sequence[dict[str, Any]], directory: Path) -> list[Path]:
+    """Draw how fast workers are, if that was measured; return the files."""
+    found = WorkerFigures(comparisons)
+    paths = []
+    for theme, colors in _THEMES.items() if found.arrangements else ():
+        path = directory / f"worker-{theme}.svg"
+        with _style(colors):
+            figure = _worker_figure(found, colors)
+            figure.savefig(path, metadata={"Date": None})
+        paths.append(path)
+    return paths
+
+
+def _worker_figure(found: WorkerFigures, colors: Mapping[str, str]) -> Figure:
+    """Draw a bar for each worker and each number of processes, in a panel for so many handlers at a time."""
+    concurrencies = sorted({concurrency for concurrency, _ in found.arrangements})
+    workers = found.workers
+    figure = Figure(figsize=(9.0, 1.4 + 0.4 * len(workers)), facecolor=colors["ground"], layout="constrained")
+    panels = figure.subplots(1, len(concurrencies), sharey=True, squeeze=False)[0]
+    for axes, concurrency in zip(panels, concurrencies, strict=True):
+        for processes, shift in _SHIFTS.items():
+            for place, worker in enumerate(workers):
+                rate = found.median(f"{RATE}{arrangement(concurrency, processes)}", worker)
+                if rate is not None:
+                    color = _OURS if worker.startswith("jmsql") else _OTHERS
+                    alpha = 1.0 if processes == 1 else 0.55
+                    axes.barh(place + shift, rate, 0.36, color=color, alpha=alpha)
+                    axes.annotate(
+                        f"{rate:,.0f}",
+                        (rate, place + shift),
+                        (3, 0),
+                        textcoords="offset points",
+                        va="center",
+                        fontsize=7,
+                    )
+        axes.set_facecolor(colors["ground"])
+        axes.set_yticks(range(len(workers)), workers, fontsize=8, color=colors["ink"])
+        axes.set_ylim(len(workers) - 0.4, -0.6)
+        axes.margins(x=0.2)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.xaxis.set_major_locator(MaxNLocator(3))
+        axes.tick_params(colors=colors["ink"], labelsize=8)
+        axes.grid(axis="x", color=colors["grid"], linewidth=0.6)
+        axes.set_axisbelow(True)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.set_title(f"{concurrency} at a time", color=colors["ink"], loc="left", fontsize=9)
+    figure.suptitle("How fast is the worker?", color=colors["ink"], x=0.01, ha="left")
+    figure.supxlabel("messages a second; pale: two processes", color=colors["ink"], fontsize=8)
+    return figure
+
+
+def _style(colors: Mapping[str, str]) -> AbstractContextManager[None]:
+    # Without a date and with names that depend on nothing, the same figures make the same file.
+    return mpl.rc_context({"svg.hashsalt": "jmsql", "svg.fonttype": "none", "text.color": colors["ink"]})
 
 
 def _row(comparison: dict[str, Any]) -> _Row:
@@ -98,8 +163,7 @@ def _row(comparison: dict[str, Any]) -> _Row:
 
 def _draw(title: str, rows: Sequence[_Row], theme: str, path: Path) -> None:
     colors = _THEMES[theme]
-    # Without a date and with names that depend on nothing, the same figures make the same file.
-    with mpl.rc_context({"svg.hashsalt": "jmsql", "svg.fonttype": "none", "text.color": colors["ink"]}):
+    with _style(colors):
         figure = Figure(figsize=(9.0, 1.0 + 0.42 * len(rows)), facecolor=colors["ground"], layout="constrained")
         axes = figure.add_subplot(facecolor=colors["ground"])
         axes.set_xscale("log")

@@ -21,6 +21,7 @@ class Effort:
         pinned_seconds: How long a snapshot is held.
         latencies: How many messages are timed one by one.
         jobs: How many turns each contender has where each takes a whole backlog.
+        handled: How many messages a worker handles in a turn.
         sustained_seconds: How long a load lasts.
         long_run_messages: How many messages a long run has.
         long_run_seconds: How long it lasts at least; 0: as fast as it can.
@@ -33,9 +34,15 @@ class Effort:
     pinned_seconds: float
     latencies: int
     jobs: int
+    handled: int
     sustained_seconds: float
     long_run_messages: int
     long_run_seconds: float = 0.0
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it is to show that all runs, and not to judge."""
+        return self.jobs == 1
 
 
 FULL = Effort(
@@ -46,6 +53,7 @@ FULL = Effort(
     pinned_seconds=60.0,
     latencies=400,
     jobs=3,
+    handled=3000,
     sustained_seconds=20.0,
     long_run_messages=1_000_000,
 )
@@ -57,6 +65,7 @@ QUICK = Effort(
     pinned_seconds=6.0,
     latencies=60,
     jobs=1,
+    handled=500,
     sustained_seconds=3.0,
     long_run_messages=50_000,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import random
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from psycopg.rows import dict_row
 
 from benchmarks import floor
 from benchmarks.database import BenchmarkDatabase
-from benchmarks.measurement import BenchmarkResult, Target, at_most
+from benchmarks.measurement import BenchmarkResult, Target, at_most, percentiles
 from benchmarks.setting import Setting
 
 _PAUSE = 0.02
@@ -68,14 +67,8 @@ def _percentile(
     reference: str,
     target: Target | None = None,
 ) -> BenchmarkResult:
-    def of_blocks(figures: list[float]) -> list[float]:
-        length = len(figures) // _BLOCKS
-        blocks = [figures[start : start + length] for start in range(0, _BLOCKS * length, length)]
-        return [statistics.quantiles(block, n=100, method="inclusive")[percent - 1] for block in blocks]
-
-    return BenchmarkResult(
-        benchmark, subject, reference, "ms", of_blocks(samples[subject]), of_blocks(samples[reference]), target
-    )
+    figures, reference_figures = (percentiles(samples[name], percent, _BLOCKS) for name in (subject, reference))
+    return BenchmarkResult(benchmark, subject, reference, "ms", figures, reference_figures, target)
 
 
 @contextmanager

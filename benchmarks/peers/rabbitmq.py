@@ -30,9 +30,9 @@ _PAYLOAD = BODY.encode()
 def open_rabbitmq(database: BenchmarkDatabase) -> Iterator[Peer]:  # noqa: ARG001 - RabbitMQ has a store of its own
     """Start a RabbitMQ server in a temporary directory, and make queues."""
     pika = import_peer("pika")
-    with _server() as port:
+    with rabbitmq_server() as (port, _):
         parameters = pika.ConnectionParameters("127.0.0.1", port, heartbeat=0)
-        connection = _connect(pika, parameters)
+        connection = connect(pika, parameters)
         channel = connection.channel()
         for queue in (_QUEUE, _SENT):
             channel.queue_declare(queue, durable=True)
@@ -133,12 +133,18 @@ class _Publisher:
 
 
 @contextmanager
-def _server() -> Iterator[int]:
-    """Run a server of our own, and yield its port."""
+def rabbitmq_server() -> Iterator[tuple[int, int]]:
+    """Run a server of our own; yield its port, and the number of its process, which starts others.
+
+    It takes seconds until it answers.
+
+    Raises:
+        Unavailable: It is not installed.
+    """
     program = _program()
     with tempfile.TemporaryDirectory(prefix="jmsql-rabbitmq-") as directory:
         home = Path(directory)
-        port, epmd_port, distribution_port = _free_ports(3)
+        port, epmd_port, distribution_port = free_ports(3)
         configuration = home / "rabbitmq.conf"
         configuration.write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\n", encoding="ascii")
         environment = os.environ | {
@@ -154,10 +160,13 @@ def _server() -> Iterator[int]:
             "RABBITMQ_PID_FILE": str(home / "pid"),
         }
         with subprocess.Popen(
-            [program], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [program],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         ) as process:
             try:
-                yield port
+                yield port, process.pid
             finally:
                 process.terminate()
                 process.wait()
@@ -172,7 +181,8 @@ def _program() -> str:
     raise Unavailable("no rabbitmq-server is installed (Debian: apt-get install rabbitmq-server)")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 on which nobody listens."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [opened.getsockname()[1] for opened in sockets]
     for opened in sockets:
@@ -180,7 +190,12 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _connect(pika: Any, parameters: Any) -> Any:
+def connect(pika: Any, parameters: Any) -> Any:
+    """Connect to a server that is starting.
+
+    Raises:
+        Unavailable: It does not answer.
+    """
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:

@@ -14,9 +14,8 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
 import jmsql.asyncio as jms
 from examples.fastapi_orders import messaging
-from examples.fastapi_orders.messaging import ORDERS, QUOTES, SHIPMENTS
+from examples.fastapi_orders.messaging import ORDERS, QUOTES, SHIPMENTS, PlacedOrder
 from examples.fastapi_orders.tables import Base, Order, database_url
-from jmsql.asyncio.domains import QueueRequestor
 
 
 class NewOrder(BaseModel):
@@ -33,8 +32,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
     app.state.sessions = async_sessionmaker(engine)
-    async with jms.ConnectionFactory().create_connection() as app.state.connection:
-        await app.state.connection.start()
+    async with jms.ConnectionFactory().create_connection() as connection:
+        await connection.start()
+        app.state.connection, app.state.quotes = connection, connection.requestor(QUOTES)
         async with messaging.app.running(concurrency=4):
             yield
     await engine.dispose()
@@ -49,7 +49,7 @@ async def place(order: NewOrder, request: Request) -> dict[str, str]:
     try:
         async with request.app.state.sessions.begin() as database:
             producer = jms.enlist(database).create_producer()
-            await producer.send(ORDERS, {"reference": order.reference})
+            await producer.send(ORDERS, PlacedOrder(reference=order.reference))
             database.add(Order(reference=order.reference, goods=order.goods))
     except IntegrityError as error:
         raise HTTPException(409, f"There is an order {order.reference!r} already.") from error
@@ -69,10 +69,10 @@ async def show(reference: str, request: Request) -> dict[str, str]:
 @app.get("/quotes/{goods}")
 async def ask(goods: str, request: Request) -> dict[str, Any] | None:
     """Ask for a price: send a request, and wait for its reply."""
-    async with QueueRequestor(request.app.state.connection.create_session(), QUOTES) as requestor:
-        reply = await requestor.request(jms.TextMessage(goods), timeout=5)
-    if reply is None:
-        raise HTTPException(504, "Nobody has answered in time.")
+    try:
+        reply: jms.Message = await request.app.state.quotes.request(goods, timeout=5)
+    except TimeoutError as error:
+        raise HTTPException(504, "No quote has come in time.") from error
     return reply.get_body(dict)
 
 

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 CANCEL_AGAIN_AFTER = 0.1
 """Seconds; a statement is cancelled until it ends, since one that has not begun is not cancelled."""
 
+_BATCH_SIZE = 4 * 2**20
+"""Bytes of a batch that is used while the next is read. With ADBC's 16 MiB, who uses them waits for the first, and is
+waited for at the last: for a sixth of the time of 50 MiB."""
+
+_LARGE_BATCH_SIZE = 16 * 2**20
+"""Bytes of a batch where so many are read ahead that nobody waits for one."""
+
 DEFAULT_VARIABLE = "JMSQL_URL"
 """The environment variable with the URL of the database that is used where no option names one."""
 
@@ -189,13 +196,15 @@ class ArrowConnection:
         self._statement: AdbcStatement | None = None
         self._rows: pa.RecordBatchReader | None = None
 
-    def execute(self, statement: str) -> pa.RecordBatchReader:
-        """Run a statement and return its rows; those of the statement before are gone."""
+    def execute(self, statement: str, batch_size: int = _BATCH_SIZE) -> pa.RecordBatchReader:
+        """Run a statement and return its rows, in batches of so many bytes; those of the statement before are gone."""
         from adbc_driver_manager import AdbcStatement
+        from adbc_driver_postgresql import StatementOptions
         from pyarrow import RecordBatchReader  # `jmsql`, the command, loads this module, and goes without
 
         self._end_statement()
         self._statement = AdbcStatement(self._connection)
+        self._statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: batch_size})
         self._statement.set_sql_query(statement)
         stream, _ = self._statement.execute_query()
         self._rows = RecordBatchReader.from_stream(stream)
@@ -256,7 +265,7 @@ def inlined(connection: psycopg.Connection[Any], schema: str, query: Query[Any])
 def execute_arrow(connection: ArrowConnection, statement: str) -> pa.RecordBatchReader:
     """Run a statement whose rows are read as Arrow batches, in a thread of its own; Ctrl-C cancels it."""
     with ThreadPoolExecutor(1, "jmsql-reading") as thread:
-        running = thread.submit(connection.execute, statement)
+        running = thread.submit(connection.execute, statement, _LARGE_BATCH_SIZE)
         try:
             return running.result()
         except BaseException:

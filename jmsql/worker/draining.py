@@ -327,6 +327,7 @@ async def _over_awaited(driver: psycopg.AsyncConnection[Any]) -> AsyncIterator[o
         _initialize=False,
     )
     async with engine.connect() as connection:
+        await connection.begin()  # so that a session of the ORM sets savepoints in it
         yield connection
     await engine.dispose()
 
@@ -341,7 +342,9 @@ def _over(driver: psycopg.Connection[Any]) -> sqlalchemy.Connection:
         use_native_hstore=False,
         _initialize=False,
     )
-    return engine.connect()
+    connection = engine.connect()
+    connection.begin()  # so that a session of the ORM sets savepoints in it
+    return connection
 
 
 def _run_sync(transaction: Any, listener: Listener) -> Callable[..., Coroutine[Any, Any, Any]]:

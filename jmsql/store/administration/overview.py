@@ -4,22 +4,20 @@ Which come first is found without reading the messages: by the first of each que
 what clients have counted. The cost follows the number of destinations, not that of the messages.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from jmsql.public_names import set_module
 from jmsql.store.administration import looks, measurement
 from jmsql.store.administration.inspection import ACCESS
 from jmsql.store.administration.looks import COUNTED, DestinationLook
 from jmsql.store.administration.measurement import DestinationMeasurement, StoreMeasurement
-from jmsql.store.administration.rates import Rate, Rates, Traffic
+from jmsql.store.administration.rates import Counters, Rate, Rates
 from jmsql.store.destinations.lookup import require_access
 from jmsql.store.statement import SqlFile, Statement, Steps, column, record, records, rows, value
 from jmsql.values.destinations import Destination, Queue, Topic
@@ -42,7 +40,7 @@ class BoundedCount(NamedTuple):
         return f"{self.number:,}+" if self.has_more else f"{self.number:,}"
 
     @classmethod
-    def of(cls, counted: int, most: int | None) -> BoundedCount:
+    def of(cls, counted: int, most: int | None) -> Self:
         """Return what a count to one more than the limit tells."""
         return cls(counted) if most is None or counted <= most else cls(most, has_more=True)
 
@@ -162,7 +160,7 @@ class Memory:
         self._rates = Rates()
         self._counted: dict[int, int] = {}
 
-    def rates(self, measured: Iterable[tuple[int, Traffic]], moment: float | None = None) -> dict[int, Rate]:
+    def rates(self, measured: Iterable[tuple[int, Counters]], moment: float | None = None) -> dict[int, Rate]:
         """Take in what was measured at a moment, in seconds, or now, and return the rates since before."""
         return self._rates.see(time.monotonic() if moment is None else moment, dict(measured))
 
@@ -222,7 +220,7 @@ def overview(
         found = [_of_measurement(each) for each in measured if _matches(each, like, kind)]
     else:
         found = yield from looks.look(_bounded(limit, order, memory, most, like, kind))
-    rates = memory.rates(((each.number, _traffic_of(each)) for each in found), moment)
+    rates = memory.rates(((each.number, _counters_of(each)) for each in found), moment)
     moved = [_with_rates(each, rates.get(each.number)) for each in found]
     key = _KEYS[order]
     return (moved if key is None else sorted(moved, key=key))[:limit]
@@ -425,10 +423,10 @@ def _is_like(name: str | None, pattern: str | None) -> bool:
     return name is not None and re.fullmatch("".join(parts), name, re.DOTALL) is not None
 
 
-def _traffic_of(each: DestinationOverview) -> Traffic:
+def _counters_of(each: DestinationOverview) -> Counters:
     messages = each.messages
     depth = (0 if each.kind == "topic" else None) if messages is None or messages.has_more else messages.number
-    return Traffic(each.sent, each.acknowledged, each.rolled_back, depth)
+    return Counters(each.sent, each.acknowledged, each.rolled_back, depth)
 
 
 def _with_rates(each: DestinationOverview, rate: Rate | None) -> DestinationOverview:
@@ -448,7 +446,7 @@ def of(numbers: Sequence[int], memory: Memory, most: int = COUNTED) -> Steps[lis
     """Return some queues and subscriptions by number, but for those that are gone."""
     looked_at = yield from looks.destinations(numbers)
     found = yield from _counted([_of_look(each) for each in looked_at if each.exists], most)
-    rates = memory.rates((each.number, _traffic_of(each)) for each in found)
+    rates = memory.rates((each.number, _counters_of(each)) for each in found)
     return [_with_rates(each, rates.get(each.number)) for each in found]
 
 

@@ -11,7 +11,7 @@ _FORGOTTEN_AFTER = 900.0
 """Seconds for which a destination is remembered that was not looked at."""
 
 
-class Traffic(NamedTuple):
+class Counters(NamedTuple):
     """What has gone through a destination as clients count it, and how much is there; None: too much was there."""
 
     sent: int
@@ -39,7 +39,7 @@ class Rates:
     def __init__(self) -> None:
         self._known: dict[int, _Destination] = {}
 
-    def see(self, time: float, looked_at: Mapping[int, Traffic]) -> dict[int, Rate]:
+    def see(self, time: float, looked_at: Mapping[int, Counters]) -> dict[int, Rate]:
         """Take in a look, and return the rates since the look before, of the destinations that were in that, too.
 
         Args:
@@ -63,17 +63,17 @@ class Rates:
 class _Destination:
     """What has come and gone since a first look."""
 
-    def __init__(self, now: Traffic, time: float) -> None:
+    def __init__(self, now: Counters, time: float) -> None:
         self.time = time
         self._last = now
         self._start(now, time)
 
-    def _start(self, now: Traffic, time: float) -> None:
+    def _start(self, now: Counters, time: float) -> None:
         self._first = now
         self._most = 0
         self._reached = time
 
-    def see(self, now: Traffic, time: float) -> Rate | None:
+    def see(self, now: Counters, time: float) -> Rate | None:
         arrived = self._arrived(now, time)
         last, seconds = self._last, time - self.time
         self._last, self.time = now, time
@@ -83,7 +83,7 @@ class _Destination:
         rolled_back = max(0, now.rolled_back - last.rolled_back)
         return Rate(arrived / seconds, acknowledged / seconds, rolled_back / seconds)
 
-    def _arrived(self, now: Traffic, time: float) -> int:
+    def _arrived(self, now: Counters, time: float) -> int:
         """Return how many more have come since the last look."""
         first = self._first
         if now.sent < first.sent or now.acknowledged < first.acknowledged:  # it was deleted, and made again

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from jmsql.exceptions import JMSException
 from jmsql.store.control.announcing import Announcing
-from jmsql.store.control.wake_ups import notify_where_waited_for, waited_for
+from jmsql.store.control.wake_ups import Notified, notify_after_commit, notify_where_waited_for, waited_for
 from jmsql.store.rows.message_rows import GroupKey, MessageKey
 from jmsql.store.sending.notification import Notification, combine, notify
 from jmsql.store.statement import Query
@@ -24,6 +24,9 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _QUESTION_INTERVAL = 0.002
 """Seconds within which a client's sessions ask once whether somebody waits for what they send. In a loop of sends it
 takes longer to ask each time than to leave it to the control connection, which asks for all of them together."""
+
+_LOCK_TIMEOUT = "100ms"
+"""How long a session waits for the commits of others that notify. Beyond that the control connection notifies."""
 
 
 class Notifier:
@@ -52,8 +55,9 @@ class Notifier:
     def waited_for(self, queue_ids: Collection[int]) -> Query[list[int]] | None:
         """Return what asks, after a commit and in its exchange, for which queues somebody waits.
 
-        None: that of all is told, since clients do not announce what they wait for; or the control connection is about
-        to ask, or somebody else has just asked.
+        Who waits is notified there, unless the client has just notified: a lone message is heard of at once. None: that
+        of all is told, since clients do not announce what they wait for; or the control connection is about to ask, or
+        somebody else has just asked.
         """
         if not self._announcing.is_possible or self._collected.issuperset(map(Notification, queue_ids)):
             return None
@@ -61,11 +65,19 @@ class Notifier:
         if now < self._next_question:
             return None
         self._next_question = now + _QUESTION_INTERVAL
-        return waited_for(queue_ids)
+        if now < self._next_notification:
+            return waited_for(queue_ids)
+        return notify_after_commit(queue_ids, _LOCK_TIMEOUT)
 
     def sent(self, queue_ids: Iterable[int]) -> None:
-        """Tell all clients that the queues have new messages, soon and without waiting."""
-        self._collect(set(map(Notification, queue_ids)))
+        """Tell all clients that the queues have new messages, soon and without waiting, if they were not told."""
+        if isinstance(queue_ids, Notified):
+            if queue_ids:
+                self._next_notification = time.monotonic() + self._timings.notification_interval
+            for queue_id in queue_ids:
+                self._wake_ups.told(queue_id)
+        else:
+            self._collect(set(map(Notification, queue_ids)))
 
     def returned(self, keys: Iterable[MessageKey]) -> None:
         """Tell all clients that messages were released, soon and without waiting.

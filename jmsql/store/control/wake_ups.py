@@ -25,7 +25,14 @@ _announce = _sql.statement("announce_waits", "announcing what is waited for", co
 _end = _sql.statement("end_waits", "announcing what is waited for", nothing)
 _parts = {"may_be_waited_for": fill(_sql["may_be_waited_for"], last_bucket=str(BUCKETS - 1))}
 _waited_for = _sql.statement("waited_for", "looking for those that wait", first_value, _parts)
+_notify_after_commit = _sql.statement(
+    "notify_after_commit", "notifying", lambda result: Notified(result.rows[0][0]), _parts
+)
 _notify = _sql.statement("notify_where_waited_for", "notifying", nothing, _parts)
+
+
+class Notified(list[int]):
+    """Queues and topics for which somebody may wait, and who does was notified."""
 
 
 def bucket_of(channel: int) -> int:
@@ -46,6 +53,11 @@ def end_waits(buckets: Collection[int]) -> Query[None]:
 def waited_for(channels: Collection[int]) -> Query[list[int]]:
     """Return for which queues and topics somebody may wait; it is to run after the commit of their messages."""
     return _waited_for.bind(channels=integers_literal(channels))
+
+
+def notify_after_commit(channels: Collection[int], lock_timeout: str) -> Query[Notified]:
+    """Notify those who wait, in the exchange of a commit and after it; return for which queues and topics some do."""
+    return _notify_after_commit.bind(channels=integers_literal(channels), lock_timeout=lock_timeout)
 
 
 def notify_where_waited_for(channels: Collection[int]) -> Query[None]:

@@ -16,6 +16,16 @@ select pg_advisory_unlock_shared(hashtextextended({channel}, bucket::bigint)) fr
 -- After a commit: who begins to wait later looks once it has its lock, and finds what was committed.
 select array(select channel from pg_catalog.unnest(%(channels)s::integer[]) as channel where {may_be_waited_for});
 
+-- name: notify_after_commit
+-- The same, and it notifies those who wait. PostgreSQL gives the transaction of a notification a number, and its commit would
+-- wait for the disk; and it waits for other commits that notify, but not for longer than a sender can bear.
+with commit as materialized (
+    select set_config('synchronous_commit', 'off', true), set_config('lock_timeout', %(lock_timeout)s, true)),
+told as materialized (
+    select channel, pg_notify({channel}, channel::text)
+    from commit cross join pg_catalog.unnest(%(channels)s::integer[]) as channel where {may_be_waited_for})
+select array(select channel from told);
+
 -- name: notify_where_waited_for
 select pg_notify({channel}, channel::text) from pg_catalog.unnest(%(channels)s::integer[]) as channel where {may_be_waited_for};
 

@@ -128,7 +128,7 @@ class Exchange:
         statements: What it runs.
         begin: The statement that begins their transaction; None: none does.
         end: How it ends.
-        afterwards: A question that changes nothing, once the transaction has ended. Its failure is no error.
+        afterwards: A question that changes no rows, once the transaction has ended. Its failure is no error.
         is_answered: Whether what ends it is answered in this exchange; False: with the next one.
         trusts_prepared: Whether what was prepared before is used, which somebody may have deallocated meanwhile.
     """
@@ -232,7 +232,8 @@ def converse(
 
     answer: Result | None = None
     if sent.question_place is not None and exchange.afterwards is not None and prepared is not None:
-        if len(results) > sent.question_place and results[sent.question_place].status == ExecStatus.TUPLES_OK:
+        # One result more would say that its own commit has failed.
+        if len(results) == sent.count and results[sent.question_place].status == ExecStatus.TUPLES_OK:
             answer = exchange.afterwards.read(results[sent.question_place])
         else:
             prepared.forget()  # perhaps it was that

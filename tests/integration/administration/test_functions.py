@@ -87,6 +87,7 @@ def everywhere() -> Iterator[Refused]:
         "move({}, 'other')": lambda a, d: a.move(d, "other"),
         "move('orders', {})": lambda a, d: a.move("orders", d),
         "purge({})": lambda a, d: a.purge(d),
+        "depth({})": lambda a, d: a.depth(d),
         "retry({})": lambda a, d: a.retry(d),
         "replay('orders', {}, '-infinity')": lambda a, d: a.history.replay("orders", d, since=ALL_TIME),
         "alter_destination('orders', jsonb_build_object('expiry_queue', coalesce({}, '')))": (
@@ -200,6 +201,8 @@ def sends() -> Iterator[Refused]:
 def others() -> Iterator[Refused]:
     for call in ("move('orders', 'other', most => -1)", "purge('orders', most => -1)", "retry('orders', -1)"):
         yield Refused(call, WRONG_VALUE)
+    yield Refused("depth('orders', -1)", WRONG_VALUE, lambda a, _: a.depth("orders", -1))
+    yield Refused("depth('orders', null)", WRONG_VALUE)
     # What array_agg makes of nothing must not choose all.
     yield Refused("move('orders', 'other', (select array_agg(sequence) from jmsql.messages where false))", WRONG_VALUE)
     yield Refused("purge('orders', (select array_agg(sequence) from jmsql.messages where false))", WRONG_VALUE)
@@ -254,6 +257,7 @@ ACCEPTED: dict[str, Python] = {
     "move('queue://orders', 'queue://other', most => 0)": lambda a, s: a.move(
         "queue://orders", "queue://other", limit=0
     ),
+    "depth('queue://orders', 0)": lambda a, s: a.depth("queue://orders", 0),
     "purge('queue://orders')": lambda a, s: a.purge("queue://orders"),
     "purge('orders', '{}')": lambda a, s: a.purge("orders", "nothing = 1"),
     "retry('queue://orders')": lambda a, s: a.retry("queue://orders"),

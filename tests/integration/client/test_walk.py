@@ -87,7 +87,8 @@ def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> N
     with connection.create_session() as session:
         producer, consumer = session.create_producer(queue), session.create_consumer(queue)
         message = session.create_text_message("x")
-        check(shortest(lambda: producer.send(message)), files=19, functions=42)
+        # Every 2 ms a send asks whether somebody waits, and on a slow machine each one does.
+        check(shortest(lambda: producer.send(message)), files=19, functions=45)
         learn_of_history(connection)
         check(shortest(lambda: consumer.receive(5)), files=18, functions=53)
 
@@ -152,4 +153,4 @@ def test_a_message_through_the_worker(
     handlers.start()
     found = [walks.get(timeout=60) for _ in range(ROUNDS * 2)]
     # The worker's client handles all of them before it has looked for history.
-    check(min(found[1:], key=lambda each: each.functions), files=28, functions=83)
+    check(min(found[1:], key=lambda each: each.functions), files=29, functions=83)

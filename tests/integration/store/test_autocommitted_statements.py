@@ -158,3 +158,13 @@ def test_statements_and_answers_that_the_server_has_forgotten(connection: WireCo
     connection.execute("deallocate all")
     assert asking.run(INSERT.bind(number=3)) == 2
     assert asking.answer is not None
+
+
+def test_a_question_whose_own_commit_fails_is_not_answered(connection: WireConnection) -> None:
+    connection.execute("create temporary table asked (number integer unique deferrable initially deferred)")
+    twice = "with inserted as (insert into asked values (1), (1) returning number) select array(select * from inserted)"
+    runner = asking_runner(connection, Statement("twice", twice, "asking", first_value))
+    for number in (1, 10):
+        assert runner.run(INSERT.bind(number=number)) == 2
+        assert runner.answer is None
+    assert runner.run(NUMBERS.bind()) == [1, 2, 10, 11]

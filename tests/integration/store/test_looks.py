@@ -186,7 +186,7 @@ OF_ADMINISTRATION: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any] 
     "overview by age of some names": overview_of(OverviewOrder.age, like="queue 7%"),
     "overview by age of queues": overview_of(OverviewOrder.age, kind="queue"),
     "overview by depth": overview_of(OverviewOrder.depth),
-    "overview by traffic": overview_of(OverviewOrder.busy),
+    "overview by movement": overview_of(OverviewOrder.busy),
     "overview by name": overview_of(OverviewOrder.name),
     "overview by name of subscriptions": overview_of(OverviewOrder.name, kind="subscription", like="sub%"),
     "overview by name of topics": overview_of(OverviewOrder.name, kind="topic", like="%9"),

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +20,8 @@ import psycopg
 import pydantic
 import pytest
 import sqlalchemy
+from sqlalchemy import orm
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 import jmsql
 import jmsql.asyncio as jms
@@ -22,6 +30,7 @@ from jmsql.testing import sent, wait_for
 from jmsql.values.outcomes import RejectBecause
 from jmsql.worker import Application, HandlerCall, Reject, RetryAfter, WorkerTimings
 from tests.integration.testing.test_draining import (
+    Article,
     Base,
     async_connection,
     async_driver,
@@ -29,6 +38,7 @@ from tests.integration.testing.test_draining import (
     connection,
     done,
     driver,
+    inserting,
     names,
     rows_in_all_tables,
     send,
@@ -193,6 +203,90 @@ OUTCOMES = {
 }
 
 
+def stores(database: sqlalchemy.Connection) -> None:
+    database.execute(inserting("kite"))
+
+
+async def stores_awaited(database: AsyncConnection) -> None:
+    await database.execute(inserting("kite"))
+
+
+def stores_and_fails(database: sqlalchemy.Connection) -> None:
+    stores(database)
+    raise LookupError("no such article")
+
+
+async def stores_and_fails_awaited(database: AsyncConnection) -> None:
+    await stores_awaited(database)
+    raise LookupError("no such article")
+
+
+def stores_twice(database: sqlalchemy.Connection) -> None:
+    stores(database)
+    with suppress(sqlalchemy.exc.IntegrityError), database.begin_nested():
+        stores(database)
+
+
+async def stores_twice_awaited(database: AsyncConnection) -> None:
+    await stores_awaited(database)
+    with suppress(sqlalchemy.exc.IntegrityError):
+        async with database.begin_nested():
+            await stores_awaited(database)
+
+
+def adds(database: orm.Session) -> None:
+    database.add(Article(name="kite", amount=3))
+
+
+async def adds_awaited(database: AsyncSession) -> None:
+    database.add(Article(name="kite", amount=3))
+
+
+def adds_and_rolls_back(database: orm.Session) -> None:
+    adds(database)
+    database.flush()
+    database.rollback()
+
+
+async def adds_and_rolls_back_awaited(database: AsyncSession) -> None:
+    await adds_awaited(database)
+    await database.flush()
+    await database.rollback()
+
+
+def sends(session: jmsql.Session) -> None:
+    session.create_producer(OTHERS).send(session.create_text_message("by a session"))
+
+
+async def sends_awaited(session: jms.Session) -> None:
+    producer = await session.create_producer(OTHERS)
+    await producer.send(session.create_text_message("by a session"))
+
+
+def of_transaction(blocking: tuple[Any, Outcome], awaited: tuple[Any, Outcome]) -> dict[bool, Scenario]:
+    """Return what asks for something of the message's transaction: for plain functions, and for coroutine functions."""
+    return {
+        is_async: Scenario("a", annotation, outcome, lambda _: "the handler was called", is_async=is_async)
+        for is_async, (annotation, outcome) in ((False, blocking), (True, awaited))
+    }
+
+
+TRANSACTIONAL = {
+    "a connection": of_transaction((sqlalchemy.Connection, stores), (AsyncConnection, stores_awaited)),
+    "a connection, and an error": of_transaction(
+        (sqlalchemy.Connection, stores_and_fails), (AsyncConnection, stores_and_fails_awaited)
+    ),
+    "a connection, and an error in a savepoint": of_transaction(
+        (sqlalchemy.Connection, stores_twice), (AsyncConnection, stores_twice_awaited)
+    ),
+    "a session of the ORM": of_transaction((orm.Session, adds), (AsyncSession, adds_awaited)),
+    "a session of the ORM that is rolled back": of_transaction(
+        (orm.Session, adds_and_rolls_back), (AsyncSession, adds_and_rolls_back_awaited)
+    ),
+    "a session of JMS": of_transaction((jmsql.Session, sends), (jms.Session, sends_awaited)),
+}
+
+
 @contextmanager
 def around(call: HandlerCall) -> Iterator[None]:
     call.provide(Client, Client())
@@ -353,6 +447,11 @@ def cases() -> Iterator[Any]:
                         kind = kinds[number % len(kinds)]  # each scenario meets each kind in some of its four cases
                         which = f"{'async def' if is_async else 'def'}{'' if transacted else ', not transacted'}"
                         yield pytest.param(scenario, is_async, transacted, kind, id=f"{name}: {which}, {kind.__name__}")
+    for name, scenarios in TRANSACTIONAL.items():
+        for is_async, scenario in scenarios.items():
+            for kind in TRANSACTIONS[is_async]:
+                which = "async def" if is_async else "def"
+                yield pytest.param(scenario, is_async, True, kind, id=f"{name}: {which}, {kind.__name__}")
 
 
 @pytest.mark.parametrize(("scenario", "is_async", "transacted", "kind"), list(cases()))

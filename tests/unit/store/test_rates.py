@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from jmsql.store.administration.rates import Rate, Rates, Traffic
+from jmsql.store.administration.rates import Counters, Rate, Rates
 
-EMPTY = Traffic(0, 0, 0, 0)
+EMPTY = Counters(0, 0, 0, 0)
 
 
 def rates_of(*states: dict[str, Any], interval: float) -> list[Rate | None]:

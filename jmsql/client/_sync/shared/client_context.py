@@ -123,8 +123,9 @@ class ClientContext(Client):
                 number = self.destinations.look_up(destination)
             channels.append(number)
             self.counters.count(number, destination, Counts(sent=sent))
-        told = channels if waited_for is None else list(waited_for)
-        self.control.notifier.sent([*told, DELAYED_CHANNEL] if news.delayed else told)
+        self.control.notifier.sent(channels if waited_for is None else waited_for)
+        if news.delayed:
+            self.control.notifier.sent([DELAYED_CHANNEL])
 
     def returned(self, keys: Sequence[MessageKey]) -> None:
         """Wake those that wait for messages which a session has released."""

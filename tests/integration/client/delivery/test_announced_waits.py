@@ -141,6 +141,25 @@ def test_messages_that_somebody_waits_for_are_notified(
     assert len(ear.heard()) == 1
 
 
+@TRANSACTED
+def test_a_lone_message_is_notified_in_the_exchange_of_its_commit(
+    jmsql_factory: ConnectionFactory, connection: Connection, server: Server, ear: Ear, transacted: bool
+) -> None:
+    queue = Queue("orders")
+    processes: list[int] = []
+    ear.connection.add_notify_handler(lambda notification: processes.append(notification.pid))
+    receiving = wait_for_texts(connection.create_session().create_consumer(queue))
+    wait_for(lambda: server.rows(_HELD))
+    with jmsql_factory.create_connection() as sending, sending.create_session(transacted) as session:
+        control = {process for (process,) in server.rows("select server_process_id from jmsql_internal.connection")}
+        send_texts(session, queue, "a")
+        if transacted:
+            session.commit()
+        assert receiving.result() == ["a"]
+        assert len(ear.heard()) == 1
+    assert processes[0] not in control, "the control connection did not have to notify"
+
+
 def test_publications_are_notified_if_a_subscriber_waits(
     jmsql_factory: ConnectionFactory, connection: Connection, ear: Ear
 ) -> None:

@@ -1,0 +1,76 @@
+"""The figures of workers by their names: what a run has written, for tables and pictures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+RATE = "worker-peers"
+CLIENT = "worker-peers client"
+SERVER = "worker-peers server"
+LATENCY = "worker-peers idle latency"
+MISSING = "worker-peers kill -9: missing"
+DOUBLED = "worker-peers kill -9: doubled"
+
+JMSQL, JMSQL_COROUTINES = "jmsql, def", "jmsql, async def"
+
+ARRANGEMENTS = ((1, 1), (10, 1), (50, 1), (1, 2), (10, 2), (50, 2))
+"""How many handlers at a time in a process, and how many processes."""
+
+USUAL = (10, 1)
+"""The arrangement of what is shown for one alone."""
+
+SENT = "sent"
+"""What stands where messages are counted beside those that were sent."""
+
+
+def arrangement(concurrency: int, processes: int) -> str:
+    """Return how the name of a benchmark says how many handlers and processes there were."""
+    return f", {concurrency} at a time, {processes} {'process' if processes == 1 else 'processes'}"
+
+
+class WorkerFigures:
+    """What a run has shown.
+
+    Args:
+        comparisons: Those of the file of figures.
+    """
+
+    def __init__(self, comparisons: Sequence[Mapping[str, Any]]) -> None:
+        self._found: dict[str, dict[str, list[float]]] = {}
+        for comparison in comparisons:
+            if comparison["benchmark"].startswith(RATE):
+                figures = self._found.setdefault(comparison["benchmark"], {})
+                figures[comparison["subject"]] = comparison["figures"]
+                figures[comparison["reference"]] = comparison["reference_figures"]
+
+    @property
+    def workers(self) -> list[str]:
+        """The names of the workers: jmsql's own, then the others in the order in which they were compared."""
+        names = {name: None for figures in self._found.values() for name in figures if name != SENT}
+        return sorted(names, key=lambda name: (name != JMSQL, name != JMSQL_COROUTINES))
+
+    @property
+    def arrangements(self) -> list[tuple[int, int]]:
+        """Those that were measured."""
+        return [each for each in ARRANGEMENTS if RATE + arrangement(*each) in self._found]
+
+    def median(self, benchmark: str, worker: str) -> float | None:
+        """Return a worker's figure; None: it has none."""
+        figures = self._found.get(benchmark, {}).get(worker)
+        return None if figures is None else statistics.median(figures)
+
+    def ratio(self, benchmark: str, worker: str, reference: str) -> float | None:
+        """Return the median of the ratios of all rounds; None: one of the two has no figures."""
+        figures, others = (self._found.get(benchmark, {}).get(name) for name in (worker, reference))
+        if figures is None or others is None:
+            return None
+        return statistics.median(figure / other for figure, other in zip(figures, others, strict=True))
+
+    def counted(self, benchmark: str, worker: str) -> str:
+        """Return how many messages of how many, of all rounds together."""
+        found = self._found.get(benchmark, {})
+        if worker not in found:
+            return ""
+        return f"{sum(found[worker]):,.0f} of {sum(found[SENT]):,.0f}"

@@ -1,0 +1,76 @@
+"""The benchmark of workers, with jmsql's own: what it measures, what a missing peer leaves, what the page shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.database import BenchmarkDatabase, database_on, server
+from benchmarks.machine import describe_machine
+from benchmarks.report import write_json
+from benchmarks.setting import QUICK, Setting
+from benchmarks.workers import comparison, page
+from benchmarks.workers.figures import DOUBLED, JMSQL, JMSQL_COROUTINES, MISSING, RATE, WorkerFigures, arrangement
+from benchmarks.workers.systems import SYSTEMS, System
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(sys.platform != "linux", reason="the processor time of others is read from /proc"),
+]
+
+ABSENT = System("Absent", "absent", lambda _concurrency, _processes: [], ["a_package_that_nobody_has"])
+EFFORT = dataclasses.replace(QUICK, handled=60, latencies=24)
+
+
+@pytest.fixture
+def database() -> Iterator[BenchmarkDatabase]:
+    with server(None) as url, database_on(url) as database:
+        yield database
+
+
+def test_a_run_tells_what_jmsql_does_and_what_is_missing_and_the_page_shows_it(
+    database: BenchmarkDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(comparison, "SYSTEMS", (*SYSTEMS[:2], ABSENT))
+    skipped: list[str] = []
+    results = comparison.worker_peers(Setting(database, EFFORT, lambda _: None, skipped))
+    [absent] = skipped
+    assert absent.startswith("Absent: ")
+    assert "install the dependency group `benchmarks`" in absent
+
+    figures = tmp_path / "figures.json"
+    write_json(
+        figures,
+        results,
+        machine=describe_machine(database),
+        effort=dataclasses.asdict(EFFORT),
+        skipped=skipped,
+        started="2026-03-01T12:00:00+00:00",
+    )
+    found = WorkerFigures(json.loads(figures.read_text(encoding="utf-8"))["comparisons"])
+    assert found.workers == [JMSQL, JMSQL_COROUTINES]
+    assert found.arrangements == [(10, 1)]
+    for benchmark in (RATE, "worker-peers client", "worker-peers server"):
+        assert all(found.median(benchmark + arrangement(10, 1), worker) for worker in found.workers)
+    for worker in found.workers:
+        assert found.counted(MISSING, worker) == "0 of 60"
+        assert found.counted(DOUBLED, worker) == "0 of 60"
+
+    shown = tmp_path / "page.md"
+    shown.write_text("before\n<!-- figures -->\nold\n<!-- end of figures -->\nafter\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["page", str(figures), "--page", str(shown), "--plots", str(tmp_path)])
+    for _ in range(2):
+        page.main()
+    text = shown.read_text(encoding="utf-8")
+    assert "\nold\n" not in text
+    assert text.startswith("before\n<!-- figures -->\n")
+    assert text.endswith("\n<!-- end of figures -->\nafter\n")
+    assert text.count(f"| {JMSQL_COROUTINES}, beside {JMSQL} | ≥ 1 |") == 1
+    assert "Measured on 2026-03-01: one round of 60 messages" in text
+    assert absent in text
+    assert {path.name for path in tmp_path.glob("*.svg")} == {"worker-light.svg", "worker-dark.svg"}
