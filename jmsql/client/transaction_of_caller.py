@@ -17,7 +17,7 @@ known_transactions: list[Callable[[], str | None]] = []
 
 
 class _Enlisted(NamedTuple):
-    transaction: weakref.ref[object]
+    transaction: Callable[[], object | None]
     is_open: Callable[[object], bool]
     flow: object
     """The thread and the task that have enlisted it: what others do meanwhile is no part of the transaction."""
@@ -36,7 +36,11 @@ def remember_enlisted(transaction: object, is_open: Callable[[object], bool]) ->
     others = (
         each for each in _enlisted.get() if (other := each.transaction()) is not None and other is not transaction
     )
-    _enlisted.set((*others, _Enlisted(weakref.ref(transaction), is_open, _flow())))
+    try:
+        reference: Callable[[], object | None] = weakref.ref(transaction)
+    except TypeError:  # a connection of asyncpg's pool, which its caller releases when the transaction has ended
+        reference = lambda: transaction  # noqa: E731 - what a weak reference would be
+    _enlisted.set((*others, _Enlisted(reference, is_open, _flow())))
 
 
 def open_transaction() -> str | None:

@@ -69,7 +69,9 @@ def example(request: pytest.FixtureRequest) -> Example:
 def environment(jmsql_clean_url: str) -> dict[str, str]:
     """What the processes of an example find in their environment."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return os.environ | {"JMSQL_URL": jmsql_clean_url, "PYTHONPATH": path}
+    # Tests of Django in this process name settings of theirs.
+    inherited = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    return inherited | {"JMSQL_URL": jmsql_clean_url, "PYTHONPATH": path}
 
 
 @contextmanager

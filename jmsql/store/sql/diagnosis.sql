@@ -158,20 +158,22 @@ select set_config('lock_timeout', '500ms', true), set_config('statement_timeout'
        set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true);
 
 -- name: failing
-select coalesce(q.name, o.name), count(*), max(d.error_count),
-       count(*) filter (where d.next_attempt > statement_timestamp()),
-       extract(epoch from max(d.next_attempt) filter (
-           where d.next_attempt > statement_timestamp() and d.next_attempt < 'infinity')
-           - statement_timestamp())::float8
-from (select queue_id, error_count, next_attempt from (
-          select * from jmsql_internal.delivery limit %(most_rows)s::bigint) a
-      where error_count > 0) d
-join jmsql_internal.queue q using (queue_id)
-left join jmsql_internal.subscription s using (queue_id)
-left join jmsql_internal.topic o on o.topic_id = s.topic_id
-where q.deleted_at is null
+select coalesce(q.name, o.name), sum(d.failing)::bigint, max(d.errors), sum(d.waiting)::bigint,
+       extract(epoch from max(d.next_attempt) - statement_timestamp())::float8
+from (
+    select queue_id, count(*) as failing, max(error_count) as errors,
+           count(*) filter (where next_attempt > statement_timestamp()) as waiting,
+           max(next_attempt) filter (
+               where next_attempt > statement_timestamp() and next_attempt < 'infinity') as next_attempt
+    from (select queue_id, error_count, next_attempt from jmsql_internal.delivery limit %(most_rows)s::bigint) a
+    where error_count > 0
+    group by queue_id) d
+cross join lateral (
+    select q.name from jmsql_internal.queue q where q.queue_id = d.queue_id and q.deleted_at is null offset 0) q
+left join lateral (select s.topic_id from jmsql_internal.subscription s where s.queue_id = d.queue_id offset 0) s on true
+left join lateral (select o.name from jmsql_internal.topic o where o.topic_id = s.topic_id offset 0) o on true
 group by coalesce(q.name, o.name)
-order by count(*) desc, 1;
+order by 2 desc, 1;
 
 -- name: dead_letters
 select queue, count(*), extract(epoch from clock_timestamp() - min(died_at))::float8

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue as queues
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -18,17 +18,27 @@ import pytest
 
 import jmsql
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue
+from jmsql.store.control.counters import meters
 from jmsql.testing import wait_for
 from jmsql.worker import Application
 from jmsql.worker.handlers._sync.handlers import Handlers
 from jmsql.worker.settings import HandlerSettings
 
-pytestmark = pytest.mark.usefixtures("shared_connection")
+pytestmark = pytest.mark.usefixtures("shared_connection", "unmetered")
 
 PACKAGE = str(Path(jmsql.__file__).parent)
 
 # A round in which a statement is prepared or a queue is looked at from its front passes more.
 ROUNDS = 8
+
+
+@pytest.fixture
+def unmetered() -> Iterator[None]:
+    """Nobody counts for metrics of the process, which tests before may have registered for good."""
+    registered = set(meters)
+    meters.clear()
+    yield
+    meters.update(registered)
 
 
 class Walk(NamedTuple):

@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -55,6 +57,18 @@ def kill_a_server_process(server: FaultyServer) -> None:
     server.wait_until_ready()
 
 
+def recovered(url: str) -> psycopg.Connection[Any]:
+    """Connect, as soon as the server has noticed that a process was killed, and has recovered from it."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return psycopg.connect(url)
+        except psycopg.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def counts(url: str) -> dict[str, int]:
     """How many articles and messages there are, and how many articles were finished."""
     queries = {
@@ -65,7 +79,7 @@ def counts(url: str) -> dict[str, int]:
             for queue in ("deliveries", "bills", "DLQ")
         },
     }
-    with psycopg.connect(url) as connection:
+    with recovered(url) as connection:
         return {name: connection.execute(query.encode()).fetchall()[0][0] for name, query in queries.items()}
 
 
