@@ -1,4 +1,4 @@
-"""Names in SQL."""
+"""Quoting names in SQL, and writing SQL that names the schema `jmsql` for a schema of another name."""
 
 from __future__ import annotations
 

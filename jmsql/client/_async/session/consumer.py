@@ -1,4 +1,4 @@
-"""Receiving messages."""
+"""Consumers as applications have them: of a session, of one destination; `receiving.py` finds the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending messages."""
+"""Producers as applications have them: they check and encode a message, and the session's transaction sends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a session share."""
+"""The state of a session that its parts share: its lock, its consumers, and whether it is closed."""
 
 from __future__ import annotations
 

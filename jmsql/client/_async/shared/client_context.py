@@ -1,4 +1,4 @@
-"""What the sessions of a connection share with it."""
+"""A client as its sessions see it: its control connection, pool, destinations, counters and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connection does in the database beside its sessions."""
+"""A connection beside the sessions' transactions, for statements that commit by themselves: looking up, recording."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Opening connections."""
+"""Opening connections of psycopg, with the server settings that jmsql needs."""

@@ -1,4 +1,4 @@
-"""Running statements: the one place that turns statements into I/O, and the errors of the driver into JMS's."""
+"""Runners: they run queries and steps on any connection of psycopg, and translate the errors of the driver."""
 
 from __future__ import annotations
 

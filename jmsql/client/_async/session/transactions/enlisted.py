@@ -1,4 +1,4 @@
-"""Sessions in the application's own transaction."""
+"""The application's own transaction, as a session works in it: the transaction of an enlisted session."""
 
 from __future__ import annotations
 

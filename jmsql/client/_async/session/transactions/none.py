@@ -1,4 +1,4 @@
-"""Sessions without transactions: what they send takes effect at once, and what they receive is acknowledged."""
+"""Sessions without transactions, with a class for each acknowledge mode: what they send takes effect at once."""
 
 from __future__ import annotations
 

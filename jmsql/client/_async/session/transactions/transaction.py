@@ -1,4 +1,4 @@
-"""What a session does with messages, whatever its transactions are."""
+"""The base classes of all transactions: how a session sends, receives, acknowledges and ends."""
 
 from __future__ import annotations
 
