@@ -256,7 +256,6 @@ KILLED_AT_COMMIT = (
 {prefix}def handle(message, database):
     text = message.get_body(str)
     has_killed = Path(f"killed {{text}}")
-    steps.left = None
     if text.startswith("kill") and not has_killed.exists():
         has_killed.touch()
         steps.left = int(text.split()[1])
