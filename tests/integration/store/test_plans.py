@@ -348,7 +348,8 @@ def check(statements: Planned, url: str, moment: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         burial = PlannedStatement(connection, "bury", text(bury()))
         burial.run({"limit": 500})  # makes the plans of what the function does
-        plan = burial.run({"limit": 500})
+        # Whatever makes the server plan it again, an autovacuum for example, reads catalogs.
+        plan = min((burial.run({"limit": 500}) for _ in range(3)), key=lambda each: each.buffers)
         if plan.buffers > 10:
             complaints.append(f"looking for dead letters, planned {moment}, reads {_described(plan)}")
     assert not complaints, "\n\n".join(complaints)

@@ -108,7 +108,7 @@ def test_a_message_takes_few_exchanges_beside_its_handlers_own(
         assert count.ended.wait(PATIENCE)
     finally:
         group.end(PATIENCE).result()
-    assert 1 < count.for_each <= most
+    assert 0.9 < count.for_each <= most  # the commits of the last ones may not have been sent
 
 
 def test_what_is_counted_is_what_a_client_asks(proxy: CuttingProxy, database: WorkerDatabase) -> None:
