@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from jmsql.client.pacing import PollInterval
+from jmsql.store.control.counters import Counts
 from jmsql.store.control.wake_ups import Competition
 from jmsql.store.destinations.lookup import find_queue
 from jmsql.store.receiving.reader import QueueReader
@@ -19,7 +20,7 @@ from jmsql.values.destinations import Queue
 
 if TYPE_CHECKING:
     from jmsql.selectors import Selector
-    from jmsql.store.control.counters import Counts, DestinationCounters
+    from jmsql.store.control.counters import DestinationCounters
     from jmsql.store.control.server import ServerClock
     from jmsql.store.receiving.receive import Fetch
     from jmsql.store.receiving.redelivery import Rules
@@ -562,7 +563,14 @@ class PrefetchBuffer:
         self.recorded = 0
         self.rows = deque(row for row in self.rows if row.group_hash not in groups)
 
-    def count(self, counts: Counts) -> None:
-        """Count what became of messages."""
+    def count(self, outcome: str, delivery_counts: Sequence[int | None]) -> None:
+        """Count deliveries that have ended.
+
+        Args:
+            outcome: How: a field of `Counts`.
+            delivery_counts: How often each of the messages was delivered before.
+        """
         if self._counters is not None:
+            redelivered = len(delivery_counts) - delivery_counts.count(None) - delivery_counts.count(0)
+            counts = Counts(redelivered=redelivered, **{outcome: len(delivery_counts)})
             self._counters.count(self.source.queue_id, self.source.destination, counts)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from jmsql import Queue, Topic
+from jmsql import Queue
 from jmsql.admin import BoundedCount, Place
 from jmsql.console.access import Visitor
 from jmsql.console.database import Database
@@ -243,11 +243,6 @@ class _Noted:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self._note("done" if error is None else f"refused: {error}", self.number)
-
-
-def named_target(name: str) -> Queue | Topic:
-    """Return the destination of a name that somebody has typed; a bare name is a queue's."""
-    return Topic(name.removeprefix("topic://")) if name.startswith("topic://") else Queue(_required_name(name))
 
 
 def _required_name(name: str | None) -> str:

@@ -399,7 +399,7 @@ def located(queue: Queue | int) -> Steps[tuple[int, Destination]]:
     """Return the number of a queue, or of a queue or subscription that is given by number, and its destination.
 
     Raises:
-        InvalidDestinationException: There is none.
+        InvalidDestinationException: There is no such queue or subscription.
     """
     if isinstance(queue, Queue):
         return (yield from existing_queue(queue.name)), queue

@@ -454,7 +454,7 @@ def depth(queue: Queue | int, most: int) -> Steps[BoundedCount]:
     """Count the messages of a queue, or of a subscription by its number, without those that are delayed, to a limit.
 
     Raises:
-        InvalidDestinationException: There is none.
+        InvalidDestinationException: There is no such queue or subscription.
         JMSSecurityException: The role may not browse it.
     """
     queue_id, _ = yield from looks.located(queue)

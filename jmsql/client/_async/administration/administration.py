@@ -243,7 +243,7 @@ class Administration:
             most: How far they are counted.
 
         Raises:
-            InvalidDestinationException: There is none.
+            InvalidDestinationException: There is no such queue or subscription.
             JMSSecurityException: The role may not browse it.
             ValueError: The limit is below 0.
         """

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.store.control.counters import Counts
 from jmsql.store.rows.message_rows import MessageKey, MessageRow
 
 if TYPE_CHECKING:
@@ -63,5 +62,4 @@ def count_outcome(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]], outcom
         else:
             counts[buffer] = [row.delivery_count]
     for buffer, numbers in counts.items():
-        redelivered = len(numbers) - numbers.count(None) - numbers.count(0)
-        buffer.count(Counts(redelivered=redelivered, **{outcome: len(numbers)}))
+        buffer.count(outcome, numbers)

@@ -22,7 +22,6 @@ from jmsql.client.send_buffer import News
 from jmsql.concurrency.tasks import BackgroundTask, Notifications, finished, uninterrupted
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
-from jmsql.store.control.counters import Counts
 from jmsql.store.errors import translate
 from jmsql.store.receiving.receive import browse, dequeue
 from jmsql.store.sending.send import publish, send
@@ -253,7 +252,7 @@ class AutoAcknowledge(OwnAcknowledge):
                 self._tell_of_return(buffer, row)
             raise
         if row is not None:
-            buffer.count(Counts(acknowledged=1, redelivered=1 if row.delivery_count else 0))
+            buffer.count("acknowledged", [row.delivery_count])
             if row.group_hash is not None:
                 self._tell_of_return(buffer, row)
         return row

@@ -17,7 +17,6 @@ from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure
 from jmsql.client.prefetch_buffer import Prefetch
 from jmsql.concurrency.threads import RLock
 from jmsql.exceptions import JMSException
-from jmsql.store.control.counters import Counts
 from jmsql.store.receiving.redelivery import ExtendedClaim
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class HandlerClaims(Claims):
         return row
 
     def next_on(self, database: Lease) -> MessageRow | None:
-        """Return the next message, which is the caller's to settle, or None if there is none.
+        """Return the next message, which the caller settles; None: the queue has no message now.
 
         Args:
             database: The connection of the caller's session, where no transaction is open.
@@ -182,8 +181,7 @@ class _HandlerLocks(Locks):
         handled, self.handled = self.handled, None
         freed = super().committed() if self._has_more else []
         if handled is not None:
-            redelivered = 1 if handled.row.delivery_count else 0
-            handled.buffer.count(Counts(acknowledged=1, redelivered=redelivered))
+            handled.buffer.count("acknowledged", [handled.row.delivery_count])
             if handled.key.group_hash is not None:
                 handled.buffer.source.notify(handled.key)
                 freed.append(handled.key)
@@ -211,7 +209,7 @@ class _HandlerLocks(Locks):
         self.handled = None
         if any(release.dead_letter_queue_id is not None for release in releases):
             self._redelivery.bury()
-        handled.buffer.count(Counts(rolled_back=1, redelivered=1 if row.delivery_count else 0))
+        handled.buffer.count("rolled_back", [row.delivery_count])
         handled.buffer.source.notify(handled.key)
         return handled.key
 
