@@ -23,8 +23,8 @@ STATES = ("ready", "claimed", "waiting", "delayed", "expired")
 class DestinationMeasurement(NamedTuple):
     """A queue, a topic, or the subscriptions of one name: what is in it, and what went through it so far.
 
-    `oldest` is when the oldest message could first have been delivered, in milliseconds since the epoch; None: there is no
-    message. What went through is what the clients have counted and written down. Where the role may not browse it,
+    `oldest` is when the oldest message could first have been delivered, in milliseconds since the epoch; None: it has
+    no message. What went through is what the clients have counted and written down. Where the role may not browse it,
     `browsable` is False, and what is in it counts as 0.
     """
 
