@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,6 +23,13 @@ LONG = 1.5
 
 # What the pool of SQLAlchemy and psycopg say of connections that the garbage collector finds.
 pytestmark = pytest.mark.filterwarnings("ignore:.*garbage collector:sqlalchemy.exc.SAWarning", "ignore:.*was deleted")
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """What a test has dropped is collected before the next one begins, in which the warnings would be errors."""
+    yield
+    gc.collect()
 
 
 def is_gone(server: Server) -> bool:
