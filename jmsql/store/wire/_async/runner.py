@@ -531,7 +531,7 @@ class WireRunner(Runner):
         """
         if not last and self.connection.is_idle:
             return None
-        calls = [self._bound(query) for query in last]
+        calls = [*map(self._bound, last)]
         await self._exchange(calls, End.COMMIT if self._begin else End.SYNC, question)
         answer: T | None = self.answer
         return answer
