@@ -76,7 +76,7 @@ class HandlerCall(AnyCall):
                     await self.session.commit()
                 else:
                     await self.session.acknowledge()
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises, sys.exit() too, is its failure
+        except BaseException as error:  # whatever a handler raises, sys.exit() too, is its failure
             verdict = self.listener.verdict(error)
             if self.deadline is None or not self.deadline.is_abandoned:
                 self._tell_failure(verdict)
