@@ -359,7 +359,7 @@ class Lease:
             if self._work is _Work.NONE:
                 self._work = _Work.BEGUN
             if self.holding is Holding.LENT and not connection.in_transaction():
-                await connection.begin()
+                synchronous(connection).begin()  # the server hears of it with the first statement
         return connection
 
     async def _run(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:

@@ -305,6 +305,10 @@ class WireConnection(psycopg.Connection[Any]):
         """What was prepared beside psycopg. Not used where `prepare_threshold` is None, as through a pooler that would
         lose it."""
 
+    def commit(self) -> None:
+        if self.pgconn.transaction_status != TransactionStatus.IDLE:  # else psycopg would take turns for nothing
+            super().commit()
+
     def rollback(self) -> None:
         if self.pgconn.transaction_status != TransactionStatus.IDLE:
             self.known_statements.forget()  # psycopg ends all that is prepared
