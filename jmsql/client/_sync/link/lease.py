@@ -221,7 +221,7 @@ class Lease:
     # Taking a connection, and letting it go
 
     def _take_connection(self, patience: float | None = None) -> bool:
-        """Have a connection. Until the caller waits for something else, no other session can take it.
+        """Take a connection, if there is none. Until the caller waits for something else, no other session can take it.
 
         Args:
             patience: For how many seconds to wait for other sessions; None: for as long as anybody does.
@@ -266,7 +266,7 @@ class Lease:
             self.holding = Holding.OWN
 
     def hand_over(self) -> Connection:
-        """Have the connection no more, and return it."""
+        """Give the connection up, and return it."""
         connection = self._connection
         assert connection is not None
         self._forget()
