@@ -18,7 +18,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import claim_of, lock_claimed, present
 from jmsql.store.receiving.receive import Fetch, GroupScan, claim_for_transaction, lock, require_read_committed
 from jmsql.store.receiving.redelivery import Release, Rules
-from jmsql.store.rows.message_rows import MessageKey, MessageRow, size_of
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class Locks(Delivery):
         self._database = database
         self._redelivery = redelivery
         self._is_claiming = False
-        self._claimed: list[tuple[PrefetchBuffer, MessageRow]] = []
+        self._claimed: list[tuple[int, list[MessageRow]]] = []
+        self._has_locked = False
         self._has_deleted_claimed = False
         self._buffers: list[PrefetchBuffer] = []
         self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
@@ -178,6 +179,7 @@ class Locks(Delivery):
             rows = await self._database.attempt(buffer.fetch(limit))
         else:
             rows = await self._fetch_beside_others(buffer, limit)
+        self._has_locked = self._has_locked or bool(rows)
         buffer.prefetch.fetched(len(rows), size_of(rows))
         buffer.rows.extend(rows)
         buffer.free_until = self._redelivery.free_until(buffer)
@@ -189,7 +191,7 @@ class Locks(Delivery):
         if self._database.holding is Holding.LENT or self._database.has_begun or source.has_groups:
             return None
         rules = await self._redelivery.rules(buffer)
-        if rules is None or not self._database.recipient.may_claim(source.queue_id):
+        if rules is None:
             return None
         self._list()  # before the buffer may move to another queue
         self._is_claiming = True
@@ -200,20 +202,21 @@ class Locks(Delivery):
             self._is_claiming = False
         if rows is None:
             return None
-        claimed: list[MessageRow] = []
-        for row in rows:
-            if row.handle is not None and claim_of(row) is not None:
-                claimed.append(row)
-            else:  # it was delivered before, or the queue has just got groups
+        claimed = rows
+        if rows and (rows[-1].handle is None or claim_of(rows[0]) is None):
+            # The last one was delivered before, or the queue has just got groups, and nothing is claimed.
+            claimed = rows[:-1] if rows[-1].handle is None else []
+            for row in rows[len(claimed) :]:
                 source.returned(buffer.key(row))
-        if rows and not claimed:
-            return None
+            if not claimed:
+                return None
         if buffer not in self._buffers:
             self._buffers.append(buffer)
         buffer.prefetch.fetched(len(claimed), size_of(claimed))
         buffer.rows.extend(claimed)
         buffer.recorded = len(buffer.rows)
-        self._claimed += [(buffer, row) for row in claimed]
+        if claimed:
+            self._claimed.append((source.queue_id, claimed))
         return bool(claimed)
 
     def _lock_or_claim(
@@ -258,6 +261,8 @@ class Locks(Delivery):
     def _to_delete(self) -> tuple[list[MessageRow], set[int]]:
         """Return what was locked, delivered and is not deleted, and the queues that it is in."""
         undeleted = self._undeleted
+        if self._claimed and not self._has_locked:
+            return [], set()
         if self._claimed:
             undeleted = [(buffer, row) for buffer, row in undeleted if claim_of(row) is None]
         return [row for _, row in undeleted], {buffer.source.queue_id for buffer, _ in undeleted}
@@ -283,9 +288,26 @@ class Locks(Delivery):
             self._known = _Known.FORGOTTEN
         recipient = self._database.recipient
         last = recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
-        if self._claimed and (claimed := self._claimed_of(self._delivered.values())):
+        if self._claimed and (claimed := self._claimed_and_delivered()):
             last.append(recipient.last_acknowledgement(claimed, are_deleted=self._has_deleted_claimed))
         return last
+
+    @property
+    def _has_delivered_all_claimed(self) -> bool:
+        """Whether the transaction has delivered what it has claimed, and nothing else."""
+        claimed = sum([len(rows) for _, rows in self._claimed])
+        return not self._has_locked and claimed == len(self._listed) + len(self._unlisted)
+
+    def _claimed_and_delivered(self) -> list[tuple[int, list[MessageRow]]]:
+        """Return what was delivered of what is claimed, with the queues that it is in."""
+        if self._has_delivered_all_claimed:
+            return self._claimed
+        delivered = self._handles()
+        claimed = [(queue_id, [row for row in rows if row.handle in delivered]) for queue_id, rows in self._claimed]
+        return [(queue_id, rows) for queue_id, rows in claimed if rows]
+
+    def _handles(self) -> set[str]:
+        return {row.handle for _, row in (*self._listed.values(), *self._unlisted)}
 
     def _recorded(self) -> tuple[Sequence[MessageKey], set[int]]:
         """Return those of the delivered messages of whose deliveries something may be recorded.
@@ -323,7 +345,7 @@ class Locks(Delivery):
         if self._has_exhausted:
             await self._redelivery.bury()
         self._known = _Known.AS_BEFORE
-        self._has_exhausted = False
+        self._has_exhausted = self._has_locked = False
         self._unlisted.clear()
         self._listed.clear()
         self._undeleted.clear()
@@ -338,11 +360,13 @@ class Locks(Delivery):
 
     def _note_undelivered_claims(self) -> None:
         """Have the claims on what was not delivered given up."""
-        delivered = {row.handle for _, row in (*self._listed.values(), *self._unlisted)}
-        for buffer, row in self._claimed:
-            if row.handle not in delivered and (claim_id := claim_of(row)) is not None:
-                self._claims[buffer.key(row)] = claim_id
-        self._claimed.clear()
+        if not self._has_delivered_all_claimed:
+            delivered = self._handles()
+            for queue_id, rows in self._claimed:
+                for row in rows:
+                    if row.handle not in delivered and (claim_id := claim_of(row)) is not None:
+                        self._claims[key_of(queue_id, row)] = claim_id
+        self._claimed = []
         self._has_deleted_claimed = False
 
     async def _give_up_claims(self) -> None:
