@@ -173,7 +173,8 @@ class Locks(Delivery):
         # prefetch buffers of the session hold is left out here.
         if self._undeleted:
             self.flush()
-        self._list()  # before the buffer may move to another queue
+        if self._unlisted:
+            self._list()  # before the buffer may move to another queue
         if not self._buffers:
             self._buffers.append(buffer)
         if len(self._buffers) == 1 and self._buffers[0] is buffer and not self._claims:  # most transactions
@@ -183,7 +184,6 @@ class Locks(Delivery):
         self._has_locked = self._has_locked or bool(rows)
         buffer.prefetch.fetched(len(rows), size_of(rows))
         buffer.rows.extend(rows)
-        buffer.free_until = self._redelivery.free_until(buffer)
         return bool(rows)
 
     def _claim(self, buffer: PrefetchBuffer, limit: int) -> bool | None:
