@@ -182,12 +182,20 @@ def claim(
 
 
 def claim_for_transaction(
-    queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int, connection_id: int
+    connection_id: int,
+    queue_id: int,
+    selector: Selector | None,
+    lowest: Sequence[int],
+    limit: int,
+    groups: GroupScan | None = None,
 ) -> Query[list[MessageRow]]:
-    """Claim the next messages of a queue without groups for a connection, if nothing is known of their deliveries.
+    """Claim the next messages for a connection, up to the first of whose deliveries something is known.
 
-    The first of which something is known comes as the last, and is not claimed: its handle is None.
+    That one comes as the last, and is not claimed: its handle is None. Nor are messages of a queue with groups, whose
+    handles are their addresses.
     """
+    if groups is not None:
+        return lock(queue_id, selector, lowest, limit, groups)
     statement = claim_for_transaction_statement(selector)
     return next_messages(statement, queue_id, lowest, limit, None, connection_id=connection_id)
 

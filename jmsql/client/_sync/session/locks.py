@@ -17,14 +17,13 @@ from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import claim_of, lock_claimed, present
-from jmsql.store.receiving.receive import Fetch, GroupScan, claim_for_transaction, lock, require_read_committed
+from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
 from jmsql.store.receiving.redelivery import Release, Rules
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
     from jmsql.client._sync.link.lease import Lease
-    from jmsql.selectors import Selector
     from jmsql.store.statement import Query
 
 
@@ -58,11 +57,11 @@ class Locks(Delivery):
         redelivery: Records deliveries outside of it.
     """
 
+    operation: Fetch = staticmethod(lock)
+
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
-        self.operation: Fetch = self._lock_or_claim
         self._database = database
         self._redelivery = redelivery
-        self._is_claiming = False
         self._claimed: list[tuple[int, list[MessageRow]]] = []
         self._has_locked = False
         self._has_deleted_claimed = False
@@ -195,12 +194,7 @@ class Locks(Delivery):
         if rules is None:
             return None
         self._list()  # before the buffer may move to another queue
-        self._is_claiming = True
-        try:
-            single = rules.policy.maximum_deliveries == 1
-            rows = self._redelivery.claim(self._database, buffer, 1 if single else limit)
-        finally:
-            self._is_claiming = False
+        rows = self._redelivery.claim(self._database, buffer, 1 if rules.policy.maximum_deliveries == 1 else limit)
         if rows is None:
             return None
         claimed = rows
@@ -219,18 +213,6 @@ class Locks(Delivery):
         if claimed:
             self._claimed.append((source.queue_id, claimed))
         return bool(claimed)
-
-    def _lock_or_claim(
-        self,
-        queue_id: int,
-        selector: Selector | None,
-        lowest: Sequence[int],
-        limit: int,
-        groups: GroupScan | None = None,
-    ) -> Query[list[MessageRow]]:
-        if self._is_claiming and groups is None:
-            return claim_for_transaction(queue_id, selector, lowest, limit, self._redelivery.connection_id)
-        return lock(queue_id, selector, lowest, limit, groups)
 
     def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:
         """Fetch up to `limit` messages that no other prefetch buffer of the session holds, nor comes to first."""
