@@ -39,6 +39,20 @@ class _Known(Enum):
     """They are forgotten with the commit, which has not ended."""
 
 
+class _Claimed:
+    """What a transaction has claimed, which it then has not locked."""
+
+    __slots__ = ("are_deleted", "batches", "has_company")
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, list[MessageRow]]] = []
+        """Each with the queue that it is in."""
+        self.are_deleted = False
+        """Whether the open transaction has deleted some of it."""
+        self.has_company = False
+        """Whether the transaction has locked other messages."""
+
+
 class Locks(Delivery):
     """For transactions: messages are locked when they are fetched, and deleted before the commit.
 
@@ -61,9 +75,7 @@ class Locks(Delivery):
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
         self._database = database
         self._redelivery = redelivery
-        self._claimed: list[tuple[int, list[MessageRow]]] = []
-        self._has_locked = False
-        self._has_deleted_claimed = False
+        self._claimed = _Claimed()
         self._buffers: list[PrefetchBuffer] = []
         self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
         self._redelivered: list[MessageKey] = []
@@ -179,7 +191,7 @@ class Locks(Delivery):
             rows = await self._database.attempt(buffer.fetch(limit))
         else:
             rows = await self._fetch_beside_others(buffer, limit)
-        self._has_locked = self._has_locked or bool(rows)
+        self._claimed.has_company |= bool(rows)
         buffer.prefetch.fetched(len(rows), size_of(rows))
         buffer.rows.extend(rows)
         return bool(rows)
@@ -212,7 +224,7 @@ class Locks(Delivery):
         buffer.rows.extend(claimed)
         buffer.recorded = len(buffer.rows)
         if claimed:
-            self._claimed.append((source.queue_id, claimed))
+            self._claimed.batches.append((source.queue_id, claimed))
         return bool(claimed)
 
     async def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:
@@ -235,19 +247,19 @@ class Locks(Delivery):
         """Delete what was delivered, still in the open transaction."""
         if self._undeleted:
             rows, queue_ids = self._to_delete()
-            if self._claimed and (claimed := self._claimed_of(self._undeleted)):
+            if self._claimed.batches and (claimed := self._claimed_of(self._undeleted)):
                 rows += await self._database.attempt(lock_claimed(claimed))
                 queue_ids |= {key.queue_id for key, _ in claimed}
-                self._has_deleted_claimed = True
+                self._claimed.are_deleted = True
             await self._database.attempt(self._database.recipient.delete_locked(rows, queue_ids))
             self._undeleted.clear()
 
     def _to_delete(self) -> tuple[list[MessageRow], set[int]]:
         """Return what was locked, delivered and is not deleted, and the queues that it is in."""
         undeleted = self._undeleted
-        if self._claimed and not self._has_locked:
+        if self._claimed.batches and not self._claimed.has_company:
             return [], set()
-        if self._claimed:
+        if self._claimed.batches:
             undeleted = [(buffer, row) for buffer, row in undeleted if claim_of(row) is None]
         return [row for _, row in undeleted], {buffer.source.queue_id for buffer, _ in undeleted}
 
@@ -268,26 +280,28 @@ class Locks(Delivery):
             await self.flush()
             await self._notice_what_came_back()
         recorded, claim_ids = self._recorded()
-        if recorded or self._claimed:
+        if recorded or self._claimed.batches:
             self._known = _Known.FORGOTTEN
         recipient = self._database.recipient
         last = recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
-        if self._claimed and (claimed := self._claimed_and_delivered()):
-            last.append(recipient.last_acknowledgement(claimed, are_deleted=self._has_deleted_claimed))
+        if self._claimed.batches and (claimed := self._claimed_and_delivered()):
+            last.append(recipient.last_acknowledgement(claimed, are_deleted=self._claimed.are_deleted))
         return last
 
     @property
     def _has_delivered_all_claimed(self) -> bool:
         """Whether the transaction has delivered what it has claimed, and nothing else."""
-        claimed = sum([len(rows) for _, rows in self._claimed])
-        return not self._has_locked and claimed == len(self._listed) + len(self._unlisted)
+        claimed = sum([len(rows) for _, rows in self._claimed.batches])
+        return not self._claimed.has_company and claimed == len(self._listed) + len(self._unlisted)
 
     def _claimed_and_delivered(self) -> list[tuple[int, list[MessageRow]]]:
         """Return what was delivered of what is claimed, with the queues that it is in."""
         if self._has_delivered_all_claimed:
-            return self._claimed
+            return self._claimed.batches
         delivered = self._handles()
-        claimed = [(queue_id, [row for row in rows if row.handle in delivered]) for queue_id, rows in self._claimed]
+        claimed = [
+            (queue_id, [row for row in rows if row.handle in delivered]) for queue_id, rows in self._claimed.batches
+        ]
         return [(queue_id, rows) for queue_id, rows in claimed if rows]
 
     def _handles(self) -> set[str]:
@@ -322,14 +336,14 @@ class Locks(Delivery):
         return freed + await self._ended()
 
     async def _ended(self) -> list[MessageKey]:
-        if self._claimed:
+        if self._claimed.batches:
             self._note_undelivered_claims()
         if self._claims:
             await self._give_up_claims()
         if self._has_exhausted:
             await self._redelivery.bury()
         self._known = _Known.AS_BEFORE
-        self._has_exhausted = self._has_locked = False
+        self._has_exhausted = self._claimed.has_company = False
         self._unlisted.clear()
         self._listed.clear()
         self._undeleted.clear()
@@ -346,12 +360,12 @@ class Locks(Delivery):
         """Have the claims on what was not delivered given up."""
         if not self._has_delivered_all_claimed:
             delivered = self._handles()
-            for queue_id, rows in self._claimed:
+            for queue_id, rows in self._claimed.batches:
                 for row in rows:
                     if row.handle not in delivered and (claim_id := claim_of(row)) is not None:
                         self._claims[key_of(queue_id, row)] = claim_id
-        self._claimed = []
-        self._has_deleted_claimed = False
+        self._claimed.batches = []
+        self._claimed.are_deleted = False
 
     async def _give_up_claims(self) -> None:
         try:
