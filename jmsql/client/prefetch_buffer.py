@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -155,6 +156,15 @@ class QueueSource:
     def fetch_by(self, fetch: Fetch) -> None:
         """Fetch messages from the store in another way from now on, and from the front of the queue."""
         self._reader = QueueReader(self.queue_id, self.selector, fetch, self._sweep_interval)
+
+    @contextmanager
+    def fetching_by(self, fetch: Fetch) -> Iterator[None]:
+        """Fetch messages in another way while a block runs, and from where the last fetch has come to."""
+        usual, self._reader.fetch = self._reader.fetch, fetch
+        try:
+            yield
+        finally:
+            self._reader.fetch = usual  # perhaps of another reader: the queue may have changed
 
     def begin_again(self) -> None:
         """Fetch from the front of the queue next time."""

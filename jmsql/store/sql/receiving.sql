@@ -53,18 +53,18 @@ order by k.position;
 
 -- name: delete_last_claimed
 -- What goes with a commit, if the messages lie close together: it fails if a claim is lost, whose message others may have by
--- now. No lock keeps the messages at their addresses; the range tells if the table was rewritten meanwhile.
+-- now. No lock keeps the messages at their addresses; what is deleted tells if the table was rewritten meanwhile.
 with forgotten as ({forget_claimed} returning 1),
 deleted as (
     delete from jmsql_internal.message
     where ctid = any(%(addresses)s::tid[])
-      and queue_id = %(queue_id)s::integer and inverse_priority = %(inverse_priority)s::smallint
-      and sequence = any(%(sequences)s::bigint[])
-    returning 1)
-select case when least(f.messages, d.messages) <> pg_catalog.cardinality(%(addresses)s::tid[])
-            then ((pg_catalog.cardinality(%(addresses)s::tid[]) - least(f.messages, d.messages))::text || ' of '
+    returning sequence)
+select case when f.messages <> pg_catalog.cardinality(%(addresses)s::tid[])
+              or d.sequences is distinct from %(sequences)s::bigint[]
+            then ((pg_catalog.cardinality(%(addresses)s::tid[]) - f.messages)::text || ' of '
                   || pg_catalog.cardinality(%(addresses)s::tid[])::text || ' claims were lost')::integer end
-from (select count(*) as messages from forgotten) f, (select count(*) as messages from deleted) d;
+from (select count(*) as messages from forgotten) f,
+     (select pg_catalog.array_agg(sequence order by sequence) as sequences from deleted) d;
 
 -- name: ask_to_delete_locked
 with removed as (
