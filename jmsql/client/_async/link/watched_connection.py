@@ -11,7 +11,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from jmsql.store.wire._async.wire import WireConnection
+from jmsql.store.wire._async.runner import WireConnection
 from jmsql.store.wire.application_sql import (
     Effects,
     SavepointCommand,

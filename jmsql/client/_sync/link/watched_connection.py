@@ -12,7 +12,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from jmsql.store.wire._sync.wire import WireConnection
+from jmsql.store.wire._sync.runner import WireConnection
 from jmsql.store.wire.application_sql import (
     Effects,
     SavepointCommand,
