@@ -53,7 +53,7 @@ FULL = Effort(
     pinned_seconds=60.0,
     latencies=400,
     jobs=3,
-    handled=1500,
+    handled=2500,
     sustained_seconds=20.0,
     long_run_messages=1_000_000,
 )
