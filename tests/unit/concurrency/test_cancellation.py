@@ -293,7 +293,7 @@ async def test_a_driver_that_limits_its_own_time_is_awaited_apart() -> None:
 
 
 async def test_what_a_cancelled_caller_has_left_is_finished_before_it_gets_the_lock_again() -> None:
-    lock, opened, begun = tasks.RLock(), asyncio.Event(), asyncio.Event()
+    lock, opened, begun, left = tasks.RLock(), asyncio.Event(), asyncio.Event(), asyncio.Event()
     happened: list[str] = []
 
     async def close() -> None:
@@ -307,14 +307,14 @@ async def test_what_a_cancelled_caller_has_left_is_finished_before_it_gets_the_l
         with contextlib.suppress(asyncio.CancelledError):
             await tasks.detached(close())
         happened.append("goes on")
+        left.set()
         async with lock:
             happened.append("has the lock")
 
     working = asyncio.create_task(work())
     await begun.wait()
     working.cancel()
-    while "goes on" not in happened:
-        await asyncio.sleep(0)
+    await left.wait()
     for _ in range(3):
         await asyncio.sleep(0)
     opened.set()
