@@ -51,6 +51,7 @@ from tests.integration.testing.test_draining import (
     session,
     text,
 )
+from tests.leadership import SUSPEND_MAINTENANCE
 
 __all__ = ["Base"]
 
@@ -544,6 +545,7 @@ def worked(_jmsql_database: SessionDatabase, table_url: sqlalchemy.URL) -> dict[
     results: dict[int, Result] = {}
     for share in (*shares, *([case] for case in CASES.values() if stores_rows(case))):
         _jmsql_database.clean()
+        _jmsql_database.execute(SUSPEND_MAINTENANCE)
         _jmsql_database.execute("delete from drained_article")
         results |= asyncio.run(by_worker(share, table_url))
     _jmsql_database.execute("delete from drained_article")
