@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
@@ -24,6 +25,10 @@ from jmsql.values.destinations import Destination, Queue, Topic
 
 _MOST_ROWS = 20_000
 _QUEUES_AT_ONCE = 1400
+_WINDOWS_AT_ONCE = 2
+"""How many windows of so many queues an overview by age looks at again: with 10,000 queues the fourth sees them all."""
+_LONGEST_KEPT = 120.0
+"""After how many seconds it looks at them in any case."""
 _SAMPLED_PAGES = 75
 _CONSUMERS = 100
 _FEW = 100
@@ -153,12 +158,57 @@ class Notable(NamedTuple):
     letters: list[int]
 
 
+class _AgesOfWindow(NamedTuple):
+    """The oldest messages of the queues and subscriptions whose numbers come after one, up to another."""
+
+    after: int
+    last: int
+    seen_at: float
+    oldest: list[tuple[int, int]]
+
+
+class Ages:
+    """Which queues and subscriptions had the oldest messages, by windows of their numbers, when each was looked at."""
+
+    def __init__(self) -> None:
+        self._windows: dict[int, _AgesOfWindow] = {}
+        self.rest: list[tuple[int, int]] = []
+        """Those behind the windows."""
+
+    @property
+    def end(self) -> int:
+        """The last number of the windows."""
+        return max((window.last for window in self._windows.values()), default=0)
+
+    def overdue(self, now: float) -> list[_AgesOfWindow]:
+        """Return the windows that are to be looked at: the next in turn, and those that were not for too long."""
+        longest_ago = sorted(self._windows.values(), key=lambda each: each.seen_at)
+        late = [each for each in longest_ago if each.seen_at <= now - _LONGEST_KEPT]
+        return longest_ago[: max(_WINDOWS_AT_ONCE, len(late))]
+
+    def saw(self, window: _AgesOfWindow) -> None:
+        """Remember what a look at a window has found."""
+        self._windows[window.after] = window
+
+    def first(self, limit: int) -> list[int]:
+        """Return those with the oldest messages, as far as was seen."""
+        seen = chain(self.rest, *(window.oldest for window in self._windows.values()))
+        return [number for number, _ in sorted(seen, key=itemgetter(1))[:limit]]
+
+
 class Memory:
-    """What overviews compare with the ones before them, for rates and for the order by messages per second."""
+    """What overviews have from the ones before them: for rates, for the order by messages per second, and for ages."""
 
     def __init__(self) -> None:
         self._rates = Rates()
         self._counted: dict[int, int] = {}
+        self._ages: tuple[tuple[str | None, str | None, int], Ages] = (None, None, 0), Ages()
+
+    def ages_of(self, wanted: tuple[str | None, str | None, int]) -> Ages:
+        """Return what overviews of the same names, kind and length have seen, if the one before was one."""
+        if self._ages[0] != wanted:
+            self._ages = wanted, Ages()
+        return self._ages[1]
 
     def rates(self, measured: Iterable[tuple[int, Counters]], moment: float | None = None) -> dict[int, Rate]:
         """Take in what was measured at a moment, in seconds, or now, and return the rates since before."""
@@ -232,6 +282,8 @@ def _bounded(
     wanted = {"pattern": like, "kind": kind, "limit": limit}
     numbers = yield from _RANKS[order](memory, wanted)
     found = yield from _described(numbers, wanted)
+    if order is OverviewOrder.age:  # some may be empty by now
+        found.sort(key=_KEYS[order])
     if len(found) < limit:
         known = {each.number for each in found}
         named = [number for number in (yield from _by_name(wanted)) if number not in known]
@@ -239,17 +291,24 @@ def _bounded(
     return (yield from _counted(found[:limit], most))
 
 
-def _ranked_by_age(_: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
+def _ranked_by_age(memory: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
     if wanted["kind"] == "topic":
         return []
-    oldest: list[tuple[int, int]] = []
-    after, looked_at = 0, _QUEUES_AT_ONCE
+    ages = memory.ages_of((wanted["pattern"], wanted["kind"], wanted["limit"]))
+    now = time.monotonic()
+    for window in ages.overdue(now):
+        oldest = yield from _oldest.bind(wanted, after=window.after, last=window.last)
+        ages.saw(_AgesOfWindow(*window[:2], now, oldest))
+    after, looked_at = ages.end, _QUEUES_AT_ONCE
     while looked_at == _QUEUES_AT_ONCE:
         last, looked_at = yield from _last_of_window.bind(after=after, window=_QUEUES_AT_ONCE)
-        if looked_at:
-            oldest += yield from _oldest.bind(wanted, after=after, last=last)
+        oldest = (yield from _oldest.bind(wanted, after=after, last=last)) if looked_at else []
+        if looked_at == _QUEUES_AT_ONCE:
+            ages.saw(_AgesOfWindow(after, last, now, oldest))
+        else:
+            ages.rest = oldest  # more queues may come behind them, so that they are looked at each time
         after = last
-    return [number for number, _ in sorted(oldest, key=itemgetter(1))[: wanted["limit"]]]
+    return ages.first(wanted["limit"] + wanted["limit"] // 10)
 
 
 def _ranked_by_depth(_: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
@@ -314,9 +373,8 @@ def _described(numbers: Sequence[int], wanted: dict[str, Any]) -> Steps[list[Des
 
 
 def _is_wanted(each: DestinationLook, wanted: dict[str, Any]) -> bool:
-    return wanted["kind"] in {None, each.kind} and any(
-        _is_like(name, wanted["pattern"]) for name in (each.name, each.subscription)
-    )
+    kind, pattern = wanted["kind"], wanted["pattern"]
+    return kind in {None, each.kind} and (_is_like(each.name, pattern) or _is_like(each.subscription, pattern))
 
 
 def _counted(found: Sequence[DestinationOverview], most: int) -> Steps[list[DestinationOverview]]:
@@ -337,17 +395,14 @@ def _counted(found: Sequence[DestinationOverview], most: int) -> Steps[list[Dest
 def _with_counts(each: DestinationOverview, counts: _Counts | None, most: int) -> DestinationOverview:
     if counts is None or each.ready is None:
         return each
-    messages = BoundedCount.of(counts.messages, most)
+    messages, delayed = BoundedCount.of(counts.messages, most), BoundedCount.of(counts.delayed, most)
     has_more = counts.deliveries > most
-    claimed, waiting = BoundedCount(counts.claimed, has_more), BoundedCount(counts.waiting, has_more)
-    present = messages.number - claimed.number - waiting.number - counts.expired
+    present = messages.number - counts.claimed - counts.waiting - counts.expired
     return each._replace(
         ready=BoundedCount(max(0, present), messages.has_more),
-        claimed=claimed,
-        waiting=waiting,
-        delayed=BoundedCount.of(counts.delayed, most)._replace(
-            number=min(counts.delayed, most) - counts.delayed_expired
-        ),
+        claimed=BoundedCount(counts.claimed, has_more),
+        waiting=BoundedCount(counts.waiting, has_more),
+        delayed=BoundedCount(delayed.number - counts.delayed_expired, delayed.has_more),
         expired=BoundedCount(counts.expired + counts.delayed_expired, messages.has_more and counts.expired > 0),
         redelivered=BoundedCount(counts.redelivered, has_more),
         oldest_claim=counts.oldest_claim,

@@ -216,6 +216,60 @@ def test_no_statement_of_administration_reads_more_than_20000_rows(
     assert all(rows <= MOST_ROWS for _, rows in found), found
 
 
+def overview_by_age(memory: Memory, limit: int = 20) -> Steps[list[overview.DestinationOverview]]:
+    return overview.overview(limit, OverviewOrder.age, memory)
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
+def test_an_overview_by_age_that_follows_another_looks_at_a_part_of_the_queues(
+    store: psycopg.Connection[Any], runner: PsycopgRunner, generic: bool
+) -> None:
+    memory = Memory()
+    assert store.execute("select count(*) > 4200 from jmsql_internal.queue").fetchone() == (True,)
+    first = [name for name, _ in plans_of(runner, overview_by_age(memory), generic)]
+    second = list(plans_of(runner, overview_by_age(memory), generic))
+    assert first.count("oldest") == 4
+    assert [name for name, _ in second].count("oldest") == 3
+    assert sum(rows for _, rows in second) < MOST_ROWS
+    assert [each.number for each in runner.run(overview_by_age(memory))] == [
+        each.number for each in runner.run(overview_by_age(Memory()))
+    ]
+
+
+def test_overviews_by_age_that_follow_another_see_what_has_come_and_gone(
+    store: psycopg.Connection[Any], runner: PsycopgRunner
+) -> None:
+    memory = Memory()
+    oldest, *_ = runner.run(overview_by_age(memory))
+    late = number_of(store, "queue 2900")
+    [moved] = [
+        sequence
+        for (sequence,) in store.execute(
+            "update jmsql_internal.message set queue_id = %s where queue_id = %s and inverse_priority = 3 "
+            "returning sequence",
+            [late, oldest.number],
+        )
+    ]
+    try:
+        assert runner.run(overview_by_age(Memory()))[0].number == late
+        later = [runner.run(overview_by_age(memory)) for _ in range(3)]
+        assert later[-1][0].number == late
+        assert all(found[0].number != oldest.number for found in later)
+    finally:
+        store.execute(
+            "update jmsql_internal.message set queue_id = %s where queue_id = %s and sequence = %s",
+            [oldest.number, late, moved],
+        )
+
+
+def test_an_overview_of_a_longer_list_or_of_other_names_begins_again(runner: PsycopgRunner) -> None:
+    memory = Memory()
+    runner.run(overview_by_age(memory, limit=1))
+    assert len(runner.run(overview_by_age(memory, limit=7))) == 7
+    found = runner.run(overview.overview(7, OverviewOrder.age, memory, like="queue 29%"))
+    assert {each.destination.name[:8] for each in found} == {"queue 29"}
+
+
 @pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
 def test_depth_in_sql_reads_what_it_counts(store: psycopg.Connection[Any], generic: bool) -> None:
     mode = "force_generic_plan" if generic else "force_custom_plan"
