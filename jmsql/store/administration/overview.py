@@ -115,9 +115,12 @@ class DestinationOverview(NamedTuple):
         """How many messages there are, whatever their state; None where `ready` is."""
         if self.ready is None:
             return None
-        counts = [self.ready, self.claimed, self.waiting, self.delayed, self.expired]
-        known = [each for each in counts if each is not None]
-        return BoundedCount(sum(each.number for each in known), any(each.has_more for each in known))
+        number, has_more = 0, False
+        for each in (self.ready, self.claimed, self.waiting, self.delayed, self.expired):
+            if each is not None:
+                number += each.number
+                has_more |= each.has_more
+        return BoundedCount(number, has_more)
 
 
 class _Counts(NamedTuple):

@@ -142,15 +142,12 @@ def test_a_message_keeps_why_its_commit_failed_if_the_handler_has_caught_the_err
         send(jmsql_factory, "orders", "ends", "goes on", "refused by the commit")
         wait_for(lambda: len(database.rows(DEAD)) == 3, PATIENCE)
         errors = dict(database.rows("select body, error from jmsql.dead_letters"))
-        assert (
-            errors["ends"]
-            == errors["goes on"]
-            == (
-                "jmsql.TransactionRolledBackException: The transaction was rolled back: one of its statements had failed "
-                "before (division by zero), and the error was caught. Do it again, and run what may fail inside "
-                "begin_nested(), a savepoint."
-            )
+        caught = (
+            "jmsql.TransactionRolledBackException: The transaction was rolled back: one of its statements had failed "
+            "before (division by zero), and the error was caught. Do it again, and run what may fail inside "
+            "begin_nested(), a savepoint."
         )
+        assert [errors["ends"], errors["goes on"]] == [caught, caught]
         assert 'violates foreign key constraint "parts_id_fkey"' in errors["refused by the commit"]
         assert worker.wait_for_log(r"one of its statements had failed before \(division by zero\)")
         assert worker.stop() == 0

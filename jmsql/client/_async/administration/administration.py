@@ -37,7 +37,6 @@ from jmsql.store.destinations.lookup import automatic_creation, set_automatic_cr
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, in_transaction
-from jmsql.store.wire._async.runner import PsycopgRunner
 from jmsql.timings import Timings, complete
 from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_queue, require_topic
 
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.administration.administered_objects import AdministeredObject, AdministeredObjects
     from jmsql.client._async.administration.history import History
     from jmsql.client._async.connection.factory import ConnectionFactory
+    from jmsql.store.wire._async.runner import PsycopgRunner
 
 
 @set_module("jmsql.asyncio.admin")
@@ -69,7 +69,7 @@ class Administration:
 
     def __init__(
         self,
-        database: str | ConnectionFactory | AsyncEngine | PsycopgRunner | None = None,
+        database: str | ConnectionFactory | AsyncEngine | None = None,
         *,
         schema: str | None = None,
     ) -> None:
@@ -77,9 +77,7 @@ class Administration:
         if database is not None and not isinstance(database, str):
             from jmsql.client._async.connection.factory import ConnectionFactory
 
-            if isinstance(database, PsycopgRunner):  # a connection that somebody else keeps
-                schema = database.schema
-            elif isinstance(database, ConnectionFactory):
+            if isinstance(database, ConnectionFactory):
                 timings = database.timings
                 schema = database.schema if schema is None else schema
                 database = database.url
@@ -92,8 +90,6 @@ class Administration:
         self._memory = overview.Memory()
 
     async def _open_runner(self) -> PsycopgRunner:
-        if isinstance(self._database, PsycopgRunner):
-            return self._database
         database = await in_thread(default_url, self._schema) if self._database is None else self._database
         return await open_runner(database, self._schema, self._timings)
 
@@ -645,11 +641,9 @@ class Administration:
         return f"<{type(self).__name__} {self._where}>"
 
 
-def _shown(database: str | AsyncEngine | PsycopgRunner | None) -> str:
+def _shown(database: str | AsyncEngine | None) -> str:
     if database is None:
         return "of the environment"
-    if isinstance(database, PsycopgRunner):
-        return "on a connection that is lent"
     return without_secrets(parse_url(database)) if isinstance(database, str) else database.url.render_as_string()
 
 

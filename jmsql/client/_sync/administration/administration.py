@@ -38,7 +38,6 @@ from jmsql.store.destinations.lookup import automatic_creation, set_automatic_cr
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, in_transaction
-from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.timings import Timings, complete
 from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_queue, require_topic
 
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.administration.administered_objects import AdministeredObject, AdministeredObjects
     from jmsql.client._sync.administration.history import History
     from jmsql.client._sync.connection.factory import ConnectionFactory
+    from jmsql.store.wire._sync.runner import PsycopgRunner
 
 
 @set_module("jmsql.admin")
@@ -70,7 +70,7 @@ class Administration:
 
     def __init__(
         self,
-        database: str | ConnectionFactory | Engine | PsycopgRunner | None = None,
+        database: str | ConnectionFactory | Engine | None = None,
         *,
         schema: str | None = None,
     ) -> None:
@@ -78,9 +78,7 @@ class Administration:
         if database is not None and not isinstance(database, str):
             from jmsql.client._sync.connection.factory import ConnectionFactory
 
-            if isinstance(database, PsycopgRunner):  # a connection that somebody else keeps
-                schema = database.schema
-            elif isinstance(database, ConnectionFactory):
+            if isinstance(database, ConnectionFactory):
                 timings = database.timings
                 schema = database.schema if schema is None else schema
                 database = database.url
@@ -93,8 +91,6 @@ class Administration:
         self._memory = overview.Memory()
 
     def _open_runner(self) -> PsycopgRunner:
-        if isinstance(self._database, PsycopgRunner):
-            return self._database
         database = in_thread(default_url, self._schema) if self._database is None else self._database
         return open_runner(database, self._schema, self._timings)
 
@@ -646,11 +642,9 @@ class Administration:
         return f"<{type(self).__name__} {self._where}>"
 
 
-def _shown(database: str | Engine | PsycopgRunner | None) -> str:
+def _shown(database: str | Engine | None) -> str:
     if database is None:
         return "of the environment"
-    if isinstance(database, PsycopgRunner):
-        return "on a connection that is lent"
     return without_secrets(parse_url(database)) if isinstance(database, str) else database.url.render_as_string()
 
 
