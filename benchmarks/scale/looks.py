@@ -23,8 +23,8 @@ _MOST_MILLISECONDS = 50.0
 def looks(setting: Setting) -> list[BenchmarkResult]:
     """Bounded looks with 10,000 queues and 5,000,000 messages: the median and the processor time, beside 50 ms.
 
-    An overview by age remembers what it has seen for the ones that follow. So the first one, which looks at all queues, is
-    measured too.
+    An overview by age remembers what it has seen for the ones that follow. So the first one, which looks at all queues,
+    is measured too.
     """
     fill(setting)
     url = setting.database.factory.url

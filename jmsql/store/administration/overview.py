@@ -22,7 +22,9 @@ from jmsql.store.administration.rates import Counters, Rate, Rates
 from jmsql.store.destinations.lookup import require_access
 from jmsql.store.statement import SqlFile, Statement, Steps, column, record, records, rows, value
 from jmsql.values.destinations import Destination, Queue, Topic
+from jmsql.values.postgresql_text import to_postgresql
 
+_ENDS_WITH_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 _MOST_ROWS = 20_000
 _QUEUES_AT_ONCE = 1400
 _WINDOWS_AT_ONCE = 2
@@ -151,6 +153,23 @@ class _TopicFacts(NamedTuple):
     acknowledged: int
     rolled_back: int
     redelivered: int
+
+
+def require_pattern(like: object) -> None:
+    """Make sure that what was given as a pattern is one of SQL's LIKE, and can be sent.
+
+    Raises:
+        TypeError: It is no text.
+        ValueError: Its last character is a backslash that escapes nothing, or PostgreSQL cannot store the text.
+    """
+    if like is None:
+        return
+    if not isinstance(like, str):
+        raise TypeError(f"Expected a pattern of SQL's LIKE such as 'orders.%', got {like!r}.")
+    if _ENDS_WITH_ESCAPE.search(like):
+        raise ValueError(f"The pattern {like!r} ends with a backslash that escapes nothing. Double it.")
+    if to_postgresql(like) != like:
+        raise ValueError(f"PostgreSQL cannot store the pattern {like!r}: it holds a NUL or half a surrogate pair.")
 
 
 class Notable(NamedTuple):
