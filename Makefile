@@ -111,7 +111,7 @@ docs: $(SETUP) ## build the documentation into site/
 benchmarks: $(SETUP) ## measure (ARGS="NAME --json FILE")
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-worker-speed: $(SETUP) ## measure workers, and write docs/worker-speed.md (an hour)
+worker-speed: $(SETUP) ## measure workers, and write docs/worker-speed.md (half an hour)
 	@$(BIN)/python -m benchmarks worker-peers --json worker-speed.json $(ARGS)
 	@$(BIN)/python -m benchmarks.workers.page worker-speed.json
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import signal
 import sys
 from datetime import UTC, datetime
 from functools import partial
@@ -92,25 +93,31 @@ def main() -> None:
     comparisons: list[BenchmarkResult] = []
     skipped: list[str] = []
     machine: dict[str, object] = {}
+
+    def keep(found: list[BenchmarkResult]) -> None:
+        """Write the figures, each time that there are more: an interrupted run keeps what it has."""
+        if arguments.json is not None:
+            write_json(
+                arguments.json,
+                comparisons + found,
+                machine=machine,
+                effort=dataclasses.asdict(effort),
+                skipped=skipped,
+                started=started,
+            )
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with server(arguments.url) as url, console.status("starting") as status:
         for name in arguments.names or _BENCHMARKS:
             # A database each: what one leaves behind is no burden to the next.
             with database_on(url) as database:
                 machine = machine or describe_machine(database)
-                setting = Setting(database, effort, partial(_tell, status, name), skipped)
+                setting = Setting(database, effort, partial(_tell, status, name), skipped, keep)
                 found = _BENCHMARKS[name](setting)
             comparisons += found
             for comparison in found:
                 console.print(f"{name}: {comparison.subject} / {comparison.reference} = {comparison.ratio:.2f}")
-            if arguments.json is not None:  # each time, so that an interrupted run keeps what it has
-                write_json(
-                    arguments.json,
-                    comparisons,
-                    machine=machine,
-                    effort=dataclasses.asdict(effort),
-                    skipped=skipped,
-                    started=started,
-                )
+            keep([])
     console.print(table(comparisons))
     for line in skipped:
         console.print(f"Skipped {line}.")

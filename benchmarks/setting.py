@@ -21,7 +21,7 @@ class Effort:
         pinned_seconds: How long a snapshot is held.
         latencies: How many messages are timed one by one.
         jobs: How many turns each contender has where each takes a whole backlog.
-        handled: How many messages a worker handles in a turn.
+        handled: How many messages a worker handles in a turn, unless its handlers run one at a time.
         sustained_seconds: How long a load lasts.
         long_run_messages: How many messages a long run has.
         long_run_seconds: How long it lasts at least; 0: as fast as it can.
@@ -53,7 +53,7 @@ FULL = Effort(
     pinned_seconds=60.0,
     latencies=400,
     jobs=3,
-    handled=3000,
+    handled=1500,
     sustained_seconds=20.0,
     long_run_messages=1_000_000,
 )
@@ -81,12 +81,14 @@ class Setting:
         effort: How much to measure.
         tell: Shows a line about what is being done.
         skipped: What could not be measured, and why.
+        keep: Keeps what was found so far, in case the run does not come to its end.
     """
 
     database: BenchmarkDatabase
     effort: Effort
     tell: Callable[[str], None]
     skipped: list[str] = field(default_factory=list)
+    keep: Callable[[list[BenchmarkResult]], None] = lambda _: None
 
     def measure(
         self, contenders: Sequence[Contender], messages: int, *, seconds: float = 0.0, rounds: int | None = None

@@ -1,7 +1,8 @@
 """Generates the client for threads from its source, which is written for asyncio. `make generate` runs it.
 
 Each ``_sync`` folder is made from the ``_async`` folder beside it: ``async`` and ``await`` go, names of asynchronous
-classes become those of synchronous ones, and of ``if ASYNC:`` the other branch stays.
+classes become those of synchronous ones, of ``if ASYNC:`` the other branch stays, and a property that is ``@settable``
+gets a setter.
 """
 
 from __future__ import annotations
@@ -66,11 +67,16 @@ TEXTS = (
     ("HandlerTask", "HandlerThread"),
     ("TaskServerSessionPool", "ThreadServerSessionPool"),
     ("jmsql.asyncio", "jmsql"),
+    (
+        "an AsyncEngine of SQLAlchemy, as sqlalchemy.ext.asyncio.create_async_engine",
+        "an Engine of SQLAlchemy, as sqlalchemy.create_engine",
+    ),
     ("sqlalchemy.ext.asyncio import AsyncSession", "sqlalchemy.orm import AsyncSession"),
     ("sqlalchemy.ext.asyncio", "sqlalchemy"),
 )
 """What becomes of modules' names, in the code as in docstrings."""
 
+_SETTER = re.compile(r"^ *async def set_(\w+)\(self, (\w+): ([^)]*)\) -> None:$")
 _BRANCH = re.compile(r"^ *if (?P<negated>not )?ASYNC:$")
 
 
@@ -86,10 +92,35 @@ def translate(source: str) -> str:
     """Return the code for threads."""
     for old, new in TEXTS:
         source = source.replace(old, new)
-    source = "".join(f"{line}\n" for line in _choose_branches(source.splitlines()) if line.strip() not in DECORATORS)
+    lines = _choose_branches(_add_setters(source.splitlines()))
+    source = "".join(f"{line}\n" for line in lines if line.strip() not in DECORATORS)
     for edit in sorted(_edits(source), reverse=True):
         source = source[: edit.start] + edit.text + source[edit.end :]
     return source
+
+
+def _add_setters(lines: list[str]) -> list[str]:
+    """Return the lines with a setter behind each property that is ``@settable``, which calls its ``set_`` method."""
+    added, number = list[str](), 0
+    while number < len(lines):
+        if lines[number].strip() != "@settable":
+            added.append(lines[number])
+            number += 1
+            continue
+        indentation = _indentation(lines[number])
+        end = _block(lines, number + 2, indentation)[1]
+        added += lines[number + 1 : end]
+        found = _SETTER.match(next(line for line in lines[end:] if _SETTER.match(line)))
+        assert found is not None
+        name, parameter, kind = found.groups()
+        setter = (
+            f"@{name}.setter",
+            f"def {name}(self, {parameter}: {kind}) -> None:",
+            f"    self.set_{name}({parameter})",
+        )
+        added += ["", *(indentation + line for line in setter)]
+        number = end
+    return added
 
 
 def _choose_branches(lines: list[str]) -> Iterator[str]:

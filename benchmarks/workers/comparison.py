@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import subprocess
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from benchmarks.workers import effects, figures
 from benchmarks.workers.brokers import Broker
 from benchmarks.workers.figures import JMSQL, JMSQL_COROUTINES
 from benchmarks.workers.ledger import Batch, Ledger, open_ledger
-from benchmarks.workers.running import RunningWorker, Sender
+from benchmarks.workers.running import RunningWorker, Sender, WorkerFailedError
 from benchmarks.workers.systems import SYSTEMS, System
 
 _QUICK_ARRANGEMENTS = (figures.USUAL,)
@@ -27,8 +26,11 @@ _FIRST = 100
 """So many messages are handled before the measurement: processes start and connections are opened meanwhile."""
 _SETTLING_SECONDS = 0.5
 _PATIENCE = 120.0
-_WAIT, _QUICK_WAIT = 90.0, 20.0
-"""Seconds in which what a killed worker had is to come again."""
+_QUICK_RECOVERY = 20.0
+_SECONDS_FOR_RATES = 1320.0
+"""No round of rates is begun that would end later. With latencies and kills, all takes half an hour."""
+_FEWER = 3
+"""Handlers that run one at a time handle so many times fewer messages, so that a turn is not longer."""
 _PAUSE = 0.05
 _BLOCKS = 3
 _MICROSECONDS = 1e6
@@ -93,19 +95,28 @@ class _Contestant:
         """Wait until so many messages were handled.
 
         Raises:
-            SystemExit: They are not, or the worker has ended.
+            WorkerFailedError: They are not, or the worker has ended.
         """
         if not self.ledger.wait_for(batch, count, _PATIENCE, worker.require_running):
             handled = self.ledger.handled(batch)
-            raise SystemExit(f"{self.system.name} has handled {handled} of {count} messages:\n{worker.log}")
+            raise WorkerFailedError(f"It has handled {handled} of {count} messages:\n{worker.log}")
 
 
 def worker_peers(setting: Setting) -> list[BenchmarkResult]:
     """A worker whose handler inserts a row, beside Procrastinate's, PgQueuer's, Celery's and Dramatiq's."""
     with ExitStack() as stack:
         contestants = _open_all(setting, stack)
-        # What a worker that was killed leaves behind may come hours later, and is no burden to the others.
-        return _rates(setting, contestants) + _latencies(setting, contestants) + _kills(setting, contestants)
+        rates = _Rates(setting, contestants)
+        others: list[BenchmarkResult] = []
+        try:
+            rates.measure()
+            # What a worker that was killed leaves behind may come hours later, and is no burden to the others.
+            for measure in (_latencies, _kills):
+                others += measure(setting, contestants)
+                setting.keep(rates.results() + others)
+        except KeyboardInterrupt:
+            setting.skip("what was left to measure", "the run was interrupted")
+        return rates.results() + others
 
 
 def _open_all(setting: Setting, stack: ExitStack) -> list[_Contestant]:
@@ -144,6 +155,13 @@ def _environment(database: BenchmarkDatabase, broker: Broker | None, concurrency
     }
 
 
+def _skip(setting: Setting, name: str, what: str, error: WorkerFailedError) -> None:
+    """Go on without a peer that has failed; jmsql's own failure ends the run."""
+    if name in {JMSQL, JMSQL_COROUTINES}:
+        raise error
+    setting.skip(f"{name}{what}", str(error).partition("\n")[0])
+
+
 def _turns(contestants: Sequence[_Contestant], number: int) -> list[_Contestant]:
     """Return all of them, another one first each time."""
     place = number % len(contestants)
@@ -153,22 +171,62 @@ def _turns(contestants: Sequence[_Contestant], number: int) -> list[_Contestant]
 # How fast a worker is
 
 
-def _rates(setting: Setting, contestants: Sequence[_Contestant]) -> list[BenchmarkResult]:
-    effort = setting.effort
-    results = []
-    for concurrency, processes in _QUICK_ARRANGEMENTS if effort.is_quick else figures.ARRANGEMENTS:
-        found: dict[str, list[_Figures]] = defaultdict(list)
-        arrangement = figures.arrangement(concurrency, processes)
-        for number in range(effort.jobs):
-            for contestant in _turns(contestants, number):
-                setting.tell(f"round {number}{arrangement}: {contestant.system.name}")
-                found[contestant.system.name].append(_turn(contestant, concurrency, processes, effort.handled))
-        for place, (benchmark, unit) in enumerate(
-            ((figures.RATE, "messages/s"), (figures.CLIENT, "µs a message"), (figures.SERVER, "µs a message"))
-        ):
-            samples = {name: [each[place] for each in turns] for name, turns in found.items()}
-            results += _beside_peers(benchmark + arrangement, samples, unit, has_targets=benchmark == figures.RATE)
-    return results
+class _Rates:
+    """Rounds in which each system has a turn in each arrangement.
+
+    Args:
+        setting: Where it runs.
+        contestants: What is measured.
+    """
+
+    def __init__(self, setting: Setting, contestants: Sequence[_Contestant]) -> None:
+        self._setting = setting
+        self._contestants = contestants
+        arrangements = _QUICK_ARRANGEMENTS if setting.effort.is_quick else figures.ARRANGEMENTS
+        self._found: dict[tuple[int, int], dict[str, list[_Figures]]] = {each: {} for each in arrangements}
+        for turns in self._found.values():
+            turns.update({contestant.system.name: [] for contestant in contestants})
+
+    def measure(self) -> None:
+        """Measure all rounds for which there is time, and keep the results after each."""
+        rounds = self._setting.effort.jobs
+        began = time.monotonic()
+        for number in range(rounds):
+            elapsed = time.monotonic() - began
+            if number and elapsed * (number + 1) / number > _SECONDS_FOR_RATES:
+                self._setting.skip(f"{rounds - number} of {rounds} rounds", "they would take too long")
+                break
+            self._measure_round(number)
+            self._setting.keep(self.results())
+
+    def _measure_round(self, number: int) -> None:
+        for (concurrency, processes), found in self._found.items():
+            count = self._setting.effort.handled // (_FEWER if concurrency == 1 else 1)
+            arrangement = figures.arrangement(concurrency, processes)
+            for contestant in _turns(self._contestants, number):
+                name = contestant.system.name
+                if name not in found:
+                    continue
+                self._setting.tell(f"round {number + 1}{arrangement}: {name}")
+                try:
+                    found[name].append(_turn(contestant, concurrency, processes, count))
+                except WorkerFailedError as error:
+                    _skip(self._setting, name, arrangement, error)
+                    del found[name]
+
+    def results(self) -> list[BenchmarkResult]:
+        """Return what was found in the rounds in which all had their turns."""
+        results = []
+        for arrangement, found in self._found.items():
+            rounds = min(map(len, found.values()))
+            for place, (benchmark, unit) in enumerate(
+                ((figures.RATE, "messages/s"), (figures.CLIENT, "µs a message"), (figures.SERVER, "µs a message"))
+            ):
+                samples = {name: [each[place] for each in turns[:rounds]] for name, turns in found.items()}
+                if rounds:
+                    name = benchmark + figures.arrangement(*arrangement)
+                    results += _beside_peers(name, samples, unit, has_targets=benchmark == figures.RATE)
+        return results
 
 
 def _turn(contestant: _Contestant, concurrency: int, processes: int, count: int) -> _Figures:
@@ -212,21 +270,28 @@ def _latencies(setting: Setting, contestants: Sequence[_Contestant]) -> list[Ben
     ledger = contestants[0].ledger
     rounds = setting.effort.latencies // 4
     with ExitStack() as stack:
+        waiting = []
         for contestant in contestants:
             setting.tell(f"starting {contestant.system.name}")
-            contestant.warm_up(stack.enter_context(contestant.worker(1, 1)))
+            try:
+                contestant.warm_up(stack.enter_context(contestant.worker(1, 1)))
+            except WorkerFailedError as error:
+                _skip(setting, contestant.system.name, ", idle", error)
+            else:
+                waiting.append(contestant)
         time.sleep(_SETTLING_SECONDS)
-        batches = {contestant.system.name: ledger.batch(rounds) for contestant in contestants}
+        batches = {contestant.system.name: ledger.batch(rounds) for contestant in waiting}
         started: dict[str, list[float]] = {name: [] for name in batches}
         for number in range(rounds):
             setting.tell(f"{number} messages of {rounds} to each")
-            for contestant in _turns(contestants, number):
+            for contestant in _turns(waiting, number):
                 time.sleep(_PAUSE * random.uniform(0.5, 1.5))
                 name = contestant.system.name
                 started[name].append(contestant.sender.send(batches[name].first + number, 1))
-        for name, batch in batches.items():
+        for name, batch in list(batches.items()):
             if not ledger.wait_for(batch, rounds, _PATIENCE):
-                raise SystemExit(f"{name} has not handled all messages.")
+                _skip(setting, name, ", idle", WorkerFailedError("it has not handled all messages"))
+                del batches[name]
     times: dict[str, list[float]] = {}
     for name, batch in batches.items():
         began = ledger.beginnings(batch)
@@ -251,19 +316,23 @@ def _latencies(setting: Setting, contestants: Sequence[_Contestant]) -> list[Ben
 
 
 def _kills(setting: Setting, contestants: Sequence[_Contestant]) -> list[BenchmarkResult]:
-    effort = setting.effort
-    missing: dict[str, list[float]] = defaultdict(list)
-    doubled: dict[str, list[float]] = defaultdict(list)
-    for number in range(effort.jobs):
-        for contestant in _turns(contestants, number):
-            name = contestant.system.name
-            setting.tell(f"round {number}: killing {name}")
-            batch = _kill(contestant, effort.handled, _QUICK_WAIT if effort.is_quick else _WAIT)
-            missing[name].append(effort.handled - contestant.ledger.handled(batch))
-            doubled[name].append(contestant.ledger.doubled(batch))
-    sent = [float(effort.handled)] * effort.jobs
+    """Kill each once: to wait for what comes again takes longer than all else."""
+    sent = setting.effort.handled
+    missing: dict[str, float] = {}
+    doubled: dict[str, float] = {}
+    for contestant in contestants:
+        system = contestant.system
+        setting.tell(f"killing {system.name}")
+        recovery = min(system.recovery, _QUICK_RECOVERY) if setting.effort.is_quick else system.recovery
+        try:
+            batch = _kill(contestant, sent, recovery)
+        except WorkerFailedError as error:
+            _skip(setting, system.name, ", killed", error)
+            continue
+        missing[system.name] = sent - contestant.ledger.handled(batch)
+        doubled[system.name] = contestant.ledger.doubled(batch)
     return [
-        BenchmarkResult(benchmark, name, "sent", "messages", found[name], sent, target)
+        BenchmarkResult(benchmark, name, figures.SENT, "messages", [found[name]], [sent], target)
         for benchmark, found in ((figures.MISSING, missing), (figures.DOUBLED, doubled))
         for name in found
         for target in [at_most(0.0) if name in {JMSQL, JMSQL_COROUTINES} else None]

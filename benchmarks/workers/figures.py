@@ -15,7 +15,7 @@ DOUBLED = "worker-peers kill -9: doubled"
 
 JMSQL, JMSQL_COROUTINES = "jmsql, def", "jmsql, async def"
 
-ARRANGEMENTS = ((1, 1), (10, 1), (50, 1), (1, 2), (10, 2), (50, 2))
+ARRANGEMENTS = ((1, 1), (10, 1), (50, 1), (10, 2), (50, 2))
 """How many handlers at a time in a process, and how many processes."""
 
 USUAL = (10, 1)
@@ -55,6 +55,15 @@ class WorkerFigures:
     def arrangements(self) -> list[tuple[int, int]]:
         """Those that were measured."""
         return [each for each in ARRANGEMENTS if RATE + arrangement(*each) in self._found]
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were measured; of an interrupted run, where the most were."""
+        return max((len(each) for figures in self._rates for each in figures.values()), default=0)
+
+    @property
+    def _rates(self) -> list[dict[str, list[float]]]:
+        return [self._found[RATE + arrangement(*each)] for each in self.arrangements]
 
     def median(self, benchmark: str, worker: str) -> float | None:
         """Return a worker's figure; None: it has none."""

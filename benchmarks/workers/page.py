@@ -49,7 +49,7 @@ def tables(document: dict[str, Any]) -> str:
                 _ratios(found),
                 "Ten handlers at a time in one process; the time from send to handler with one that waits:",
                 _costs(found),
-                _conditions(document),
+                _conditions(document, found.rounds),
             ]
         )
         + "\n"
@@ -106,12 +106,13 @@ def _costs(found: WorkerFigures) -> str:
     return _table([*headings, "95th percentile", "`kill -9`: not handled", "handled twice"], rows)
 
 
-def _conditions(document: dict[str, Any]) -> str:
+def _conditions(document: dict[str, Any], count: int) -> str:
     machine, effort = document["machine"], document["effort"]
-    rounds = "one round" if effort["jobs"] == 1 else f"{effort['jobs']} rounds by turns"
+    rounds = "one round" if count == 1 else f"{count} rounds by turns"
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     lines = [
-        f"Measured on {document['started'][:10]}: {rounds} of {effort['handled']:,} messages; {machine['processor']},",
+        f"Measured on {document['started'][:10]}: {rounds} of {effort['handled']:,} messages, and of fewer with one",
+        f"handler at a time; {machine['processor']},",
         f"{machine['cores']} cores, {machine['fsync_microseconds']} µs for a write of 8 KiB and its fsync;",
         f"PostgreSQL {machine['postgresql']['server_version']}, Python {machine['python']}, {packages}.",
     ]

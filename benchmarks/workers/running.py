@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_END_SECONDS = 30.0
+_END_SECONDS = 10.0
 _PARENT, _FIRST_TIME, _LAST_TIME = 1, 11, 15
 """Places in what Linux tells of a process, from its state on: its parent, and its processor times."""
 
@@ -45,6 +45,10 @@ def _family(process_id: int) -> dict[int, list[str]]:
             found[each] = everyone[each]
             following += children.get(each, [])
     return found
+
+
+class WorkerFailedError(Exception):
+    """A worker has ended by itself, or does not handle what it is sent."""
 
 
 class RunningWorker:
@@ -84,11 +88,12 @@ class RunningWorker:
         """Make sure that it has not ended by itself.
 
         Raises:
-            SystemExit: It has.
+            WorkerFailedError: It has.
         """
         for process in self._started:
             if process.poll() is not None:
-                raise SystemExit(f"{' '.join(process.args)} has ended with {process.returncode}:\n{self.log}")  # type: ignore[arg-type]
+                command = " ".join(map(str, process.args))  # type: ignore[arg-type]
+                raise WorkerFailedError(f"{command} has ended with {process.returncode}:\n{self.log}")
 
     @property
     def log(self) -> str:

@@ -19,7 +19,7 @@ _MOST_CHILDREN = 20
 """From this many on Celery has threads instead of processes: 100 of those do not belong on two cores."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class System:
     """A worker.
 
@@ -30,6 +30,8 @@ class System:
         packages: What has to be installed beside jmsql.
         open_broker: Starts its broker; None: PostgreSQL is all that it needs.
         installation: The command that makes its tables; None: there are none.
+        recovery: For how many seconds to wait, once it was killed and started again, for what it had: at least as long
+            as its documentation says that this takes.
     """
 
     name: str
@@ -38,6 +40,7 @@ class System:
     packages: Sequence[str] = ()
     open_broker: Callable[[], AbstractContextManager[Broker]] | None = None
     installation: Command | None = None
+    recovery: float = 20.0
 
 
 def _python(*arguments: str | int) -> Command:
@@ -61,7 +64,8 @@ def _procrastinate() -> System:
         return [_python(*command, "--concurrency", concurrency)] * processes
 
     installation = _python("procrastinate", f"--app={application}.app", "schema", "--apply")
-    return System("Procrastinate", application, commands, ["procrastinate"], installation=installation)
+    # What was under way is taken up by a task that runs each minute.
+    return System("Procrastinate", application, commands, ["procrastinate"], installation=installation, recovery=90.0)
 
 
 def _pgqueuer() -> System:
@@ -72,9 +76,9 @@ def _pgqueuer() -> System:
         most = max(2, concurrency)
         return [_python(application, most, min(10, most // 2))] * processes
 
-    return System(
-        "PgQueuer", application, commands, ["pgqueuer", "asyncpg"], installation=_python("pgqueuer", "install")
-    )
+    installation = _python("pgqueuer", "install")
+    # After half a minute without a heartbeat a job is taken up by another worker.
+    return System("PgQueuer", application, commands, ["pgqueuer", "asyncpg"], installation=installation, recovery=50.0)
 
 
 def _celery(name: str, open_broker: Callable[[], AbstractContextManager[Broker]], packages: Sequence[str]) -> System:
@@ -89,16 +93,22 @@ def _celery(name: str, open_broker: Callable[[], AbstractContextManager[Broker]]
             for number in range(processes)
         ]
 
+    # With Redis it would be an hour, for which nobody waits here.
     return System(name, application, commands, ["celery", *packages], open_broker)
 
 
-def _dramatiq(name: str, open_broker: Callable[[], AbstractContextManager[Broker]], packages: Sequence[str]) -> System:
+def _dramatiq(
+    name: str,
+    open_broker: Callable[[], AbstractContextManager[Broker]],
+    packages: Sequence[str],
+    recovery: float = System.recovery,
+) -> System:
     application = f"{_APPLICATIONS}.dramatiq_worker"
 
     def commands(concurrency: int, processes: int) -> list[Command]:
         return [_python("dramatiq", application, "--processes", processes, "--threads", concurrency)]
 
-    return System(name, application, commands, ["dramatiq", *packages], open_broker)
+    return System(name, application, commands, ["dramatiq", *packages], open_broker, recovery=recovery)
 
 
 SYSTEMS = (
@@ -109,5 +119,6 @@ SYSTEMS = (
     _celery("Celery, RabbitMQ", open_rabbitmq, ["pika"]),
     _dramatiq("Dramatiq, RabbitMQ", open_rabbitmq, ["pika"]),
     _celery("Celery, Redis", open_redis, ["redis"]),
-    _dramatiq("Dramatiq, Redis", open_redis, ["redis"]),
+    # After a minute of silence a worker counts as dead.
+    _dramatiq("Dramatiq, Redis", open_redis, ["redis"], recovery=90.0),
 )

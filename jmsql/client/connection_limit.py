@@ -56,6 +56,8 @@ class ConnectionLimit(Generic[T]):
         give_back: Returns a connection to its pool.
     """
 
+    can_be_set = True
+
     def __init__(self, give_back: Callable[[T], Coroutine[Any, Any, object]]) -> None:
         self.most: int | None = None
         """How many; None: all."""
@@ -207,6 +209,7 @@ class NoLimit(Generic[T]):
         give_back: Returns a connection to its pool.
     """
 
+    can_be_set = False
     most: ClassVar[int | None] = None
     holders: ClassVar[Sequence[Any]] = ()
     waiting: ClassVar[Sequence[Any]] = ()

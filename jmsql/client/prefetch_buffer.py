@@ -433,7 +433,10 @@ class PrefetchBuffer:
         """
         has_news = self.source.news.is_any
         started = time.monotonic()
+        queue_id = self.source.queue_id
         rows = yield from self.source.read(limit, own_claims, may_have_changed=has_news or not self.looks_again)
+        if self.source.queue_id != queue_id:
+            self.free_until = 0.0  # other rules may hold there
         self._has_fetched |= bool(rows)
         is_end = not rows or rows[-1].handle is False
         if asks:

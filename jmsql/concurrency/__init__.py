@@ -3,9 +3,20 @@
 The client's source is written for `tasks`; what is generated from it for threads imports the same names from `threads`.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
-__all__ = ["ASYNC"]
+__all__ = ["ASYNC", "settable"]
+
+Getter = TypeVar("Getter", bound=Callable[..., object])
 
 ASYNC: Final = True
 """Chooses, in the client's source, what differs: `make generate` keeps the other branch for threads."""
+
+
+def settable(getter: Getter) -> Getter:
+    """Mark a property that threads can also set: `make generate` makes the setter, of the method ``set_`` and its name.
+
+    Under asyncio that method is awaited instead.
+    """
+    return getter

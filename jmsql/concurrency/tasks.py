@@ -33,11 +33,13 @@ __all__ = [
     "RLock",
     "Turns",
     "apart",
+    "at_once",
     "begin",
     "call",
     "calling",
     "current",
     "detached",
+    "ends_task",
     "finished",
     "from_thread",
     "in_thread",
@@ -179,6 +181,11 @@ def is_failure(error: BaseException) -> bool:
     if isinstance(error, KeyboardInterrupt):
         return threading.current_thread() is not threading.main_thread()
     return not isinstance(error, GeneratorExit)  # by which Python ends a coroutine that nobody awaits any more
+
+
+def ends_task(error: BaseException) -> bool:
+    """Tell whether what the application's code has raised ends the task that has called it: a cancellation, Ctrl-C."""
+    return not (is_failure(error) or isinstance(error, GeneratorExit))
 
 
 class Exchange(Protocol):
@@ -739,6 +746,11 @@ class RLock:
                 self._owner = owner
                 waiter.set_result(None)
                 break
+
+
+def at_once(lock: RLock) -> AbstractContextManager[bool]:
+    """Enclose what waits for nothing, so that no other task runs meanwhile; it gets whether the lock is free."""
+    return nullcontext(lock.is_free)
 
 
 # What is opened

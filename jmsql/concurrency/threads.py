@@ -20,9 +20,11 @@ __all__ = [
     "Notifications",
     "RLock",
     "Turns",
+    "at_once",
     "call",
     "calling",
     "current",
+    "ends_task",
     "from_thread",
     "home",
     "in_thread",
@@ -74,6 +76,16 @@ def is_failure(error: BaseException) -> bool:
     In the main thread a KeyboardInterrupt may be Ctrl-C.
     """
     return not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread()
+
+
+def ends_task(error: BaseException) -> bool:  # noqa: ARG001 - nothing does
+    """Tell whether what the application's code has raised ends the task that has called it: there is none."""
+    return False
+
+
+def at_once(lock: AbstractContextManager[bool]) -> AbstractContextManager[bool]:
+    """Enclose what does not wait: a thread waits until the lock is free, and holds it meanwhile."""
+    return lock
 
 
 def in_thread(function: Callable[Parameters, T], *arguments: Parameters.args, **options: Parameters.kwargs) -> T:

@@ -245,12 +245,14 @@ class ControlConnection:
     @property
     def is_certain(self) -> bool:
         """Whether the client is sure to live for the others, so that they leave it what it has claimed."""
-        return self._service.is_certain
+        service = self._service
+        return not service.is_lost and time.monotonic() < service.link.liveness.certain_until
 
     @property
     def is_attentive(self) -> bool:
         """Whether consumers can leave it to this connection to hear of messages, and to look for those not told of."""
-        return self._service.is_attentive
+        service = self._service
+        return not (service.link.is_pooled or service.is_lost) and time.monotonic() < service.attentive_until
 
     @property
     def may_ask_to_dequeue(self) -> bool:

@@ -148,7 +148,8 @@ class Service:
         """Whether the connection is lost, or what the client has on it is not there yet."""
         self._timings = timings
         self._duties = duties
-        self._attentive_until = 0.0
+        self.attentive_until = 0.0
+        """Until when, on the monotonic clock, it is sure to hear of messages. Later it may have been suspended."""
         self._heard: deque[str] = deque()
         announcing, notifier = duties.announcing, duties.notifier
         announcing.is_possible = server.announces_waits and not link.is_pooled
@@ -163,16 +164,6 @@ class Service:
         )
         self._urgent: tuple[Duty, ...] = (announcing, notifier)
         self._postponable: tuple[Duty, ...] = ()
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether the client is sure to live for the others."""
-        return not self.is_lost and time.monotonic() < self.link.liveness.certain_until
-
-    @property
-    def is_attentive(self) -> bool:
-        """Whether consumers can leave it to the connection to hear of messages."""
-        return not self.link.is_pooled and not self.is_lost and time.monotonic() < self._attentive_until
 
     def run(self, reporting: Reporting, ends: Callable[[], bool]) -> None:
         """Do what is due until the end.
@@ -202,7 +193,7 @@ class Service:
         while not ends():
             if self.is_in_doubt:
                 raise ClaimInDoubtError("the answer to a claim was lost, and what was claimed is given to others")
-            self._attentive_until = time.monotonic() + self._timings.maintenance_interval + _ATTENTION
+            self.attentive_until = time.monotonic() + self._timings.maintenance_interval + _ATTENTION
             for duty in self._urgent:
                 duty.run(self.control)
             self._hear()

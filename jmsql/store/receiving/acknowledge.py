@@ -18,6 +18,7 @@ from jmsql.store.statement import (
     Statement,
     Steps,
     array_literal,
+    column,
     integers_literal,
     nothing,
     row_count,
@@ -79,6 +80,8 @@ _ask_to_acknowledge = _acknowledging("ask_to_acknowledge", claimed=True)
 acknowledge_last = _acknowledging_last("acknowledge")
 _acknowledge_last_with_history = _acknowledging_last("acknowledge_with_history")
 _ask_to_acknowledge_last = _acknowledging_last("ask_to_acknowledge")
+_delete_last_claimed = _sql.statement("delete_last_claimed", "acknowledging", nothing, _parts)
+_lock_claimed = _sql.statement("lock_claimed", "acknowledging", column, _parts)
 _present = _sql.statement("present", "acknowledging", rows, _parts)
 forget_deliveries = _sql.statement("forget_deliveries", "acknowledging", nothing, _parts)
 _ask_to_forget_deliveries = _sql.statement("ask_to_forget_deliveries", "acknowledging", nothing, _parts)
@@ -102,6 +105,24 @@ def present(keys: Sequence[MessageKey]) -> Steps[list[MessageKey]]:
     """Return those of some messages that the open transaction sees."""
     found = set((yield from _present.bind(key_parameters(keys))))
     return [key for key in keys if (key.queue_id, key.inverse_priority, key.sequence) in found]
+
+
+def claim_of(row: MessageRow) -> int | None:
+    """Return the number of the claim on a message that a transaction has received; None: it has locked the message."""
+    claim_id: str = row.handle.partition("(")[0]
+    return int(claim_id) if claim_id else None
+
+
+def lock_claimed(claimed: Sequence[tuple[MessageKey, MessageRow]]) -> Steps[list[MessageRow]]:
+    """Lock messages that are claimed, and return them as those that the open transaction has locked.
+
+    Raises:
+        TransactionRolledBackException: Some of them are not there any more: the claims were lost.
+    """
+    addresses = yield from _lock_claimed.bind(key_parameters([key for key, _ in claimed]))
+    if len(addresses) != len(claimed):
+        raise _taken_away(f"{len(claimed) - len(addresses)} of {len(claimed)}")
+    return [row._replace(handle=address) for (_, row), address in zip(claimed, addresses, strict=True)]
 
 
 def _addresses(rows: Sequence[MessageRow]) -> str:
@@ -240,6 +261,34 @@ class Recipient:
         else:
             statement = acknowledge_last
         return statement.bind(key_parameters([key]), claim_ids=integers_literal([claim_id]))
+
+    def may_claim(self, queue_id: int) -> bool:
+        """Tell whether a transaction can claim messages of the queue, in place of locking them."""
+        return not (self.is_restricted or self._records((queue_id,)))
+
+    def last_acknowledgement(
+        self, claimed: Sequence[tuple[MessageKey, MessageRow]], *, are_deleted: bool
+    ) -> Query[None]:
+        """Delete claimed messages with the commit, which fails if a claim is lost: see `missing_messages`.
+
+        Args:
+            claimed: The messages that the transaction has received by claims.
+            are_deleted: Whether the open transaction has deleted some of them already.
+        """
+        keys = [key for key, _ in claimed]
+        claim_ids = [row.handle.partition("(")[0] for _, row in claimed]
+        found = None if are_deleted or not self.may_claim(keys[0].queue_id) else _range(keys)
+        if found is not None:
+            addresses = [row.handle[len(claim_id) :] for (_, row), claim_id in zip(claimed, claim_ids, strict=True)]
+            return _delete_last_claimed.bind(
+                found,
+                claim_ids=integers_literal({*claim_ids}),
+                addresses='{"' + '","'.join(addresses) + '"}',
+                sequences=integers_literal(key.sequence for key in keys),
+            )
+        records = self._records({key.queue_id for key in keys})
+        statement = _acknowledge_last_with_history if records else acknowledge_last
+        return statement.bind(key_parameters(keys), claim_ids=integers_literal(claim_ids))
 
     def release(self, releases: Sequence[Release]) -> Steps[None]:
         """Release messages."""

@@ -181,6 +181,17 @@ def claim(
     return next_messages(statement, queue_id, lowest, limit, groups, **more)
 
 
+def claim_for_transaction(
+    queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int, connection_id: int
+) -> Query[list[MessageRow]]:
+    """Claim the next messages of a queue without groups for a connection, if nothing is known of their deliveries.
+
+    The first of which something is known comes as the last, and is not claimed: its handle is None.
+    """
+    statement = claim_for_transaction_statement(selector)
+    return next_messages(statement, queue_id, lowest, limit, None, connection_id=connection_id)
+
+
 def dequeue(
     queue_id: int,
     selector: Selector | None,
@@ -447,6 +458,44 @@ def claim_statement(selector: Selector | None, *, grouped: bool = False) -> Stat
                 returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
             select {_COLUMNS}, m.group_hash, d.delivery_count, d.claim_id
             from claimed d cross join {by_key("message", "m", "d")} {SHARED_BODY}""",
+        "receiving",
+        _ordered_rows,
+        parameters,
+    )
+
+
+@lru_cache(maxsize=1024)
+def claim_for_transaction_statement(selector: Selector | None) -> Statement[list[MessageRow]]:
+    """Claim the next messages, up to the first of whose deliveries something is known.
+
+    As for `claim`, but an insertion that does not look for what is there, and the message as it was found: that takes
+    two thirds of the time. It fails if a client has counted a delivery after its rollback, just now.
+    """
+    found, parameters = _found(selector, grouped=False)
+    return Statement(
+        "claim_for_transaction",
+        f"""with claim as materialized (
+                select set_config('synchronous_commit', 'off', true),
+                       nextval('jmsql_internal.claim_sequence'::regclass) as claim_id,
+                       clock_timestamp() as claimed_at),
+            {found}, {_free(None)},
+            known as materialized (
+                select array[f.inverse_priority, f.sequence] as key
+                from free f where f.delivery_count is not null
+                order by f.inverse_priority, f.sequence limit 1),
+            next as materialized (
+                select f.* from free f
+                where array[f.inverse_priority, f.sequence] <= coalesce((select key from known), '{{10}}'::bigint[])),
+            claimed as (
+                insert into jmsql_internal.delivery
+                    (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
+                select n.queue_id, n.inverse_priority, n.sequence, claim.claim_id, %(connection_id)s::bigint,
+                       claim.claimed_at
+                from next n cross join claim
+                where n.delivery_count is null)
+            select {_COLUMNS}, m.group_hash, m.delivery_count,
+                   case when m.delivery_count is null then claim.claim_id::text || m.address::text end
+            from next m cross join claim {SHARED_BODY}""",
         "receiving",
         _ordered_rows,
         parameters,

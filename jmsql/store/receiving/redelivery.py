@@ -29,7 +29,7 @@ from jmsql.values.policies import MOST_ERRORS, RedeliveryPolicy, delay_after_err
 
 _BURIED_AT_ONCE = 500
 _DEFAULT_DEAD_LETTER_QUEUE_ID = 0
-_UNIQUE_VIOLATION = "23505"
+UNIQUE_VIOLATION = "23505"
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ def record_first_deliveries(keys: Sequence[MessageKey], connection_id: int) -> S
     try:
         return (yield from recording)
     except JMSException as error:
-        if error.error_code != _UNIQUE_VIOLATION:
+        if error.error_code != UNIQUE_VIOLATION:
             raise
     return (yield from record_deliveries(keys, connection_id))
 

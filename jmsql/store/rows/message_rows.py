@@ -145,7 +145,10 @@ as_message_rows = partial(map, partial(tuple.__new__, MessageRow))
 
 def size_of(rows: Sequence[MessageRow]) -> int:
     """Return about how many bytes the bodies of messages have together."""
-    return sum([len(row.text_body or "") + len(row.json_body or "") + len(row.bytes_body or b"") for row in rows])
+    size = 0
+    for row in rows:
+        size += len(row.text_body or "") + len(row.json_body or "") + len(row.bytes_body or b"")
+    return size
 
 
 def single_send_parameters(message: OutgoingMessage) -> dict[str, object]:

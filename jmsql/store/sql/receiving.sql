@@ -40,6 +40,32 @@ select case when count(*) <> pg_catalog.cardinality(%(addresses)s::tid[])
                   || pg_catalog.cardinality(%(addresses)s::tid[])::text || ' messages were taken away')::integer end
 from deleted;
 
+-- name: lock_claimed
+-- Where claimed messages are now, which the open transaction is about to delete.
+select m.address::text
+from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
+    with ordinality as k (queue_id, inverse_priority, sequence, position)
+cross join lateral (
+    select t.ctid as address from jmsql_internal.message t
+    where (t.queue_id, t.inverse_priority, t.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
+    for update) m
+order by k.position;
+
+-- name: delete_last_claimed
+-- What goes with a commit, if the messages lie close together: it fails if a claim is lost, whose message others may have by
+-- now. No lock keeps the messages at their addresses; the range tells if the table was rewritten meanwhile.
+with forgotten as ({forget_claimed} returning 1),
+deleted as (
+    delete from jmsql_internal.message
+    where ctid = any(%(addresses)s::tid[])
+      and queue_id = %(queue_id)s::integer and inverse_priority = %(inverse_priority)s::smallint
+      and sequence = any(%(sequences)s::bigint[])
+    returning 1)
+select case when least(f.messages, d.messages) <> pg_catalog.cardinality(%(addresses)s::tid[])
+            then ((pg_catalog.cardinality(%(addresses)s::tid[]) - least(f.messages, d.messages))::text || ' of '
+                  || pg_catalog.cardinality(%(addresses)s::tid[])::text || ' claims were lost')::integer end
+from (select count(*) as messages from forgotten) f, (select count(*) as messages from deleted) d;
+
 -- name: ask_to_delete_locked
 with removed as (
     insert into jmsql_internal.removal (messages, connection_id, is_exact)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum, auto
+from functools import lru_cache
 from typing import NamedTuple
 
 # The application shares a connection with a session, and runs what it likes there. Two things matter afterwards:
@@ -90,3 +91,33 @@ def read_savepoint_step(statement: str) -> SavepointStep | None:
             name = match["name"]
             return SavepointStep(command, name[1:-1].replace('""', '"') if name[0] == '"' else name.lower())
     return SavepointStep(SavepointCommand.ROLLBACK, None) if _ROLLBACK.search(statement) else None
+
+
+class Effects(NamedTuple):
+    """What a statement does to its connection, as far as its text tells.
+
+    Args:
+        outlives_transaction: Whether it changes what holds beyond the transaction.
+        deallocates: Whether it may end prepared statements.
+        savepoint: What it does with a savepoint; None: nothing.
+    """
+
+    outlives_transaction: bool
+    deallocates: bool
+    savepoint: SavepointStep | None
+
+
+_LONGEST_KEPT = 4096
+"""Characters. Longer texts are rarely the same twice, and would fill the memory."""
+
+
+def effects_of(statement: str) -> Effects:
+    """Return what a statement does to its connection, as far as its text tells."""
+    return _known_effects(statement) if len(statement) <= _LONGEST_KEPT else _effects(statement)
+
+
+def _effects(statement: str) -> Effects:
+    return Effects(outlives_transaction(statement), deallocates(statement), read_savepoint_step(statement))
+
+
+_known_effects = lru_cache(maxsize=256)(_effects)

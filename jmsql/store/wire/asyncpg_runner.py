@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from jmsql.concurrency.tasks import interruptible, sleep
+from jmsql.concurrency.tasks import interruptible
 from jmsql.exceptions import IllegalStateException
 from jmsql.store.statement import Result, array_literal
 from jmsql.store.wire._async.runner import Runner
@@ -179,6 +179,3 @@ class AsyncpgRunner(Runner):
         status: str = await self._connection.execute(translated.text, *values)
         count = status.rpartition(" ")[2]
         return Result([], int(count) if count.isdigit() else -1)
-
-    async def sleep(self, seconds: float) -> None:
-        await sleep(seconds)

@@ -116,7 +116,7 @@ def bind(context: abc.AdaptContext, statement: bytes, parameters: Mapping[str, A
     """Write the parameters of a statement."""
     text, names = numbered(statement)
     transformer = Transformer(context)
-    values = transformer.dump_sequence([parameters[name] for name in names], [PyFormat.AUTO] * len(names))
+    values = transformer.dump_sequence([*map(parameters.__getitem__, names)], [PyFormat.AUTO] * len(names))
     return Bound(transformer, text, values, transformer.types or (), transformer.formats)
 
 

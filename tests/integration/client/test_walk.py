@@ -98,9 +98,9 @@ def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> N
         producer, consumer = session.create_producer(queue), session.create_consumer(queue)
         message = session.create_text_message("x")
         # Every 2 ms a send asks whether somebody waits, and on a slow machine each one does.
-        check(shortest(lambda: producer.send(message)), files=19, functions=45)
+        check(shortest(lambda: producer.send(message)), files=18, functions=44)
         learn_of_history(connection)
-        check(shortest(lambda: consumer.receive(5)), files=18, functions=53)
+        check(shortest(lambda: consumer.receive(5)), files=17, functions=52)
 
 
 def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue) -> None:
@@ -113,8 +113,8 @@ def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue)
         check(shortest(lambda: producer.send(message), session.rollback), files=10, functions=11)
         session.rollback()
         learn_of_history(connection)
-        check(shortest(lambda: consumer.receive(5), session.commit), files=20, functions=59)
-        check(shortest(session.commit, lambda: consumer.receive(5)), files=16, functions=57)
+        check(shortest(lambda: consumer.receive(5), session.commit), files=18, functions=55)
+        check(shortest(session.commit, lambda: consumer.receive(5)), files=15, functions=54)
 
 
 def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
@@ -134,7 +134,7 @@ def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
         def acknowledge() -> None:
             received[-1].acknowledge()
 
-        check(shortest(acknowledge, receive), files=15, functions=41)
+        check(shortest(acknowledge, receive), files=14, functions=40)
 
 
 def test_a_message_through_the_worker(
@@ -163,4 +163,4 @@ def test_a_message_through_the_worker(
     handlers.start()
     found = [walks.get(timeout=60) for _ in range(ROUNDS * 2)]
     # The worker's client handles all of them before it has looked for history.
-    check(min(found[1:], key=lambda each: each.functions), files=29, functions=83)
+    check(min(found[1:], key=lambda each: each.functions), files=28, functions=80)

@@ -20,7 +20,7 @@ from jmsql.store.statement import (
     rows,
     value,
 )
-from jmsql.store.wire._sync.wire import WireConnection, WireRunner
+from jmsql.store.wire._sync.runner import WireConnection, WireRunner
 
 NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))
 TEXTS = Statement("texts", "select 'é%%', %(text)s::text, %(data)s::bytea, null::jsonb", "asking", rows)

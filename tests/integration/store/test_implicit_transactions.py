@@ -14,7 +14,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 
 from jmsql.exceptions import JMSException
 from jmsql.store.statement import Statement, column, nothing, value
-from jmsql.store.wire._sync.wire import WireConnection, WireRunner
+from jmsql.store.wire._sync.runner import WireConnection, WireRunner
 from jmsql.store.wire.exchange import End
 
 NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))

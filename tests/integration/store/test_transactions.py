@@ -9,7 +9,7 @@ import pytest
 
 from jmsql.exceptions import JMSException
 from jmsql.store.statement import Statement, column, row_count, value
-from jmsql.store.wire._sync.wire import WireConnection, WireRunner
+from jmsql.store.wire._sync.runner import WireConnection, WireRunner
 from jmsql.store.wire.exchange import End, Exchange, Outcome
 
 NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))

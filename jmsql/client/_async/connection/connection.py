@@ -24,7 +24,7 @@ from jmsql.client._async.shared.subscription_registry import SubscriptionRegistr
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.start_reminder import StartReminder
-from jmsql.concurrency import ASYNC
+from jmsql.concurrency import ASYNC, settable
 from jmsql.concurrency.tasks import detached, from_thread, in_thread, is_over, opened_in_thread
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.public_names import set_module
@@ -118,10 +118,7 @@ class Connection:
             # Past the pooler, if there is a way: sessions wait for what is done beside them with their transactions
             # open, which may be all that the pooler has connections for.
             pool = ConnectionPool(sessions, control.server.dialect)
-            if ASYNC:
-                is_apart = True  # nor do they wait for each other's connections, of which there is a limit
-            else:
-                is_apart = is_pooled
+            is_apart = is_pooled or pool.limit.can_be_set  # nor does it wait for what other sessions hold
             side_pool = ConnectionPool(control_endpoint, control.server.dialect) if is_apart else pool
             opened = cls(
                 pool, side_pool, control, schema, clock, automatic_creation=automatic_creation, timings=timings
@@ -168,6 +165,7 @@ class Connection:
             self._client.pool.limit.most = most
 
     @property
+    @settable
     def client_id(self) -> str | None:
         """The client identifier, which names the client's durable subscriptions; None: it has none.
 
@@ -178,12 +176,6 @@ class Connection:
         """
         self._check_open()
         return self._client.client_id
-
-    if not ASYNC:
-
-        @client_id.setter
-        def client_id(self, client_id: str) -> None:
-            self.set_client_id(client_id)
 
     async def set_client_id(self, client_id: str) -> None:
         """Take a client identifier, which no other live connection has (JMS 1.1, chapter 4.3.2).

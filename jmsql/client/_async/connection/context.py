@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client._async.connection.simplified import JMSConsumer, JMSProducer
-from jmsql.concurrency import ASYNC
+from jmsql.concurrency import settable
 from jmsql.concurrency.tasks import opens
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import DeliveryMode
@@ -87,6 +87,7 @@ class JMSContext:
         return JMSContext(connection.create_session(acknowledge_mode=session_mode), connection, self._siblings)
 
     @property
+    @settable
     def client_id(self) -> str | None:
         """The client identifier of the connection; see [`Connection.client_id`][jmsql.Connection.client_id].
 
@@ -96,12 +97,6 @@ class JMSContext:
             IllegalStateException: The context is closed, or has no connection of its own.
         """
         return self._require_connection().client_id
-
-    if not ASYNC:
-
-        @client_id.setter
-        def client_id(self, client_id: str) -> None:
-            self.set_client_id(client_id)
 
     async def set_client_id(self, client_id: str) -> None:
         """Take a client identifier; see [`Connection.set_client_id`][jmsql.Connection.set_client_id].

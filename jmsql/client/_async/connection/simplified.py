@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from jmsql.client.listeners import CompletionListener, require_completion_listener
-from jmsql.concurrency import ASYNC
+from jmsql.concurrency import settable
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException
 from jmsql.messages import BytesMessage, DeliveryMode, MapMessage, Message, ObjectMessage, PropertyValue, TextMessage
 from jmsql.messages.codecs.registry import is_registered
@@ -318,15 +318,10 @@ class JMSConsumer:
         return self._consumer.message_selector
 
     @property
+    @settable
     def message_listener(self) -> MessageListener | None:
         """What messages are given to as they come; None while `receive` is used."""
         return self._consumer.message_listener
-
-    if not ASYNC:
-
-        @message_listener.setter
-        def message_listener(self, listener: MessageListener | None) -> None:
-            self.set_message_listener(listener)
 
     async def set_message_listener(self, listener: MessageListener | None) -> None:
         """Have a listener called; see [`MessageConsumer`][jmsql.MessageConsumer.set_message_listener]."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 
-from jmsql.concurrency import ASYNC
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.connections.database_url import parse_url, url_in_environment
 from jmsql.store.connections.engine import POOLED, Endpoint, synchronous
@@ -23,10 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-if ASYNC:
-    _EXPECTED = "an AsyncEngine of SQLAlchemy, as sqlalchemy.ext.asyncio.create_async_engine returns it"
-else:
-    _EXPECTED = "an Engine of SQLAlchemy, as sqlalchemy.create_engine returns it"
+_EXPECTED = "an AsyncEngine of SQLAlchemy, as sqlalchemy.ext.asyncio.create_async_engine returns it"
 
 _limit_statements = SqlFile("administration").statement("limit_statements", "connecting", nothing)
 

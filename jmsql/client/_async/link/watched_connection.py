@@ -11,17 +11,21 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from jmsql.store.wire._async.wire import WireConnection
+from jmsql.store.wire._async.runner import WireConnection
 from jmsql.store.wire.application_sql import (
+    Effects,
     SavepointCommand,
     SavepointStep,
-    deallocates,
-    outlives_transaction,
-    read_savepoint_step,
+    effects_of,
 )
 
 StatementListener = Callable[[SavepointStep | None], Awaitable[None]]
 """Called before each statement of the application's, with what the statement does with a savepoint."""
+
+_UNKNOWN = Effects(
+    outlives_transaction=True, deallocates=True, savepoint=SavepointStep(SavepointCommand.ROLLBACK, None)
+)
+"""What a statement may do whose text is not known."""
 
 
 class WatchedConnection(WireConnection):
@@ -56,11 +60,11 @@ class WatchedConnection(WireConnection):
         listener = self._listener
         if listener is not None:
             text = self._text(query)
-            unknown = SavepointStep(SavepointCommand.ROLLBACK, None)
-            self.has_changed_settings |= text is None or outlives_transaction(text)
-            step = unknown if text is None else read_savepoint_step(text)
+            effects = _UNKNOWN if text is None else effects_of(text)
+            self.has_changed_settings |= effects.outlives_transaction
+            step = effects.savepoint
             await listener(step)
-            if text is None or (step is not None and step.command is SavepointCommand.ROLLBACK) or deallocates(text):
+            if effects.deallocates or (step is not None and step.command is SavepointCommand.ROLLBACK):
                 self.known_statements.forget()  # psycopg, too, ends all that is prepared after a rollback
 
     @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from jmsql.client import instrumentation
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.listeners import MessageCheck, MessageListener, require_listener
-from jmsql.concurrency import ASYNC
+from jmsql.concurrency import settable
 from jmsql.concurrency.tasks import detached
 from jmsql.exceptions import IllegalStateException, MessageFormatException
 from jmsql.messages import Message
@@ -61,6 +61,7 @@ class MessageConsumer:
         return None if selector is None else selector.text
 
     @property
+    @settable
     def message_listener(self) -> MessageListener | None:
         """What messages are given to as they come, on a thread of the session's; None while `receive` is used.
 
@@ -75,12 +76,6 @@ class MessageConsumer:
         """
         self._check_open()
         return self._state.listener
-
-    if not ASYNC:
-
-        @message_listener.setter
-        def message_listener(self, listener: MessageListener | None) -> None:
-            self.set_message_listener(listener)
 
     async def set_message_listener(self, listener: MessageListener | None) -> None:
         """Have a listener called with the messages from now on (JMS 1.1, chapter 4.5.2).
@@ -101,6 +96,7 @@ class MessageConsumer:
         await self._receiving.set_listener(self._state, listener)
 
     @property
+    @settable
     def redelivery_policy(self) -> RedeliveryPolicy | None:
         """What holds for messages of this consumer whose deliveries fail, instead of what is set for the destination.
 
@@ -113,12 +109,6 @@ class MessageConsumer:
         self._check_open()
         rules = self._state.buffer.policy.rules
         return None if rules is None else rules.policy
-
-    if not ASYNC:
-
-        @redelivery_policy.setter
-        def redelivery_policy(self, policy: RedeliveryPolicy | None) -> None:
-            self.set_redelivery_policy(policy)
 
     async def set_redelivery_policy(self, policy: RedeliveryPolicy | None) -> None:
         """Say what holds for messages of this consumer whose deliveries fail.
@@ -137,6 +127,7 @@ class MessageConsumer:
         buffer.free_until = 0.0
 
     @property
+    @settable
     def default_redelivery_policy(self) -> RedeliveryPolicy | None:
         """What holds for messages whose deliveries fail where neither consumer nor destination has a policy.
 
@@ -148,12 +139,6 @@ class MessageConsumer:
         self._check_open()
         rules = self._state.buffer.policy.default
         return None if rules is None else rules.policy
-
-    if not ASYNC:
-
-        @default_redelivery_policy.setter
-        def default_redelivery_policy(self, policy: RedeliveryPolicy | None) -> None:
-            self.set_default_redelivery_policy(policy)
 
     async def set_default_redelivery_policy(self, policy: RedeliveryPolicy | None) -> None:
         """Say what holds for messages whose deliveries fail where neither consumer nor destination has a policy.

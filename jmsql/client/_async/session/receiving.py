@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.prefetch_buffer import PrefetchBuffer, QueueChanges, QueueSource
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import finished, uninterrupted
+from jmsql.concurrency.tasks import at_once, finished, uninterrupted
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.values.destinations import TemporaryTopic
 
@@ -279,12 +279,8 @@ class Receiving:
 
     def take_held(self, consumer: ConsumerState) -> Message | None:
         """Return the next message if it was fetched before, and nothing is in the way of receiving it at once."""
-        if ASYNC:
-            message = self._take_held(consumer) if self._state.lock.is_free else None
-        else:
-            with self._state.lock:
-                message = self._take_held(consumer)
-        return message
+        with at_once(self._state.lock) as is_free:
+            return self._take_held(consumer) if is_free else None
 
     def _take_held(self, consumer: ConsumerState) -> Message | None:
         state = self._state

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
 from jmsql.client._async.shared.side_connection import SideConnection
@@ -18,6 +18,7 @@ from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecur
 from jmsql.store.control.control import ControlConnection
 from jmsql.store.destinations.lookup import require_access
 from jmsql.store.receiving.redelivery import (
+    UNIQUE_VIOLATION,
     EarlierDeliveries,
     QueuePolicy,
     Release,
@@ -29,11 +30,15 @@ from jmsql.store.receiving.redelivery import (
     record_deliveries,
     record_first_deliveries,
 )
-from jmsql.store.rows.message_rows import MessageKey
+from jmsql.store.rows.message_rows import MessageKey, MessageRow
 from jmsql.values.destinations import Queue
 from jmsql.values.outcomes import MAXIMUM_RETRIES, Reject, RetryAfter
 from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
 from jmsql.values.postgresql_text import to_postgresql
+
+if TYPE_CHECKING:
+    from jmsql.client._async.link.lease import Lease
+
 
 logger = logging.getLogger("jmsql")
 
@@ -267,6 +272,33 @@ class Redelivery:
                 logger.warning("Messages pause as if each delivery before had failed with an error: %s", error)
                 earlier |= {each.key: EarlierDeliveries(each.number - 1, 0) for each in again}
         return earlier
+
+    async def claim(self, database: Lease, buffer: PrefetchBuffer, limit: int) -> list[MessageRow] | None:
+        """Claim messages that a transaction delivers which has not begun: the claims are the record.
+
+        Args:
+            database: The session's connection.
+            buffer: Where they come to, by `claim_for_transaction`.
+            limit: The most messages to claim.
+
+        Returns:
+            The messages; None: they cannot be claimed now, but perhaps locked.
+        """
+        connection_id = self._control.connection_id
+        if not self._control.is_certain:
+            return None
+        try:
+            return await database.run_alone(buffer.fetch(limit))
+        except JMSException as error:
+            if error.error_code == UNIQUE_VIOLATION:
+                return None
+            self._control.claim_failed(connection_id, error)
+            raise
+
+    @property
+    def connection_id(self) -> int:
+        """The number in whose name messages are claimed."""
+        return self._control.connection_id
 
     async def record(self, keys: Sequence[MessageKey], *, is_new: bool) -> int:
         """Record that a transaction delivers messages that it has locked; return the number of the claim on them.

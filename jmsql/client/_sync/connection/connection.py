@@ -118,7 +118,7 @@ class Connection:
             # Past the pooler, if there is a way: sessions wait for what is done beside them with their transactions
             # open, which may be all that the pooler has connections for.
             pool = ConnectionPool(sessions, control.server.dialect)
-            is_apart = is_pooled
+            is_apart = is_pooled or pool.limit.can_be_set  # nor does it wait for what other sessions hold
             side_pool = ConnectionPool(control_endpoint, control.server.dialect) if is_apart else pool
             opened = cls(
                 pool, side_pool, control, schema, clock, automatic_creation=automatic_creation, timings=timings

@@ -24,8 +24,7 @@ from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import Client
 from jmsql.store.statement import Query, Statement, Steps, nothing
-from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
-from jmsql.store.wire._sync.wire import WireRunner
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner, WireRunner
 from jmsql.store.wire.exchange import End
 
 if TYPE_CHECKING:
@@ -359,7 +358,7 @@ class Lease:
             if self._work is _Work.NONE:
                 self._work = _Work.BEGUN
             if self.holding is Holding.LENT and not connection.in_transaction():
-                connection.begin()
+                synchronous(connection).begin()  # the server hears of it with the first statement
         return connection
 
     def _run(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:

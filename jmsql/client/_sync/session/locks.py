@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -16,14 +16,15 @@ from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, Redeli
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
 from jmsql.exceptions import JMSException
-from jmsql.store.receiving.acknowledge import present
-from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
+from jmsql.store.receiving.acknowledge import claim_of, lock_claimed, present
+from jmsql.store.receiving.receive import Fetch, GroupScan, claim_for_transaction, lock, require_read_committed
 from jmsql.store.receiving.redelivery import Release, Rules
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, size_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
     from jmsql.client._sync.link.lease import Lease
+    from jmsql.selectors import Selector
     from jmsql.store.statement import Query
 
 
@@ -57,11 +58,13 @@ class Locks(Delivery):
         redelivery: Records deliveries outside of it.
     """
 
-    operation: Fetch = staticmethod(lock)
-
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
+        self.operation: Fetch = self._lock_or_claim
         self._database = database
         self._redelivery = redelivery
+        self._is_claiming = False
+        self._claimed: list[tuple[PrefetchBuffer, MessageRow]] = []
+        self._has_deleted_claimed = False
         self._buffers: list[PrefetchBuffer] = []
         self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
         self._redelivered: list[MessageKey] = []
@@ -147,7 +150,7 @@ class Locks(Delivery):
 
     def _record(self, buffer: PrefetchBuffer, row: MessageRow, rules: Rules) -> None:
         key = buffer.key(row)
-        if key in self._claims:
+        if key in self._claims or claim_of(row) is not None:
             return
         keys = [key]
         if not row.delivery_count and rules.policy.maximum_deliveries != 1:
@@ -161,11 +164,16 @@ class Locks(Delivery):
             self._database.holding is Holding.LENT or self._database.look(buffer.may_find())
         ):
             return False
+        if time.monotonic() >= buffer.free_until:
+            claimed = self._claim(buffer, limit)
+            if claimed is not None:
+                return claimed
         # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
         # prefetch buffers of the session hold is left out here.
         if self._undeleted:
             self.flush()
-        self._list()  # before the buffer may move to another queue
+        if self._unlisted:
+            self._list()  # before the buffer may move to another queue
         if not self._buffers:
             self._buffers.append(buffer)
         if len(self._buffers) == 1 and self._buffers[0] is buffer and not self._claims:  # most transactions
@@ -174,8 +182,52 @@ class Locks(Delivery):
             rows = self._fetch_beside_others(buffer, limit)
         buffer.prefetch.fetched(len(rows), size_of(rows))
         buffer.rows.extend(rows)
-        buffer.free_until = self._redelivery.free_until(buffer)
         return bool(rows)
+
+    def _claim(self, buffer: PrefetchBuffer, limit: int) -> bool | None:
+        """Claim up to `limit` messages, and return whether there are any; None: they have to be locked."""
+        source = buffer.source
+        if self._database.holding is Holding.LENT or self._database.has_begun or source.has_groups:
+            return None
+        rules = self._redelivery.rules(buffer)
+        if rules is None or not self._database.recipient.may_claim(source.queue_id):
+            return None
+        self._list()  # before the buffer may move to another queue
+        self._is_claiming = True
+        try:
+            single = rules.policy.maximum_deliveries == 1
+            rows = self._redelivery.claim(self._database, buffer, 1 if single else limit)
+        finally:
+            self._is_claiming = False
+        if rows is None:
+            return None
+        claimed: list[MessageRow] = []
+        for row in rows:
+            if row.handle is not None and claim_of(row) is not None:
+                claimed.append(row)
+            else:  # it was delivered before, or the queue has just got groups
+                source.returned(buffer.key(row))
+        if rows and not claimed:
+            return None
+        if buffer not in self._buffers:
+            self._buffers.append(buffer)
+        buffer.prefetch.fetched(len(claimed), size_of(claimed))
+        buffer.rows.extend(claimed)
+        buffer.recorded = len(buffer.rows)
+        self._claimed += [(buffer, row) for row in claimed]
+        return bool(claimed)
+
+    def _lock_or_claim(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> Query[list[MessageRow]]:
+        if self._is_claiming and groups is None:
+            return claim_for_transaction(queue_id, selector, lowest, limit, self._redelivery.connection_id)
+        return lock(queue_id, selector, lowest, limit, groups)
 
     def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:
         """Fetch up to `limit` messages that no other prefetch buffer of the session holds, nor comes to first."""
@@ -196,12 +248,25 @@ class Locks(Delivery):
     def flush(self) -> None:
         """Delete what was delivered, still in the open transaction."""
         if self._undeleted:
-            self._database.attempt(self._database.recipient.delete_locked(*self._to_delete()))
+            rows, queue_ids = self._to_delete()
+            if self._claimed and (claimed := self._claimed_of(self._undeleted)):
+                rows += self._database.attempt(lock_claimed(claimed))
+                queue_ids |= {key.queue_id for key, _ in claimed}
+                self._has_deleted_claimed = True
+            self._database.attempt(self._database.recipient.delete_locked(rows, queue_ids))
             self._undeleted.clear()
 
     def _to_delete(self) -> tuple[list[MessageRow], set[int]]:
-        """Return what was delivered and is not deleted, and the queues that it is in."""
-        return [row for _, row in self._undeleted], {buffer.source.queue_id for buffer, _ in self._undeleted}
+        """Return what was locked, delivered and is not deleted, and the queues that it is in."""
+        undeleted = self._undeleted
+        if self._claimed:
+            undeleted = [(buffer, row) for buffer, row in undeleted if claim_of(row) is None]
+        return [row for _, row in undeleted], {buffer.source.queue_id for buffer, _ in undeleted}
+
+    @staticmethod
+    def _claimed_of(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]]) -> list[tuple[MessageKey, MessageRow]]:
+        """Return those of some messages that were claimed when they were received."""
+        return [(buffer.key(row), row) for buffer, row in delivered if claim_of(row) is not None]
 
     def before_commit(self) -> Sequence[Query[object]]:
         """Delete what was delivered, and what is recorded of its deliveries.
@@ -215,9 +280,13 @@ class Locks(Delivery):
             self.flush()
             self._notice_what_came_back()
         recorded, claim_ids = self._recorded()
-        if recorded:
+        if recorded or self._claimed:
             self._known = _Known.FORGOTTEN
-        return self._database.recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
+        recipient = self._database.recipient
+        last = recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
+        if self._claimed and (claimed := self._claimed_of(self._delivered.values())):
+            last.append(recipient.last_acknowledgement(claimed, are_deleted=self._has_deleted_claimed))
+        return last
 
     def _recorded(self) -> tuple[Sequence[MessageKey], set[int]]:
         """Return those of the delivered messages of whose deliveries something may be recorded.
@@ -227,9 +296,9 @@ class Locks(Delivery):
         """
         if not self._claims:
             return self._redelivered, set()
-        delivered = self._delivered
+        delivered = [key for key, (_, row) in self._delivered.items() if claim_of(row) is None]
         claims = [self._claims[key] for key in delivered if key in self._claims]
-        return list(delivered), {*claims} if len(claims) == len(delivered) else set()
+        return delivered, {*claims} if len(claims) == len(delivered) else set()
 
     def committed(self) -> list[MessageKey]:
         """Note that the transaction is over: what was delivered is gone.
@@ -248,6 +317,8 @@ class Locks(Delivery):
         return freed + self._ended()
 
     def _ended(self) -> list[MessageKey]:
+        if self._claimed:
+            self._note_undelivered_claims()
         if self._claims:
             self._give_up_claims()
         if self._has_exhausted:
@@ -265,6 +336,15 @@ class Locks(Delivery):
             buffer.prefetch.transaction_ended()
         self._buffers.clear()
         return unlocked
+
+    def _note_undelivered_claims(self) -> None:
+        """Have the claims on what was not delivered given up."""
+        delivered = {row.handle for _, row in (*self._listed.values(), *self._unlisted)}
+        for buffer, row in self._claimed:
+            if row.handle not in delivered and (claim_id := claim_of(row)) is not None:
+                self._claims[buffer.key(row)] = claim_id
+        self._claimed.clear()
+        self._has_deleted_claimed = False
 
     def _give_up_claims(self) -> None:
         try:
@@ -287,7 +367,8 @@ class Locks(Delivery):
         failed = []
         for key in keys:
             buffer, row = self._delivered[key]
-            failed.append(FailedDelivery(buffer, key, self._claims.get(key), (row.delivery_count or 0) + 1))
+            claim_id = self._claims.get(key, claim_of(row))
+            failed.append(FailedDelivery(buffer, key, claim_id, (row.delivery_count or 0) + 1))
         releases = self._redelivery.failures(failed, failure)
         self._redelivery.release(releases)
         self._has_exhausted |= any(release.dead_letter_queue_id is not None for release in releases)

@@ -15,7 +15,7 @@ from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import call, entered, is_failure
+from jmsql.concurrency.tasks import call, ends_task, entered
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
@@ -76,14 +76,13 @@ class HandlerCall(AnyCall):
                     await self.session.commit()
                 else:
                     await self.session.acknowledge()
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises, sys.exit() too, is its failure
+        except BaseException as error:  # whatever a handler raises, sys.exit() too, is its failure
             verdict = self.listener.verdict(error)
             if self.deadline is None or not self.deadline.is_abandoned:
                 self._tell_failure(verdict)
                 await release(self.listener, self.session, verdict)
-            if ASYNC:
-                if not (is_failure(error) or isinstance(error, GeneratorExit)):  # it is by who ends the event loop
-                    raise
+            if ends_task(error):
+                raise
             return error
         self._tell_success()
         if self.callbacks:

@@ -14,7 +14,7 @@ from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
-from jmsql.concurrency.threads import call, entered
+from jmsql.concurrency.threads import call, ends_task, entered
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
@@ -73,11 +73,13 @@ class HandlerCall(AnyCall):
                     self.session.commit()
                 else:
                     self.session.acknowledge()
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises, sys.exit() too, is its failure
+        except BaseException as error:  # whatever a handler raises, sys.exit() too, is its failure
             verdict = self.listener.verdict(error)
             if self.deadline is None or not self.deadline.is_abandoned:
                 self._tell_failure(verdict)
                 release(self.listener, self.session, verdict)
+            if ends_task(error):
+                raise
             return error
         self._tell_success()
         if self.callbacks:

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from jmsql.concurrency import ASYNC
+from jmsql.client.callers.tasks import (
+    DRIVERS,
+    close_transaction,
+    driver_runner,
+    notifications,
+    pooled_connection,
+)
 from jmsql.concurrency.tasks import Notifications, apart, finished
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
-    import sqlalchemy
-    from sqlalchemy import orm
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.ext.asyncio import AsyncSession as CallersSession
 
@@ -97,18 +101,12 @@ class ConnectionTransaction(CallerTransaction):
             await self._connection.invalidate(error)
 
     async def _driver_runner(self, schema: str) -> Runner:
-        if ASYNC:
-            pooled = await self._connection.get_raw_connection()
-        else:
-            pooled = self._connection.connection
+        pooled = await pooled_connection(self._connection)
         driver_connection: Any = pooled.driver_connection
         dialect = self._connection.dialect
-        runner = _runner(driver_connection, dialect, schema)
+        runner = driver_runner(driver_connection, dialect, schema)
         if runner is None:
-            drivers = "psycopg 3 (postgresql+psycopg://…)"
-            if ASYNC:
-                drivers += " or asyncpg (postgresql+asyncpg://…)"
-            raise TypeError(f"jmsql needs SQLAlchemy with {drivers}, not with {dialect.driver}.")
+            raise TypeError(f"jmsql needs SQLAlchemy with {DRIVERS}, not with {dialect.driver}.")
         self.connection = weakref.ref(driver_connection)
         dbapi_connection: Any = pooled.dbapi_connection
         if dialect.driver == "asyncpg" and runner.is_idle and not dbapi_connection.autocommit:
@@ -119,10 +117,8 @@ class ConnectionTransaction(CallerTransaction):
     async def _begin_at_server(self) -> None:
         await apart(self._connection.exec_driver_sql("select 1"))
 
-    if not ASYNC:
-
-        def news(self) -> Notifications:
-            return _news(self._connection.dialect)
+    def news(self) -> Notifications:
+        return notifications(lambda: self._connection.dialect)
 
     async def end(self) -> None:
         await apart(self._connection.rollback())
@@ -146,47 +142,8 @@ class SessionTransaction(CallerTransaction):
         self.connection = transaction.connection
         return runner
 
-    if not ASYNC:
-
-        def news(self) -> Notifications:
-            return _news(self._session.get_bind().dialect)
+    def news(self) -> Notifications:
+        return notifications(lambda: self._session.get_bind().dialect)
 
     async def end(self) -> None:
-        if ASYNC:
-            await apart(self._session.run_sync(_close_transaction))
-        else:
-            _close_transaction(self._session)
-
-
-def _runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema: str) -> Runner | None:
-    """Return what runs statements on a connection of a driver's; None: jmsql does not know the driver."""
-    if isinstance(driver_connection, psycopg.AsyncConnection):
-        return PsycopgRunner(driver_connection, schema)
-    if ASYNC:
-        if dialect.driver == "asyncpg":
-            from jmsql.store.wire.asyncpg_runner import AsyncpgRunner
-
-            return AsyncpgRunner(driver_connection, schema)
-    else:
-        if dialect.is_async:
-            from jmsql.store.wire import greenlets
-
-            return greenlets.runner(driver_connection, dialect.driver, schema)
-    return None
-
-
-if not ASYNC:
-
-    def _news(dialect: sqlalchemy.Dialect) -> Notifications:
-        if not dialect.is_async:
-            return Notifications()
-        from jmsql.store.wire import greenlets
-
-        return greenlets.GreenletNotifications()
-
-
-def _close_transaction(session: orm.Session) -> None:
-    # `Session.rollback` would let all that the session has loaded before expire.
-    transaction = session.get_transaction()
-    if transaction is not None:
-        transaction.close()
+        await close_transaction(self._session)

@@ -14,8 +14,7 @@ from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.local import LocalTransaction
 from jmsql.client._async.shared.redelivery import FailedDelivery, Failure
 from jmsql.client.prefetch_buffer import Prefetch
-from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import RLock, finished
+from jmsql.concurrency.tasks import RLock, at_once, finished
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.redelivery import ExtendedClaim
 
@@ -77,12 +76,8 @@ class HandlerClaims(Claims):
 
     def take(self) -> MessageRow | None:
         """Do what `next_on` does if the message was claimed before, and that takes no statement."""
-        if not ASYNC:
-            with self._lock:
-                row = self.take_held(self.buffer)
-        else:
-            row = self.take_held(self.buffer)
-        return row
+        with at_once(self._lock):
+            return self.take_held(self.buffer)
 
     async def next_on(self, database: Lease) -> MessageRow | None:
         """Return the next message, which the caller settles; None: the queue has no message now.

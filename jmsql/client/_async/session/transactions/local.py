@@ -108,6 +108,8 @@ class LocalTransaction(OwnTransaction):
 
     async def _insert(self) -> None:
         """Insert what is collected, in the open transaction."""
+        if not self._send_buffer.is_used:
+            return
         async with self._sending:
             if self._send_buffer:  # else there need not even be a connection
                 publisher = self._client.publisher

@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
+from jmsql.client.callers.threads import (
+    DRIVERS,
+    close_transaction,
+    driver_runner,
+    notifications,
+    pooled_connection,
+)
 from jmsql.concurrency.threads import Notifications
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
-    import sqlalchemy
-    from sqlalchemy import Connection, orm
+    from sqlalchemy import Connection
     from sqlalchemy.orm import Session as CallersSession
 
 
@@ -96,13 +102,12 @@ class ConnectionTransaction(CallerTransaction):
             self._connection.invalidate(error)
 
     def _driver_runner(self, schema: str) -> Runner:
-        pooled = self._connection.connection
+        pooled = pooled_connection(self._connection)
         driver_connection: Any = pooled.driver_connection
         dialect = self._connection.dialect
-        runner = _runner(driver_connection, dialect, schema)
+        runner = driver_runner(driver_connection, dialect, schema)
         if runner is None:
-            drivers = "psycopg 3 (postgresql+psycopg://…)"
-            raise TypeError(f"jmsql needs SQLAlchemy with {drivers}, not with {dialect.driver}.")
+            raise TypeError(f"jmsql needs SQLAlchemy with {DRIVERS}, not with {dialect.driver}.")
         self.connection = weakref.ref(driver_connection)
         dbapi_connection: Any = pooled.dbapi_connection
         if dialect.driver == "asyncpg" and runner.is_idle and not dbapi_connection.autocommit:
@@ -114,7 +119,7 @@ class ConnectionTransaction(CallerTransaction):
         self._connection.exec_driver_sql("select 1")
 
     def news(self) -> Notifications:
-        return _news(self._connection.dialect)
+        return notifications(lambda: self._connection.dialect)
 
     def end(self) -> None:
         self._connection.rollback()
@@ -139,33 +144,7 @@ class SessionTransaction(CallerTransaction):
         return runner
 
     def news(self) -> Notifications:
-        return _news(self._session.get_bind().dialect)
+        return notifications(lambda: self._session.get_bind().dialect)
 
     def end(self) -> None:
-        _close_transaction(self._session)
-
-
-def _runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema: str) -> Runner | None:
-    """Return what runs statements on a connection of a driver's; None: jmsql does not know the driver."""
-    if isinstance(driver_connection, psycopg.Connection):
-        return PsycopgRunner(driver_connection, schema)
-    if dialect.is_async:
-        from jmsql.store.wire import greenlets
-
-        return greenlets.runner(driver_connection, dialect.driver, schema)
-    return None
-
-
-def _news(dialect: sqlalchemy.Dialect) -> Notifications:
-    if not dialect.is_async:
-        return Notifications()
-    from jmsql.store.wire import greenlets
-
-    return greenlets.GreenletNotifications()
-
-
-def _close_transaction(session: orm.Session) -> None:
-    # `Session.rollback` would let all that the session has loaded before expire.
-    transaction = session.get_transaction()
-    if transaction is not None:
-        transaction.close()
+        close_transaction(self._session)

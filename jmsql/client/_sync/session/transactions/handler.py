@@ -15,7 +15,7 @@ from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.local import LocalTransaction
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure
 from jmsql.client.prefetch_buffer import Prefetch
-from jmsql.concurrency.threads import RLock
+from jmsql.concurrency.threads import RLock, at_once
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.redelivery import ExtendedClaim
 
@@ -77,9 +77,8 @@ class HandlerClaims(Claims):
 
     def take(self) -> MessageRow | None:
         """Do what `next_on` does if the message was claimed before, and that takes no statement."""
-        with self._lock:
-            row = self.take_held(self.buffer)
-        return row
+        with at_once(self._lock):
+            return self.take_held(self.buffer)
 
     def next_on(self, database: Lease) -> MessageRow | None:
         """Return the next message, which the caller settles; None: the queue has no message now.

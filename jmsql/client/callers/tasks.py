@@ -1,0 +1,52 @@
+"""An application's transaction under asyncio. `threads` has the same names for threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from jmsql.concurrency.tasks import Notifications, apart
+from jmsql.store.wire._async.runner import PsycopgRunner, Runner
+
+if TYPE_CHECKING:
+    import sqlalchemy
+    from sqlalchemy import orm
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.pool import PoolProxiedConnection
+
+DRIVERS = "psycopg 3 (postgresql+psycopg://…) or asyncpg (postgresql+asyncpg://…)"
+"""Those of SQLAlchemy's that jmsql can speak by."""
+
+
+async def pooled_connection(connection: AsyncConnection) -> PoolProxiedConnection:
+    """Return the connection as SQLAlchemy's pool has it."""
+    return await connection.get_raw_connection()
+
+
+def driver_runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema: str) -> Runner | None:
+    """Return what runs statements on a connection of a driver's; None: jmsql does not know the driver."""
+    if isinstance(driver_connection, psycopg.AsyncConnection):
+        return PsycopgRunner(driver_connection, schema)
+    if dialect.driver == "asyncpg":
+        from jmsql.store.wire.asyncpg_runner import AsyncpgRunner
+
+        return AsyncpgRunner(driver_connection, schema)
+    return None
+
+
+def notifications(dialect: Callable[[], sqlalchemy.Dialect]) -> Notifications:  # noqa: ARG001 - the same for all
+    """Make what wakes a receive that waits."""
+    return Notifications()
+
+
+async def close_transaction(session: AsyncSession) -> None:
+    """End a transaction. `AsyncSession.rollback` would let all that the session has loaded before expire."""
+
+    def close(inner: orm.Session) -> None:
+        transaction = inner.get_transaction()
+        if transaction is not None:
+            transaction.close()
+
+    await apart(session.run_sync(close))
