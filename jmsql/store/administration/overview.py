@@ -180,7 +180,7 @@ class Notable(NamedTuple):
     letters: list[int]
 
 
-class _AgesOfWindow(NamedTuple):
+class AgesOfWindow(NamedTuple):
     """The oldest messages of the queues and subscriptions whose numbers come after one, up to another."""
 
     after: int
@@ -193,7 +193,7 @@ class Ages:
     """Which queues and subscriptions had the oldest messages, by windows of their numbers, when each was looked at."""
 
     def __init__(self) -> None:
-        self._windows: dict[int, _AgesOfWindow] = {}
+        self._windows: dict[int, AgesOfWindow] = {}
         self.rest: list[tuple[int, int]] = []
         """Those behind the windows."""
 
@@ -202,13 +202,13 @@ class Ages:
         """The last number of the windows."""
         return max((window.last for window in self._windows.values()), default=0)
 
-    def overdue(self, now: float) -> list[_AgesOfWindow]:
+    def overdue(self, now: float) -> list[AgesOfWindow]:
         """Return the windows that are to be looked at: the next in turn, and those that were not for too long."""
         longest_ago = sorted(self._windows.values(), key=lambda each: each.seen_at)
         late = [each for each in longest_ago if each.seen_at <= now - _LONGEST_KEPT]
         return longest_ago[: max(_WINDOWS_AT_ONCE, len(late))]
 
-    def saw(self, window: _AgesOfWindow) -> None:
+    def saw(self, window: AgesOfWindow) -> None:
         """Remember what a look at a window has found."""
         self._windows[window.after] = window
 
@@ -320,13 +320,13 @@ def _ranked_by_age(memory: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
     now = time.monotonic()
     for window in ages.overdue(now):
         oldest = yield from _oldest.bind(wanted, after=window.after, last=window.last)
-        ages.saw(_AgesOfWindow(*window[:2], now, oldest))
+        ages.saw(AgesOfWindow(*window[:2], now, oldest))
     after, looked_at = ages.end, _QUEUES_AT_ONCE
     while looked_at == _QUEUES_AT_ONCE:
         last, looked_at = yield from _last_of_window.bind(after=after, window=_QUEUES_AT_ONCE)
         oldest = (yield from _oldest.bind(wanted, after=after, last=last)) if looked_at else []
         if looked_at == _QUEUES_AT_ONCE:
-            ages.saw(_AgesOfWindow(after, last, now, oldest))
+            ages.saw(AgesOfWindow(after, last, now, oldest))
         else:
             ages.rest = oldest  # more queues may come behind them, so that they are looked at each time
         after = last

@@ -3,10 +3,12 @@
 -- name: begin_look
 -- Nobody knows how many messages a queue has. The planner takes it for few, and would rather read and sort them all than
 -- the first of them in the order of the key. Plans that are forced so look expensive, and to compile them would take
--- longer than the look. Nothing else runs in the transaction that this could harm.
+-- longer than the look. To plan each statement for its values would take as long as to run it, and brings nothing: the plans
+-- for any values read by the key, too. Nothing else runs in the transaction that this could harm.
 select set_config('transaction_read_only', 'on', true), set_config('lock_timeout', '500ms', true),
        set_config('statement_timeout', %(timeout)s, true), set_config('enable_sort', 'off', true),
-       set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true);
+       set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
+       set_config('plan_cache_mode', 'force_generic_plan', true);
 
 -- name: rights
 select current_user::text, current_database()::text, {administers}, {sees_all},

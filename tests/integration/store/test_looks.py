@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.integration.store.plans import Plan
 
 MOST_ROWS = 20_000
 _QUEUES, _DEEP = 3000, 60_000
+_PARAMETER = re.compile(r"%\((\w+)\)s")
 
 _FILL = f"""
     insert into jmsql_internal.queue (name) select 'queue ' || n from generate_series(1, {_QUEUES}) n;
@@ -119,14 +121,33 @@ def plans_of(
             if statement.name in {"begin", "begin_look", "commit", "rollback"}:
                 query = steps.send(runner.run(query))
                 continue
-            text = "explain (analyze, buffers, format json) " + statement.encoded(runner.schema).decode()
-            explain = Statement(statement.name, text, "explaining", lambda result: result.rows[0][0])
-            document = runner.run(explain.bind(query.parameters))
-            document = parse_json(document) if isinstance(document, str) else document
+            document = explained(runner, query, generic)
             yield statement.name, rows_read(Plan(document[0]["Plan"]))
             query = steps.send(runner.run(query))
     except StopIteration as end:
         return end.value
+
+
+def explained(runner: PsycopgRunner, query: Query[Any], generic: bool) -> Any:
+    """Return the plan with which PostgreSQL runs a statement, made for its values, or for any."""
+    text = query.statement.encoded(runner.schema).decode()
+    explain = "explain (analyze, buffers, format json) "
+    if not generic:
+        made = Statement(query.statement.name, explain + text, "explaining", lambda result: result.rows[0][0])
+        document = runner.run(made.bind(query.parameters))
+        return parse_json(document) if isinstance(document, str) else document
+    parameters = [query.parameters[name] for name in dict.fromkeys(_PARAMETER.findall(text))]
+    numbers = {name: f"${number}" for number, name in enumerate(dict.fromkeys(_PARAMETER.findall(text)), 1)}
+    prepared = _PARAMETER.sub(lambda found: numbers[found[1]], text).replace("%%", "%").rstrip().rstrip(";")
+    cursor = psycopg.ClientCursor(runner.connection)
+    cursor.execute(f"prepare explained as {prepared}".encode())
+    try:
+        values = "(" + ", ".join(["%s"] * len(parameters)) + ")" if parameters else ""
+        cursor.execute(f"{explain} execute explained {values}".encode(), parameters or None)
+        [(document,)] = cursor.fetchall()
+        return document
+    finally:
+        cursor.execute(b"deallocate explained")
 
 
 LOOKS: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any]]] = {
