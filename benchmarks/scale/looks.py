@@ -18,13 +18,15 @@ from jmsql.client._sync.link.opening import open_runner
 
 _CALLS = 20
 _MOST_MILLISECONDS = 50.0
+_LONGEST = "first overview of 500"
+"""The one look that may take twice as long: once for each process that collects metrics."""
 
 
 def looks(setting: Setting) -> list[BenchmarkResult]:
     """Bounded looks with 10,000 queues and 5,000,000 messages: the median and the processor time, beside 50 ms.
 
     An overview by age remembers what it has seen for the ones that follow. So the first one, which looks at all queues,
-    is measured too.
+    is measured too; that of 500 destinations beside 100 ms.
     """
     fill(setting)
     url = setting.database.factory.url
@@ -44,17 +46,21 @@ def looks(setting: Setting) -> list[BenchmarkResult]:
             "at a place": lambda: administration.at(deep, middle),
             "overview of 500, as metrics have it": lambda: metrics.overview(500),
             "first overview by age": lambda: LentAdministration(runner).overview(50),
-            "first overview of 500": lambda: LentAdministration(runner).overview(500),
+            _LONGEST: lambda: LentAdministration(runner).overview(500),
         }
         times, loads = _measure(setting, work)
     return [
         BenchmarkResult(
-            f"looks {name}{what}", subject, "50 ms", "ms", figures[name], [_MOST_MILLISECONDS] * len(figures[name]),
-            at_most(1.0),
+            f"looks {name}{what}", subject, f"{_most(name):.0f} ms", "ms", figures[name],
+            [_most(name)] * len(figures[name]), at_most(1.0),
         )
         for what, subject, figures in (("", "median", times), (" load", "processor time", loads))
         for name in work
     ]  # fmt: skip
+
+
+def _most(name: str) -> float:
+    return 2 * _MOST_MILLISECONDS if name == _LONGEST else _MOST_MILLISECONDS
 
 
 def _overview(administration: Administration, order: OverviewOrder) -> Callable[[], object]:

@@ -192,7 +192,9 @@ class AgesOfWindow(NamedTuple):
 class Ages:
     """Which queues and subscriptions had the oldest messages, by windows of their numbers, when each was looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        """How many of each window are remembered."""
         self._windows: dict[int, AgesOfWindow] = {}
         self.rest: list[tuple[int, int]] = []
         """Those behind the windows."""
@@ -224,13 +226,14 @@ class Memory:
     def __init__(self) -> None:
         self._rates = Rates()
         self._counted: dict[int, int] = {}
-        self._ages: tuple[tuple[str | None, str | None, int], Ages] = (None, None, 0), Ages()
+        self._ages: tuple[str | None, str | None, Ages] = None, None, Ages(0)
 
-    def ages_of(self, wanted: tuple[str | None, str | None, int]) -> Ages:
-        """Return what overviews of the same names, kind and length have seen, if the one before was one."""
-        if self._ages[0] != wanted:
-            self._ages = wanted, Ages()
-        return self._ages[1]
+    def ages(self, pattern: str | None, kind: str | None, limit: int) -> Ages:
+        """Return what overviews of the same names and kind have seen, if the one before was one, and as long."""
+        seen_pattern, seen_kind, seen = self._ages
+        if (seen_pattern, seen_kind) != (pattern, kind) or limit > seen.limit:
+            self._ages = pattern, kind, Ages(limit)
+        return self._ages[2]
 
     def rates(self, measured: Iterable[tuple[int, Counters]], moment: float | None = None) -> dict[int, Rate]:
         """Take in what was measured at a moment, in seconds, or now, and return the rates since before."""
@@ -316,15 +319,16 @@ def _bounded(
 def _ranked_by_age(memory: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
     if wanted["kind"] == "topic":
         return []
-    ages = memory.ages_of((wanted["pattern"], wanted["kind"], wanted["limit"]))
+    ages = memory.ages(wanted["pattern"], wanted["kind"], wanted["limit"])
+    wanted_of_each = wanted | {"limit": ages.limit}
     now = time.monotonic()
     for window in ages.overdue(now):
-        oldest = yield from _oldest.bind(wanted, after=window.after, last=window.last)
+        oldest = yield from _oldest.bind(wanted_of_each, after=window.after, last=window.last)
         ages.saw(AgesOfWindow(*window[:2], now, oldest))
     after, looked_at = ages.end, _QUEUES_AT_ONCE
     while looked_at == _QUEUES_AT_ONCE:
         last, looked_at = yield from _last_of_window.bind(after=after, window=_QUEUES_AT_ONCE)
-        oldest = (yield from _oldest.bind(wanted, after=after, last=last)) if looked_at else []
+        oldest = (yield from _oldest.bind(wanted_of_each, after=after, last=last)) if looked_at else []
         if looked_at == _QUEUES_AT_ONCE:
             ages.saw(AgesOfWindow(after, last, now, oldest))
         else:

@@ -7,7 +7,7 @@ from jmsql.store.administration.overview import Ages, AgesOfWindow, Memory
 
 def seen(*moments: float) -> Ages:
     """Windows of 1,400 queues that were looked at so many seconds after the start."""
-    ages = Ages()
+    ages = Ages(50)
     for number, moment in enumerate(moments):
         ages.saw(AgesOfWindow(1400 * number, 1400 * (number + 1), moment, [(1400 * number + 1, 100 - number)]))
     return ages
@@ -37,7 +37,14 @@ def test_the_oldest_of_all_windows_and_of_those_behind_them_come_first() -> None
 
 def test_an_overview_of_other_destinations_begins_again() -> None:
     memory = Memory()
-    ages = memory.ages_of(("orders.%", None, 50))
-    assert memory.ages_of(("orders.%", None, 50)) is ages
-    assert memory.ages_of((None, None, 50)) is not ages
-    assert memory.ages_of(("orders.%", None, 50)) is not ages
+    ages = memory.ages("orders.%", None, 50)
+    assert memory.ages("orders.%", None, 50) is ages
+    assert memory.ages(None, None, 50) is not ages
+    assert memory.ages("orders.%", None, 50) is not ages
+
+
+def test_a_shorter_overview_goes_on_and_a_longer_one_begins_again() -> None:
+    memory = Memory()
+    ages = memory.ages(None, "queue", 50)
+    assert memory.ages(None, "queue", 20) is ages
+    assert memory.ages(None, "queue", 51) is not ages
