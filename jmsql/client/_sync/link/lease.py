@@ -562,6 +562,8 @@ class Lease:
             raise TransactionRolledBackException(
                 "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
             )
+        if self.has_failed:
+            raise self._aborted()
         has_worked = self._work in (_Work.OURS, _Work.SHARED)
         if self.holding is Holding.LENT and has_worked and not (self.has_begun or self.was_committed):
             raise JMSException(
@@ -579,6 +581,16 @@ class Lease:
             )
         if self._fate in _LOSSES:
             raise TransactionRolledBackException(_LOSSES[self._fate])
+
+    def _aborted(self) -> TransactionRolledBackException:
+        """Return the error of a transaction in which a statement has failed, whose error somebody has caught."""
+        failure = None if self._driver_connection is None else self._driver_connection.failure
+        return TransactionRolledBackException(
+            "The transaction was rolled back: one of its statements had failed before"
+            + ("" if failure is None else f" ({failure})")
+            + ", and the error was caught. Do it again, and run what may fail inside begin_nested(), a savepoint.",
+            "25P02",
+        )
 
     def _ended(self) -> None:
         self._work, self._fate = _Work.NONE, _Fate.OPEN
@@ -654,10 +666,9 @@ class Lease:
     def _end(self, doing: str, end: Callable[[], T], advice: str) -> T:
         assert self._driver_connection is not None
         if self._driver_connection.info.transaction_status == TransactionStatus.INERROR:
+            aborted = self._aborted()
             self.rollback()
-            raise TransactionRolledBackException(
-                "The transaction was rolled back: one of its statements had failed before. Do it again.", "25P02"
-            )
+            raise aborted
         try:
             # A commit can be interrupted as long as the server has not begun to write it. If it was, the transaction is
             # gone at the server, and the session has to know.
