@@ -11,7 +11,7 @@ from jmsql.store.history.keeping import RECORDED, history
 from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.receiving.receive import Client
 from jmsql.store.receiving.redelivery import Release, release
-from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_parameters
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, key_parameters
 from jmsql.store.statement import (
     Query,
     SqlFile,
@@ -79,6 +79,7 @@ acknowledge_with_history = _acknowledging("acknowledge_with_history", claimed=Tr
 _ask_to_acknowledge = _acknowledging("ask_to_acknowledge", claimed=True)
 acknowledge_last = _acknowledging_last("acknowledge")
 _acknowledge_last_with_history = _acknowledging_last("acknowledge_with_history")
+acknowledge_one = _sql.statement("acknowledge_one", "acknowledging", nothing)
 _ask_to_acknowledge_last = _acknowledging_last("ask_to_acknowledge")
 _delete_last_claimed = _sql.statement("delete_last_claimed", "acknowledging", nothing, _parts)
 _lock_claimed = _sql.statement("lock_claimed", "acknowledging", column, _parts)
@@ -254,41 +255,50 @@ class Recipient:
 
     def acknowledge_last(self, key: MessageKey, claim_id: int) -> Query[None]:
         """Delete a claimed message with the commit, which fails if the claim is lost: see `missing_messages`."""
-        if self.is_restricted:
-            statement = _ask_to_acknowledge_last
-        elif self._records((key.queue_id,)):
-            statement = _acknowledge_last_with_history
-        else:
-            statement = acknowledge_last
+        if self.may_claim(key.queue_id):
+            return acknowledge_one.bind(
+                queue_id=key.queue_id,
+                inverse_priority=key.inverse_priority,
+                sequence=key.sequence,
+                claim_id=claim_id,
+            )
+        statement = _ask_to_acknowledge_last if self.is_restricted else _acknowledge_last_with_history
         return statement.bind(key_parameters([key]), claim_ids=integers_literal([claim_id]))
 
-    def may_claim(self, queue_id: int) -> bool:
-        """Tell whether a transaction can claim messages of the queue, in place of locking them."""
-        return not (self.is_restricted or self._records((queue_id,)))
-
     def last_acknowledgement(
-        self, claimed: Sequence[tuple[MessageKey, MessageRow]], *, are_deleted: bool
+        self, claimed: Sequence[tuple[int, Sequence[MessageRow]]], *, are_deleted: bool
     ) -> Query[None]:
         """Delete claimed messages with the commit, which fails if a claim is lost: see `missing_messages`.
 
         Args:
-            claimed: The messages that the transaction has received by claims.
+            claimed: The messages that the transaction has received by claims, with the queue that they are in.
             are_deleted: Whether the open transaction has deleted some of them already.
         """
-        keys = [key for key, _ in claimed]
-        claim_ids = [row.handle.partition("(")[0] for _, row in claimed]
-        found = None if are_deleted or not self.may_claim(keys[0].queue_id) else _range(keys)
-        if found is not None:
-            addresses = [row.handle[len(claim_id) :] for (_, row), claim_id in zip(claimed, claim_ids, strict=True)]
-            return _delete_last_claimed.bind(
-                found,
-                claim_ids=integers_literal({*claim_ids}),
-                addresses='{"' + '","'.join(addresses) + '"}',
-                sequences=integers_literal(key.sequence for key in keys),
-            )
-        records = self._records({key.queue_id for key in keys})
-        statement = _acknowledge_last_with_history if records else acknowledge_last
-        return statement.bind(key_parameters(keys), claim_ids=integers_literal(claim_ids))
+        if self.is_restricted:
+            statement = _ask_to_acknowledge_last
+        elif self._records({queue_id for queue_id, _ in claimed}):
+            statement = _acknowledge_last_with_history
+        else:
+            statement = acknowledge_last
+            if len(claimed) == 1 and not are_deleted:
+                queue_id, rows = claimed[0]
+                sequences = [row.sequence for row in rows]
+                first, last = sequences[0], sequences[-1]  # of one priority they are in order
+                if last - first <= _SPARSEST * len(rows) and len({row.inverse_priority for row in rows}) == 1:
+                    claim_id = rows[0].handle.partition("(")[0]
+                    start = len(claim_id)
+                    return _delete_last_claimed.bind(
+                        queue_id=queue_id,
+                        inverse_priority=rows[0].inverse_priority,
+                        first_sequence=first,
+                        last_sequence=last,
+                        claim_ids="{" + claim_id + "}",
+                        addresses='{"' + '","'.join([row.handle[start:] for row in rows]) + '"}',
+                        sequences=integers_literal(sequences),
+                    )
+        keys = [key_of(queue_id, row) for queue_id, rows in claimed for row in rows]
+        claim_ids = [row.handle.partition("(")[0] for _, rows in claimed for row in rows]
+        return statement.bind(key_parameters(keys), claim_ids="{" + ",".join(claim_ids) + "}")
 
     def release(self, releases: Sequence[Release]) -> Steps[None]:
         """Release messages."""

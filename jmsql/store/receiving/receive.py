@@ -182,12 +182,20 @@ def claim(
 
 
 def claim_for_transaction(
-    queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int, connection_id: int
+    connection_id: int,
+    queue_id: int,
+    selector: Selector | None,
+    lowest: Sequence[int],
+    limit: int,
+    groups: GroupScan | None = None,
 ) -> Query[list[MessageRow]]:
-    """Claim the next messages of a queue without groups for a connection, if nothing is known of their deliveries.
+    """Claim the next messages for a connection, up to the first of whose deliveries something is known.
 
-    The first of which something is known comes as the last, and is not claimed: its handle is None.
+    That one comes as the last, and is not claimed: its handle is None. Nor are messages of a queue with groups, whose
+    handles are their addresses.
     """
+    if groups is not None:
+        return lock(queue_id, selector, lowest, limit, groups)
     statement = claim_for_transaction_statement(selector)
     return next_messages(statement, queue_id, lowest, limit, None, connection_id=connection_id)
 
@@ -472,6 +480,8 @@ def claim_for_transaction_statement(selector: Selector | None) -> Statement[list
     two thirds of the time. It fails if a client has counted a delivery after its rollback, just now.
     """
     found, parameters = _found(selector, grouped=False)
+    is_next = """((select key from known) is null
+                       or array[m.inverse_priority, m.sequence] <= (select key from known))"""
     return Statement(
         "claim_for_transaction",
         f"""with claim as materialized (
@@ -483,19 +493,17 @@ def claim_for_transaction_statement(selector: Selector | None) -> Statement[list
                 select array[f.inverse_priority, f.sequence] as key
                 from free f where f.delivery_count is not null
                 order by f.inverse_priority, f.sequence limit 1),
-            next as materialized (
-                select f.* from free f
-                where array[f.inverse_priority, f.sequence] <= coalesce((select key from known), '{{10}}'::bigint[])),
             claimed as (
                 insert into jmsql_internal.delivery
                     (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
-                select n.queue_id, n.inverse_priority, n.sequence, claim.claim_id, %(connection_id)s::bigint,
+                select m.queue_id, m.inverse_priority, m.sequence, claim.claim_id, %(connection_id)s::bigint,
                        claim.claimed_at
-                from next n cross join claim
-                where n.delivery_count is null)
+                from free m cross join claim
+                where m.delivery_count is null and {is_next})
             select {_COLUMNS}, m.group_hash, m.delivery_count,
                    case when m.delivery_count is null then claim.claim_id::text || m.address::text end
-            from next m cross join claim {SHARED_BODY}""",
+            from free m cross join claim {SHARED_BODY}
+            where {is_next}""",
         "receiving",
         _ordered_rows,
         parameters,

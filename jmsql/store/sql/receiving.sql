@@ -53,18 +53,18 @@ order by k.position;
 
 -- name: delete_last_claimed
 -- What goes with a commit, if the messages lie close together: it fails if a claim is lost, whose message others may have by
--- now. No lock keeps the messages at their addresses; the range tells if the table was rewritten meanwhile.
+-- now. No lock keeps the messages at their addresses; what is deleted tells if the table was rewritten meanwhile.
 with forgotten as ({forget_claimed} returning 1),
 deleted as (
     delete from jmsql_internal.message
     where ctid = any(%(addresses)s::tid[])
-      and queue_id = %(queue_id)s::integer and inverse_priority = %(inverse_priority)s::smallint
-      and sequence = any(%(sequences)s::bigint[])
-    returning 1)
-select case when least(f.messages, d.messages) <> pg_catalog.cardinality(%(addresses)s::tid[])
-            then ((pg_catalog.cardinality(%(addresses)s::tid[]) - least(f.messages, d.messages))::text || ' of '
+    returning sequence)
+select case when f.messages <> pg_catalog.cardinality(%(addresses)s::tid[])
+              or d.sequences is distinct from %(sequences)s::bigint[]
+            then ((pg_catalog.cardinality(%(addresses)s::tid[]) - f.messages)::text || ' of '
                   || pg_catalog.cardinality(%(addresses)s::tid[])::text || ' claims were lost')::integer end
-from (select count(*) as messages from forgotten) f, (select count(*) as messages from deleted) d;
+from (select count(*) as messages from forgotten) f,
+     (select pg_catalog.array_agg(sequence order by sequence) as sequences from deleted) d;
 
 -- name: ask_to_delete_locked
 with removed as (
@@ -118,6 +118,22 @@ deleted as (
     delete from jmsql_internal.message where ctid = any(array(
         select m.address from acknowledged a cross join {message_of_a})))
 select {outcome} from acknowledged;
+
+-- name: acknowledge_one
+-- What a handler's commit takes along. Without arrays, since for those of one element the server takes a plan that it has made
+-- for them alone to be better than one that it can keep: it would plan for each message, which takes longer than to delete it.
+with acknowledged as (
+    delete from jmsql_internal.delivery
+    where (queue_id, inverse_priority, sequence)
+            = (%(queue_id)s::integer, %(inverse_priority)s::smallint, %(sequence)s::bigint)
+      and claim_id = %(claim_id)s::bigint
+    returning 1),
+deleted as (
+    delete from jmsql_internal.message
+    where (queue_id, inverse_priority, sequence)
+            = (%(queue_id)s::integer, %(inverse_priority)s::smallint, %(sequence)s::bigint)
+      and exists (select from acknowledged))
+select case when count(*) = 0 then ((1 - count(*))::text || ' of 1 claims were lost')::integer end from acknowledged;
 
 -- name: acknowledge_with_history
 with acknowledged as (

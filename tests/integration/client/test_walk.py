@@ -114,7 +114,7 @@ def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue)
         session.rollback()
         learn_of_history(connection)
         check(shortest(lambda: consumer.receive(5), session.commit), files=18, functions=55)
-        check(shortest(session.commit, lambda: consumer.receive(5)), files=15, functions=54)
+        check(shortest(session.commit, lambda: consumer.receive(5)), files=15, functions=53)
 
 
 def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
@@ -163,4 +163,4 @@ def test_a_message_through_the_worker(
     handlers.start()
     found = [walks.get(timeout=60) for _ in range(ROUNDS * 2)]
     # The worker's client handles all of them before it has looked for history.
-    check(min(found[1:], key=lambda each: each.functions), files=28, functions=80)
+    check(min(found[1:], key=lambda each: each.functions), files=28, functions=79)

@@ -221,7 +221,7 @@ class Lease:
     # Taking a connection, and letting it go
 
     async def _take_connection(self, patience: float | None = None) -> bool:
-        """Have a connection. Until the caller waits for something else, no other session can take it.
+        """Take a connection, if there is none. Until the caller waits for something else, no other session can take it.
 
         Args:
             patience: For how many seconds to wait for other sessions; None: for as long as anybody does.
@@ -266,7 +266,7 @@ class Lease:
             self.holding = Holding.OWN
 
     def hand_over(self) -> AsyncConnection:
-        """Have the connection no more, and return it."""
+        """Give the connection up, and return it."""
         connection = self._connection
         assert connection is not None
         self._forget()
@@ -350,7 +350,12 @@ class Lease:
         await self._take_connection()
         return await self._begin()
 
-    async def _begin(self) -> AsyncConnection:
+    async def _begin(self, *, works: bool = False) -> AsyncConnection:
+        """Begin the transaction if there is to be one.
+
+        Args:
+            works: Whether the session is about to run statements in it.
+        """
         connection = self._connection
         assert connection is not None
         if connection.closed or self._fate is not _Fate.OPEN:
@@ -360,25 +365,22 @@ class Lease:
                 self._work = _Work.BEGUN
             if self.holding is Holding.LENT and not connection.in_transaction():
                 synchronous(connection).begin()  # the server hears of it with the first statement
+            if works:
+                if self._runner is None or self._runner.is_idle:
+                    self._work = _Work.OURS
+                elif self._work is _Work.BEGUN:
+                    self._work = _Work.SHARED
         return connection
 
     async def _run(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
         """Run statements in the transaction, which begins if none is open."""
         if self._transacted:
-            await self._begin()
-            self._note_work()
+            await self._begin(works=True)
         runner = self._runner
         assert runner is not None
         if isinstance(runner, WireRunner):
             runner.question = question
         return await runner.run(work)
-
-    def _note_work(self) -> None:
-        """Note that the session is about to run statements."""
-        if self._runner is None or self._runner.is_idle:
-            self._work = _Work.OURS
-        elif self._work is _Work.BEGUN:
-            self._work = _Work.SHARED
 
     async def run(self, work: Query[T] | Steps[T]) -> T:
         """Run statements in the transaction, which begins if none is open.
@@ -613,9 +615,9 @@ class Lease:
             JMSException: The connection was cut while it committed, and nobody knows the outcome.
         """
         if last:
-            await (self.begin() if self._connection is None else self._begin())
-            if self._transacted:
-                self._note_work()
+            if self._connection is None:
+                await self._take_connection()
+            await self._begin(works=True)
         if self._connection is None:
             return None
         advice = "Look for its effects before doing it again."

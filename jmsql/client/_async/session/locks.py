@@ -16,14 +16,13 @@ from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import claim_of, lock_claimed, present
-from jmsql.store.receiving.receive import Fetch, GroupScan, claim_for_transaction, lock, require_read_committed
+from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
 from jmsql.store.receiving.redelivery import Release, Rules
-from jmsql.store.rows.message_rows import MessageKey, MessageRow, size_of
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
     from jmsql.client._async.link.lease import Lease
-    from jmsql.selectors import Selector
     from jmsql.store.statement import Query
 
 
@@ -38,6 +37,20 @@ class _Known(Enum):
     """They have failed."""
     FORGOTTEN = auto()
     """They are forgotten with the commit, which has not ended."""
+
+
+class _Claimed:
+    """What a transaction has claimed, which it then has not locked."""
+
+    __slots__ = ("are_deleted", "batches", "has_company")
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, list[MessageRow]]] = []
+        """Each with the queue that it is in."""
+        self.are_deleted = False
+        """Whether the open transaction has deleted some of it."""
+        self.has_company = False
+        """Whether the transaction has locked other messages."""
 
 
 class Locks(Delivery):
@@ -57,13 +70,12 @@ class Locks(Delivery):
         redelivery: Records deliveries outside of it.
     """
 
+    operation: Fetch = staticmethod(lock)
+
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
-        self.operation: Fetch = self._lock_or_claim
         self._database = database
         self._redelivery = redelivery
-        self._is_claiming = False
-        self._claimed: list[tuple[PrefetchBuffer, MessageRow]] = []
-        self._has_deleted_claimed = False
+        self._claimed = _Claimed()
         self._buffers: list[PrefetchBuffer] = []
         self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
         self._redelivered: list[MessageKey] = []
@@ -179,6 +191,7 @@ class Locks(Delivery):
             rows = await self._database.attempt(buffer.fetch(limit))
         else:
             rows = await self._fetch_beside_others(buffer, limit)
+        self._claimed.has_company |= bool(rows)
         buffer.prefetch.fetched(len(rows), size_of(rows))
         buffer.rows.extend(rows)
         return bool(rows)
@@ -189,44 +202,30 @@ class Locks(Delivery):
         if self._database.holding is Holding.LENT or self._database.has_begun or source.has_groups:
             return None
         rules = await self._redelivery.rules(buffer)
-        if rules is None or not self._database.recipient.may_claim(source.queue_id):
+        if rules is None:
             return None
         self._list()  # before the buffer may move to another queue
-        self._is_claiming = True
-        try:
-            single = rules.policy.maximum_deliveries == 1
-            rows = await self._redelivery.claim(self._database, buffer, 1 if single else limit)
-        finally:
-            self._is_claiming = False
+        rows = await self._redelivery.claim(
+            self._database, buffer, 1 if rules.policy.maximum_deliveries == 1 else limit
+        )
         if rows is None:
             return None
-        claimed: list[MessageRow] = []
-        for row in rows:
-            if row.handle is not None and claim_of(row) is not None:
-                claimed.append(row)
-            else:  # it was delivered before, or the queue has just got groups
+        claimed = rows
+        if rows and (rows[-1].handle is None or claim_of(rows[0]) is None):
+            # The last one was delivered before, or the queue has just got groups, and nothing is claimed.
+            claimed = rows[:-1] if rows[-1].handle is None else []
+            for row in rows[len(claimed) :]:
                 source.returned(buffer.key(row))
-        if rows and not claimed:
-            return None
+            if not claimed:
+                return None
         if buffer not in self._buffers:
             self._buffers.append(buffer)
         buffer.prefetch.fetched(len(claimed), size_of(claimed))
         buffer.rows.extend(claimed)
         buffer.recorded = len(buffer.rows)
-        self._claimed += [(buffer, row) for row in claimed]
+        if claimed:
+            self._claimed.batches.append((source.queue_id, claimed))
         return bool(claimed)
-
-    def _lock_or_claim(
-        self,
-        queue_id: int,
-        selector: Selector | None,
-        lowest: Sequence[int],
-        limit: int,
-        groups: GroupScan | None = None,
-    ) -> Query[list[MessageRow]]:
-        if self._is_claiming and groups is None:
-            return claim_for_transaction(queue_id, selector, lowest, limit, self._redelivery.connection_id)
-        return lock(queue_id, selector, lowest, limit, groups)
 
     async def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:
         """Fetch up to `limit` messages that no other prefetch buffer of the session holds, nor comes to first."""
@@ -248,17 +247,19 @@ class Locks(Delivery):
         """Delete what was delivered, still in the open transaction."""
         if self._undeleted:
             rows, queue_ids = self._to_delete()
-            if self._claimed and (claimed := self._claimed_of(self._undeleted)):
+            if self._claimed.batches and (claimed := self._claimed_of(self._undeleted)):
                 rows += await self._database.attempt(lock_claimed(claimed))
                 queue_ids |= {key.queue_id for key, _ in claimed}
-                self._has_deleted_claimed = True
+                self._claimed.are_deleted = True
             await self._database.attempt(self._database.recipient.delete_locked(rows, queue_ids))
             self._undeleted.clear()
 
     def _to_delete(self) -> tuple[list[MessageRow], set[int]]:
         """Return what was locked, delivered and is not deleted, and the queues that it is in."""
         undeleted = self._undeleted
-        if self._claimed:
+        if self._claimed.batches and not self._claimed.has_company:
+            return [], set()
+        if self._claimed.batches:
             undeleted = [(buffer, row) for buffer, row in undeleted if claim_of(row) is None]
         return [row for _, row in undeleted], {buffer.source.queue_id for buffer, _ in undeleted}
 
@@ -279,13 +280,32 @@ class Locks(Delivery):
             await self.flush()
             await self._notice_what_came_back()
         recorded, claim_ids = self._recorded()
-        if recorded or self._claimed:
+        if recorded or self._claimed.batches:
             self._known = _Known.FORGOTTEN
         recipient = self._database.recipient
         last = recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
-        if self._claimed and (claimed := self._claimed_of(self._delivered.values())):
-            last.append(recipient.last_acknowledgement(claimed, are_deleted=self._has_deleted_claimed))
+        if self._claimed.batches and (claimed := self._claimed_and_delivered()):
+            last.append(recipient.last_acknowledgement(claimed, are_deleted=self._claimed.are_deleted))
         return last
+
+    @property
+    def _has_delivered_all_claimed(self) -> bool:
+        """Whether the transaction has delivered what it has claimed, and nothing else."""
+        claimed = sum([len(rows) for _, rows in self._claimed.batches])
+        return not self._claimed.has_company and claimed == len(self._listed) + len(self._unlisted)
+
+    def _claimed_and_delivered(self) -> list[tuple[int, list[MessageRow]]]:
+        """Return what was delivered of what is claimed, with the queues that it is in."""
+        if self._has_delivered_all_claimed:
+            return self._claimed.batches
+        delivered = self._handles()
+        claimed = [
+            (queue_id, [row for row in rows if row.handle in delivered]) for queue_id, rows in self._claimed.batches
+        ]
+        return [(queue_id, rows) for queue_id, rows in claimed if rows]
+
+    def _handles(self) -> set[str]:
+        return {row.handle for _, row in (*self._listed.values(), *self._unlisted)}
 
     def _recorded(self) -> tuple[Sequence[MessageKey], set[int]]:
         """Return those of the delivered messages of whose deliveries something may be recorded.
@@ -316,14 +336,14 @@ class Locks(Delivery):
         return freed + await self._ended()
 
     async def _ended(self) -> list[MessageKey]:
-        if self._claimed:
+        if self._claimed.batches:
             self._note_undelivered_claims()
         if self._claims:
             await self._give_up_claims()
         if self._has_exhausted:
             await self._redelivery.bury()
         self._known = _Known.AS_BEFORE
-        self._has_exhausted = False
+        self._has_exhausted = self._claimed.has_company = False
         self._unlisted.clear()
         self._listed.clear()
         self._undeleted.clear()
@@ -338,12 +358,14 @@ class Locks(Delivery):
 
     def _note_undelivered_claims(self) -> None:
         """Have the claims on what was not delivered given up."""
-        delivered = {row.handle for _, row in (*self._listed.values(), *self._unlisted)}
-        for buffer, row in self._claimed:
-            if row.handle not in delivered and (claim_id := claim_of(row)) is not None:
-                self._claims[buffer.key(row)] = claim_id
-        self._claimed.clear()
-        self._has_deleted_claimed = False
+        if not self._has_delivered_all_claimed:
+            delivered = self._handles()
+            for queue_id, rows in self._claimed.batches:
+                for row in rows:
+                    if row.handle not in delivered and (claim_id := claim_of(row)) is not None:
+                        self._claims[key_of(queue_id, row)] = claim_id
+        self._claimed.batches = []
+        self._claimed.are_deleted = False
 
     async def _give_up_claims(self) -> None:
         try:

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
@@ -17,6 +18,7 @@ from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.store.control.control import ControlConnection
 from jmsql.store.destinations.lookup import require_access
+from jmsql.store.receiving.receive import claim_for_transaction
 from jmsql.store.receiving.redelivery import (
     UNIQUE_VIOLATION,
     EarlierDeliveries,
@@ -278,7 +280,7 @@ class Redelivery:
 
         Args:
             database: The session's connection.
-            buffer: Where they come to, by `claim_for_transaction`.
+            buffer: Where they come to.
             limit: The most messages to claim.
 
         Returns:
@@ -287,18 +289,15 @@ class Redelivery:
         connection_id = self._control.connection_id
         if not self._control.is_certain:
             return None
+        claim = partial(claim_for_transaction, connection_id)
         try:
-            return await database.run_alone(buffer.fetch(limit))
+            with buffer.source.fetching_by(claim):
+                return await database.run_alone(buffer.fetch(limit))
         except JMSException as error:
             if error.error_code == UNIQUE_VIOLATION:
                 return None
             self._control.claim_failed(connection_id, error)
             raise
-
-    @property
-    def connection_id(self) -> int:
-        """The number in whose name messages are claimed."""
-        return self._control.connection_id
 
     async def record(self, keys: Sequence[MessageKey], *, is_new: bool) -> int:
         """Record that a transaction delivers messages that it has locked; return the number of the claim on them.
