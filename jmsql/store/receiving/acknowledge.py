@@ -255,14 +255,17 @@ class Recipient:
 
     def acknowledge_last(self, key: MessageKey, claim_id: int) -> Query[None]:
         """Delete a claimed message with the commit, which fails if the claim is lost: see `missing_messages`."""
-        if self.may_claim(key.queue_id):
+        if self.is_restricted:
+            statement = _ask_to_acknowledge_last
+        elif self._records({key.queue_id}):
+            statement = _acknowledge_last_with_history
+        else:
             return acknowledge_one.bind(
                 queue_id=key.queue_id,
                 inverse_priority=key.inverse_priority,
                 sequence=key.sequence,
                 claim_id=claim_id,
             )
-        statement = _ask_to_acknowledge_last if self.is_restricted else _acknowledge_last_with_history
         return statement.bind(key_parameters([key]), claim_ids=integers_literal([claim_id]))
 
     def last_acknowledgement(

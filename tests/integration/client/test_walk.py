@@ -114,7 +114,7 @@ def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue)
         session.rollback()
         learn_of_history(connection)
         check(shortest(lambda: consumer.receive(5), session.commit), files=18, functions=55)
-        check(shortest(session.commit, lambda: consumer.receive(5)), files=15, functions=53)
+        check(shortest(session.commit, lambda: consumer.receive(5)), files=15, functions=54)
 
 
 def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
