@@ -47,6 +47,8 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "connecting": connecting.connecting,
     "awaited-send": awaiting.awaited_send,
     "awaited-receive": awaiting.awaited_receive,
+    "awaited-single-send": awaiting.awaited_single_send,
+    "awaited-single-receive": awaiting.awaited_single_receive,
     "awaited-requests": awaiting.awaited_requests,
     "waiting-consumers": awaiting.waiting_consumers,
     "idle-consumers": crowds.idle_consumers,

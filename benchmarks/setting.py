@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -53,7 +54,7 @@ FULL = Effort(
     pinned_seconds=60.0,
     latencies=400,
     jobs=3,
-    handled=1500,
+    handled=2500,
     sustained_seconds=20.0,
     long_run_messages=1_000_000,
 )
@@ -91,7 +92,13 @@ class Setting:
     keep: Callable[[list[BenchmarkResult]], None] = lambda _: None
 
     def measure(
-        self, contenders: Sequence[Contender], messages: int, *, seconds: float = 0.0, rounds: int | None = None
+        self,
+        contenders: Sequence[Contender],
+        messages: int,
+        *,
+        seconds: float = 0.0,
+        rounds: int | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> Samples:
         """Let contenders take turns, and tell of every round."""
         names = " · ".join(contender.name for contender in contenders)
@@ -102,7 +109,9 @@ class Setting:
             number += 1
             self.tell(f"round {number}: {names}")
 
-        return measure(contenders, messages, rounds or self.effort.rounds, seconds=seconds, after_round=after_round)
+        return measure(
+            contenders, messages, rounds or self.effort.rounds, seconds=seconds, after_round=after_round, clock=clock
+        )
 
     def skip(self, what: str, why: str) -> None:
         """Note that something could not be measured."""

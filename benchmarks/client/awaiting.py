@@ -27,7 +27,11 @@ from jmsql.asyncio.domains import QueueRequestor
 from jmsql.domains import QueueRequestor as ThreadQueueRequestor
 
 _BATCH = 100
-_TARGETS = {"threads": at_least(0.8), "psycopg, async": None, "asyncpg": None}
+_TARGETS = {"threads": at_least(0.8), "psycopg, async": at_least(0.8), "asyncpg": None}
+_SINGLE_TARGETS = {"threads": None, "psycopg, async": at_least(0.85)}
+_PROCESSOR_UNIT = "messages/s of CPU"
+_SINGLES_OF_A_ROUND = 200
+"""More than where the time of a round is taken: the clock of a process is coarser."""
 _WAITING = 1000
 _REQUESTS = 200
 _IDLE_SECONDS = 10.0
@@ -61,6 +65,32 @@ def awaited_receive(setting: Setting) -> list[BenchmarkResult]:
     ]
     samples = setting.measure(contenders, setting.effort.messages)
     return compare("awaited-receive", samples, "asyncio", _TARGETS)
+
+
+def awaited_single_send(setting: Setting) -> list[BenchmarkResult]:
+    """Send with jmsql.asyncio, one message a commit, by the client's processor time."""
+    database = setting.database
+    contenders = [
+        Contender("asyncio", partial(_send_singly, database, "asyncio")),
+        Contender("threads", partial(provider.send, database, "threads")),
+        Contender("psycopg, async", partial(_send_singly_by_psycopg, database, "floor")),
+    ]
+    samples = setting.measure(contenders, _SINGLES_OF_A_ROUND, clock=time.process_time)
+    return compare("awaited-single-send", samples, "asyncio", _SINGLE_TARGETS, _PROCESSOR_UNIT)
+
+
+def awaited_single_receive(setting: Setting) -> list[BenchmarkResult]:
+    """Receive in an AUTO session of jmsql.asyncio, one message a commit, by the client's processor time."""
+    database = setting.database
+    contenders = [
+        Contender("asyncio", partial(_receive_singly, database, "asyncio"), partial(database.fill, "asyncio")),
+        Contender("threads", partial(provider.receive, database, "threads"), partial(database.fill, "threads")),
+        Contender(
+            "psycopg, async", partial(_receive_singly_by_psycopg, database, "floor"), partial(database.fill, "floor")
+        ),
+    ]
+    samples = setting.measure(contenders, _SINGLES_OF_A_ROUND, clock=time.process_time)
+    return compare("awaited-single-receive", samples, "asyncio", _SINGLE_TARGETS, _PROCESSOR_UNIT)
 
 
 def waiting_consumers(setting: Setting) -> list[BenchmarkResult]:
@@ -105,15 +135,18 @@ def awaited_requests(setting: Setting) -> list[BenchmarkResult]:
 
 @contextmanager
 def _in_session(
-    database: BenchmarkDatabase, work: Callable[[jms.Connection, jms.Session, int], Awaitable[None]]
+    database: BenchmarkDatabase,
+    work: Callable[[jms.Connection, jms.Session, int], Awaitable[None]],
+    *,
+    transacted: bool = True,
 ) -> Iterator[Work]:
-    """Do work in a transacted session, whose event loop runs while there is work."""
+    """Do work in a session, whose event loop runs while there is work."""
     with asyncio.Runner() as runner:
 
         async def connect() -> tuple[jms.Connection, jms.Session]:
             connection = await database.asyncio_factory.create_connection()
             await connection.start()
-            return connection, connection.create_session(transacted=True)
+            return connection, connection.create_session(transacted=transacted)
 
         connection, session = runner.run(connect())
 
@@ -154,6 +187,32 @@ def _receive(database: BenchmarkDatabase, queue: str) -> Iterator[Work]:
                 await session.commit()
 
     with _in_session(database, work) as run:
+        yield run
+
+
+@contextmanager
+def _send_singly(database: BenchmarkDatabase, queue: str) -> Iterator[Work]:
+    async def work(_connection: jms.Connection, session: jms.Session, count: int) -> None:
+        async with session.create_producer(Queue(queue)) as producer:
+            for _ in range(count):
+                await producer.send(session.create_text_message(BODY))
+
+    with _in_session(database, work, transacted=False) as run:
+        yield run
+
+
+@contextmanager
+def _receive_singly(database: BenchmarkDatabase, queue: str) -> Iterator[Work]:
+    consumers: list[jms.MessageConsumer] = []
+
+    async def work(_connection: jms.Connection, session: jms.Session, count: int) -> None:
+        if not consumers:
+            consumers.append(await session.create_consumer(Queue(queue)))
+        for _ in range(count):
+            if await consumers[0].receive(timeout=10.0) is None:
+                raise SystemExit(f"{queue} ran out of messages.")
+
+    with _in_session(database, work, transacted=False) as run:
         yield run
 
 
@@ -206,6 +265,34 @@ def _receive_by_psycopg(database: BenchmarkDatabase, queue: str) -> Iterator[Wor
             await cursor.execute(*floor.dequeue(queue_id, bounds, _BATCH), prepare=True)
             bounds.passed(await cursor.fetchall())
             await connection.commit()
+
+    with _by_psycopg(database, work) as run:
+        yield run
+
+
+@contextmanager
+def _send_singly_by_psycopg(database: BenchmarkDatabase, queue: str) -> Iterator[Work]:
+    queue_id = database.queue_id(queue)
+
+    async def work(connection: psycopg.AsyncConnection[Any], count: int) -> None:
+        await connection.set_autocommit(True)
+        for _ in range(count):
+            await connection.execute(*floor.insert(queue_id, 1), prepare=True)
+
+    with _by_psycopg(database, work) as run:
+        yield run
+
+
+@contextmanager
+def _receive_singly_by_psycopg(database: BenchmarkDatabase, queue: str) -> Iterator[Work]:
+    queue_id, bounds = database.queue_id(queue), floor.Bounds()
+
+    async def work(connection: psycopg.AsyncConnection[Any], count: int) -> None:
+        await connection.set_autocommit(True)
+        cursor = connection.cursor(row_factory=dict_row)
+        for _ in range(count):
+            await cursor.execute(*floor.dequeue(queue_id, bounds, 1), prepare=True)
+            bounds.passed(await cursor.fetchall())
 
     with _by_psycopg(database, work) as run:
         yield run

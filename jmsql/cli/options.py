@@ -120,9 +120,22 @@ OptionalSchema = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _check_pattern(pattern: str | None) -> str | None:
+    from jmsql.store.administration.overview import require_pattern
+
+    try:
+        require_pattern(pattern)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return pattern
+
+
 Pattern = Annotated[
     str | None,
     typer.Argument(
+        callback=_check_pattern,
         metavar="[PATTERN]",
         help="Only names that are like it, by SQL's LIKE: 'orders.%'.",
         show_default=False,

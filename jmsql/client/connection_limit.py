@@ -38,10 +38,10 @@ class Holder(Protocol[Exchanged]):
         """What it needs its connection for, as an attribute of it: "in an open transaction"."""
 
     def accept(self, connection: Exchanged, /) -> None:
-        """Have a connection."""
+        """Take the connection, and keep it."""
 
     def hand_over(self) -> Exchanged:
-        """Have the connection no more, and return it."""
+        """Give the connection up, and return it."""
 
 
 class ConnectionLimit(Generic[T]):

@@ -1,4 +1,4 @@
-"""Who follows messages through this process: nobody, unless `jmsql.tracing` is asked to."""
+"""The hook by which `jmsql.tracing` follows messages through this process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ active: Instrumentation | None = None
 
 
 def install(new: Instrumentation | None) -> None:
-    """Have messages followed from now on; None: no more."""
+    """Install what follows messages from now on; None removes it."""
     global active
     active = new
 

@@ -49,7 +49,7 @@ _MOST_BYTES = 16 * 1024 * 1024
 
 @dataclass
 class ConsumerPolicy:
-    """What a consumer says itself of the messages that it receives.
+    """What a consumer sets for the messages that it receives.
 
     Args:
         rules: What holds for failed deliveries, whatever is set for the destination.
@@ -494,7 +494,7 @@ class PrefetchBuffer:
         return (yield from self.fetch(limit))
 
     def keep_first(self, *rows: MessageRow) -> None:
-        """Hold messages again that were the next."""
+        """Put back messages that were the next ones to deliver."""
         self.rows.extendleft(reversed(rows))
 
     @property
@@ -541,7 +541,7 @@ class PrefetchBuffer:
         return rows.popleft()
 
     def drop_stale(self) -> list[MessageRow]:
-        """Hold the next messages no more if they expired, or the queue changed, since they were fetched.
+        """Drop the next messages if they have expired, or the queue has changed, since they were fetched.
 
         Returns:
             Those messages.
@@ -559,7 +559,7 @@ class PrefetchBuffer:
         return expired
 
     def give_up(self) -> list[MessageRow]:
-        """Hold no more messages, and look for those that were held next time; return them."""
+        """Drop the held messages, for which the next fetch looks again; return them."""
         rows = list(self.rows)
         self.rows.clear()
         self.recorded = 0
@@ -572,7 +572,7 @@ class PrefetchBuffer:
         return [row for row in self.rows if row.group_hash in groups]
 
     def give_up_groups(self, groups: Collection[int]) -> None:
-        """Hold no more messages of some groups."""
+        """Drop the held messages of some groups."""
         self.recorded = 0
         self.rows = deque(row for row in self.rows if row.group_hash not in groups)
 

@@ -388,7 +388,7 @@ def _drive(work: Coroutine[Any, Any, T], shield: _Shield) -> Generator[Any, Any,
     """Run a coroutine in the caller's task as the event loop would, but for cancellations of the task."""
     while True:
         try:
-            awaited: asyncio.Future[Any] | None = work.send(None)
+            awaited: asyncio.Future[Any] | Answer | None = work.send(None)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -398,8 +398,9 @@ def _drive(work: Coroutine[Any, Any, T], shield: _Shield) -> Generator[Any, Any,
             except asyncio.CancelledError as error:
                 shield.cancelled(error)
             continue
-        # By this flag the event loop tells what was awaited from what was merely yielded: it wants that of the waiter.
-        awaited._asyncio_future_blocking = False  # noqa: SLF001
+        if not isinstance(awaited, Answer):
+            # By this flag the event loop tells what was awaited from what was merely yielded: it wants the waiter's.
+            awaited._asyncio_future_blocking = False  # noqa: SLF001
         if shield.noted is None:
             yield from _wait(awaited, shield)
         if not awaited.done():
@@ -408,22 +409,38 @@ def _drive(work: Coroutine[Any, Any, T], shield: _Shield) -> Generator[Any, Any,
                     yield from _wait(awaited, shield)
 
 
-class Answer(asyncio.Future[T]):
-    """What comes from the server. It wakes the task that is driven at once, instead of in the next turn of the loop."""
+class Answer:
+    """What comes from the server, for a task that is driven: it is woken at once, and not in the next turn of the loop.
 
-    waiter: asyncio.Future[None] | None = None
-    """What the task waits for meanwhile."""
+    No future, since nothing but `finished` sees what is awaited there; it takes a fraction of one's time.
+    """
 
-    def set_result(self, result: T, /) -> None:
-        """Note what has come."""
-        super().set_result(result)
+    __slots__ = ("is_there", "waiter")
+
+    def __init__(self) -> None:
+        self.is_there = False
+        """Whether it has come."""
+        self.waiter: asyncio.Future[None] | None = None
+        """What the task waits for meanwhile."""
+
+    def come(self) -> None:
+        """Note that it is there."""
+        self.is_there = True
         if self.waiter is not None:
             _wake(self.waiter, None)
 
+    def done(self) -> bool:
+        """Whether it has come."""
+        return self.is_there
 
-def _wait(awaited: asyncio.Future[Any], shield: _Shield) -> Generator[Any, Any, None]:
+    def __await__(self) -> Generator[Any, None, None]:
+        while not self.is_there:
+            yield self
+
+
+def _wait(awaited: asyncio.Future[Any] | Answer, shield: _Shield) -> Generator[Any, Any, None]:
     """Wait for what a coroutine awaits, or a cancellation: behind a future that alone is cancelled with the task."""
-    waiter = awaited.get_loop().create_future()
+    waiter = shield.task.get_loop().create_future()
     if isinstance(awaited, Answer):
         awaited.waiter = waiter
         try:
@@ -487,9 +504,24 @@ async def apart(work: Coroutine[Any, Any, T]) -> T:
     return await begin(work)
 
 
+_left: contextvars.ContextVar[asyncio.Task[Any] | None] = contextvars.ContextVar("jmsql_left", default=None)
+"""What the task has left to run `detached`, and which counts as the task: the two must not have one lock at a time."""
+
+
 async def detached(work: Coroutine[Any, Any, T]) -> T:
-    """Do something to its end; a caller that is cancelled does not wait for that."""
-    return await asyncio.shield(begin(work))
+    """Do something to its end; a caller that is cancelled does not wait for that.
+
+    It may go on with something else. But where that wants an `RLock`, it waits after all.
+    """
+    left = _left.get()
+    if left is not None and left.done():
+        _left.set(None)  # so that the new task's context does not keep it
+    task = begin(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        _left.set(task)
+        raise
 
 
 def _this_task() -> asyncio.Task[Any]:
@@ -713,6 +745,9 @@ class RLock:
         return self._owner is None
 
     async def __aenter__(self) -> bool:
+        left = _left.get()
+        if left is not None and not left.done():
+            await asyncio.wait([left])
         owner = current()
         if self._owner is None:
             self._owner = owner

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from jmsql import ConnectionFactory
 from jmsql.admin import Administration
+from jmsql.client._sync.administration.lent_administration import LentAdministration
 from jmsql.client._sync.link.opening import default_url, open_runner
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
 from jmsql.store.administration import looks
@@ -58,7 +59,7 @@ class Database:
             JMSException: The database cannot be reached.
         """
         with self.runner() as runner:
-            yield Administration(runner)
+            yield LentAdministration(runner)
 
     @contextmanager
     def runner(self) -> Iterator[PsycopgRunner]:

@@ -39,7 +39,8 @@ class StoreCollector(Collector):
         url: Where the database is.
         schema: The name of the schema.
         most: How far the messages of a destination are counted, and its deliveries. None: all are, and read for it.
-        limit: Of how many destinations there are metrics: of those with the oldest messages, if there are more.
+        limit: Of how many destinations there are metrics: of those with the oldest messages, if there are more. A
+            scrape looks for these among the next 2,800 or more queues and subscriptions, the first one among all.
     """
 
     def __init__(self, url: str, schema: str = "jmsql", *, most: int | None = 1000, limit: int = 500) -> None:
@@ -47,6 +48,7 @@ class StoreCollector(Collector):
         self._schema = schema
         self._most = most
         self._limit = limit
+        self._memory = Memory()
         self._lock = threading.Lock()
         self._runner: PsycopgRunner | None = None
         self._metrics: list[Metric] = []
@@ -107,7 +109,7 @@ class StoreCollector(Collector):
 
     def _of_destinations(self, runner: PsycopgRunner, now: float) -> Iterator[Metric]:
         limit = self._limit if self._most is not None else 2**31
-        found = runner.run(overview.overview(limit + 1, OverviewOrder.age, Memory(), most=self._most))
+        found = runner.run(overview.overview(limit + 1, OverviewOrder.age, self._memory, most=self._most))
         yield _gauge(
             "jmsql_count_limit",
             "How far the messages of a destination are counted: one that has more is shown with so many. 0: all are.",

@@ -37,7 +37,8 @@ class Destination:
             raise InvalidDestinationException(
                 f"The destination name has {len(self.name)} characters; at most {_NAME_LIMIT} are allowed."
             )
-        if "\0" in self.name or any("\ud800" <= character <= "\udfff" for character in self.name):
+        name = self.name
+        if "\0" in name or not (name.isascii() or all(not "\ud800" <= character <= "\udfff" for character in name)):
             raise InvalidDestinationException(
                 f"PostgreSQL cannot store the destination name {self.name!r}: it holds a NUL or half a surrogate pair."
             )

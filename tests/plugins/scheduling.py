@@ -16,6 +16,7 @@ LONGEST = (
     "tests/integration/cli/test_demo.py",
     "tests/integration/spark/test_statistics_report.py",
     "tests/integration/worker/",
+    "tests/integration/testing/test_same_results.py",
     "tests/spark/faults/test_faults.py::test_driver_is_killed_at_each_step_of_a_batch",
     "tests/spark/faults/test_faults.py::test_later_of_two_drivers_stops_the_earlier_and_nothing_is_sent_twice",
     "tests/spark/archive/test_archive_faults.py",
@@ -49,6 +50,7 @@ TOGETHER = (
     "tests/integration/pooler/test_sharing.py",
     "tests/integration/spark/test_replica.py",
     "tests/integration/spark/test_statistics_report.py",
+    "tests/integration/testing/test_same_results.py",
     "tests/integration/topics/test_fan_out.py",
     "tests/integration/topics/test_plans.py",
     "tests/integration/topics/test_transactions.py",
@@ -65,6 +67,16 @@ class LongestFirst(LoadScopeScheduling):  # type: ignore[misc] # xdist comes wit
 
     def _split_scope(self, nodeid: str) -> str:
         return nodeid.partition("::")[0] if nodeid.startswith(TOGETHER) else nodeid
+
+    def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+        """Count the tests that a process has yet to run, and forget those that it has.
+
+        It is asked after each message of each process: to go through all that has run each time would take as long as
+        some hundred tests.
+        """
+        for scope in [scope for scope, tests in workload.items() if all(tests.values())]:
+            del workload[scope]
+        return int(super()._pending_of(workload))
 
 
 def _turn(item: pytest.Item) -> int:

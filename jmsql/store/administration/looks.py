@@ -403,7 +403,7 @@ def located(queue: Queue | int) -> Steps[tuple[int, Destination]]:
     """
     if isinstance(queue, Queue):
         return (yield from existing_queue(queue.name)), queue
-    found = yield from destination(queue)
+    found = (yield from destination(queue)) if 0 < queue < 2**31 else None
     if found is None:
         raise InvalidDestinationException(f"There is no queue and no subscription of the number {queue}.")
     return queue, found.destination

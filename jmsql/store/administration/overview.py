@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
@@ -21,9 +22,15 @@ from jmsql.store.administration.rates import Counters, Rate, Rates
 from jmsql.store.destinations.lookup import require_access
 from jmsql.store.statement import SqlFile, Statement, Steps, column, record, records, rows, value
 from jmsql.values.destinations import Destination, Queue, Topic
+from jmsql.values.postgresql_text import to_postgresql
 
+_ENDS_WITH_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 _MOST_ROWS = 20_000
 _QUEUES_AT_ONCE = 1400
+_WINDOWS_AT_ONCE = 2
+"""How many windows of so many queues an overview by age looks at again: with 10,000 queues the fourth sees them all."""
+_LONGEST_KEPT = 120.0
+"""After how many seconds it looks at them in any case."""
 _SAMPLED_PAGES = 75
 _CONSUMERS = 100
 _FEW = 100
@@ -110,9 +117,12 @@ class DestinationOverview(NamedTuple):
         """How many messages there are, whatever their state; None where `ready` is."""
         if self.ready is None:
             return None
-        counts = [self.ready, self.claimed, self.waiting, self.delayed, self.expired]
-        known = [each for each in counts if each is not None]
-        return BoundedCount(sum(each.number for each in known), any(each.has_more for each in known))
+        number, has_more = 0, False
+        for each in (self.ready, self.claimed, self.waiting, self.delayed, self.expired):
+            if each is not None:
+                number += each.number
+                has_more |= each.has_more
+        return BoundedCount(number, has_more)
 
 
 class _Counts(NamedTuple):
@@ -145,6 +155,23 @@ class _TopicFacts(NamedTuple):
     redelivered: int
 
 
+def require_pattern(like: object) -> None:
+    """Make sure that what was given as a pattern is one of SQL's LIKE, and can be sent.
+
+    Raises:
+        TypeError: It is no text.
+        ValueError: Its last character is a backslash that escapes nothing, or PostgreSQL cannot store the text.
+    """
+    if like is None:
+        return
+    if not isinstance(like, str):
+        raise TypeError(f"Expected a pattern of SQL's LIKE such as 'orders.%', got {like!r}.")
+    if _ENDS_WITH_ESCAPE.search(like):
+        raise ValueError(f"The pattern {like!r} ends with a backslash that escapes nothing. Double it.")
+    if to_postgresql(like) != like:
+        raise ValueError(f"PostgreSQL cannot store the pattern {like!r}: it holds a NUL or half a surrogate pair.")
+
+
 class Notable(NamedTuple):
     """How many queues and subscriptions there are, which are paused, and where dead and expired messages go."""
 
@@ -153,12 +180,60 @@ class Notable(NamedTuple):
     letters: list[int]
 
 
+class AgesOfWindow(NamedTuple):
+    """The oldest messages of the queues and subscriptions whose numbers come after one, up to another."""
+
+    after: int
+    last: int
+    seen_at: float
+    oldest: list[tuple[int, int]]
+
+
+class Ages:
+    """Which queues and subscriptions had the oldest messages, by windows of their numbers, when each was looked at."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        """How many of each window are remembered."""
+        self._windows: dict[int, AgesOfWindow] = {}
+        self.rest: list[tuple[int, int]] = []
+        """Those behind the windows."""
+
+    @property
+    def end(self) -> int:
+        """The last number of the windows."""
+        return max((window.last for window in self._windows.values()), default=0)
+
+    def overdue(self, now: float) -> list[AgesOfWindow]:
+        """Return the windows that are to be looked at: the next in turn, and those that were not for too long."""
+        longest_ago = sorted(self._windows.values(), key=lambda each: each.seen_at)
+        late = [each for each in longest_ago if each.seen_at <= now - _LONGEST_KEPT]
+        return longest_ago[: max(_WINDOWS_AT_ONCE, len(late))]
+
+    def saw(self, window: AgesOfWindow) -> None:
+        """Remember what a look at a window has found."""
+        self._windows[window.after] = window
+
+    def first(self, limit: int) -> list[int]:
+        """Return those with the oldest messages, as far as was seen."""
+        seen = chain(self.rest, *(window.oldest for window in self._windows.values()))
+        return [number for number, _ in sorted(seen, key=itemgetter(1))[:limit]]
+
+
 class Memory:
-    """What overviews compare with the ones before them, for rates and for the order by messages per second."""
+    """What overviews have from the ones before them: for rates, for the order by messages per second, and for ages."""
 
     def __init__(self) -> None:
         self._rates = Rates()
         self._counted: dict[int, int] = {}
+        self._ages: tuple[str | None, str | None, Ages] = None, None, Ages(0)
+
+    def ages(self, pattern: str | None, kind: str | None, limit: int) -> Ages:
+        """Return what overviews of the same names and kind have seen, if the one before was one, and as long."""
+        seen_pattern, seen_kind, seen = self._ages
+        if (seen_pattern, seen_kind) != (pattern, kind) or limit > seen.limit:
+            self._ages = pattern, kind, Ages(limit)
+        return self._ages[2]
 
     def rates(self, measured: Iterable[tuple[int, Counters]], moment: float | None = None) -> dict[int, Rate]:
         """Take in what was measured at a moment, in seconds, or now, and return the rates since before."""
@@ -232,6 +307,8 @@ def _bounded(
     wanted = {"pattern": like, "kind": kind, "limit": limit}
     numbers = yield from _RANKS[order](memory, wanted)
     found = yield from _described(numbers, wanted)
+    if order is OverviewOrder.age:  # some may be empty by now
+        found.sort(key=_KEYS[order])
     if len(found) < limit:
         known = {each.number for each in found}
         named = [number for number in (yield from _by_name(wanted)) if number not in known]
@@ -239,17 +316,25 @@ def _bounded(
     return (yield from _counted(found[:limit], most))
 
 
-def _ranked_by_age(_: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
+def _ranked_by_age(memory: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
     if wanted["kind"] == "topic":
         return []
-    oldest: list[tuple[int, int]] = []
-    after, looked_at = 0, _QUEUES_AT_ONCE
+    ages = memory.ages(wanted["pattern"], wanted["kind"], wanted["limit"])
+    wanted_of_each = wanted | {"limit": ages.limit}
+    now = time.monotonic()
+    for window in ages.overdue(now):
+        oldest = yield from _oldest.bind(wanted_of_each, after=window.after, last=window.last)
+        ages.saw(AgesOfWindow(*window[:2], now, oldest))
+    after, looked_at = ages.end, _QUEUES_AT_ONCE
     while looked_at == _QUEUES_AT_ONCE:
         last, looked_at = yield from _last_of_window.bind(after=after, window=_QUEUES_AT_ONCE)
-        if looked_at:
-            oldest += yield from _oldest.bind(wanted, after=after, last=last)
+        oldest = (yield from _oldest.bind(wanted_of_each, after=after, last=last)) if looked_at else []
+        if looked_at == _QUEUES_AT_ONCE:
+            ages.saw(AgesOfWindow(after, last, now, oldest))
+        else:
+            ages.rest = oldest  # more queues may come behind them, so that they are looked at each time
         after = last
-    return [number for number, _ in sorted(oldest, key=itemgetter(1))[: wanted["limit"]]]
+    return ages.first(wanted["limit"] + wanted["limit"] // 10)
 
 
 def _ranked_by_depth(_: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
@@ -314,9 +399,8 @@ def _described(numbers: Sequence[int], wanted: dict[str, Any]) -> Steps[list[Des
 
 
 def _is_wanted(each: DestinationLook, wanted: dict[str, Any]) -> bool:
-    return wanted["kind"] in {None, each.kind} and any(
-        _is_like(name, wanted["pattern"]) for name in (each.name, each.subscription)
-    )
+    kind, pattern = wanted["kind"], wanted["pattern"]
+    return kind in {None, each.kind} and (_is_like(each.name, pattern) or _is_like(each.subscription, pattern))
 
 
 def _counted(found: Sequence[DestinationOverview], most: int) -> Steps[list[DestinationOverview]]:
@@ -337,17 +421,14 @@ def _counted(found: Sequence[DestinationOverview], most: int) -> Steps[list[Dest
 def _with_counts(each: DestinationOverview, counts: _Counts | None, most: int) -> DestinationOverview:
     if counts is None or each.ready is None:
         return each
-    messages = BoundedCount.of(counts.messages, most)
+    messages, delayed = BoundedCount.of(counts.messages, most), BoundedCount.of(counts.delayed, most)
     has_more = counts.deliveries > most
-    claimed, waiting = BoundedCount(counts.claimed, has_more), BoundedCount(counts.waiting, has_more)
-    present = messages.number - claimed.number - waiting.number - counts.expired
+    present = messages.number - counts.claimed - counts.waiting - counts.expired
     return each._replace(
         ready=BoundedCount(max(0, present), messages.has_more),
-        claimed=claimed,
-        waiting=waiting,
-        delayed=BoundedCount.of(counts.delayed, most)._replace(
-            number=min(counts.delayed, most) - counts.delayed_expired
-        ),
+        claimed=BoundedCount(counts.claimed, has_more),
+        waiting=BoundedCount(counts.waiting, has_more),
+        delayed=BoundedCount(delayed.number - counts.delayed_expired, delayed.has_more),
         expired=BoundedCount(counts.expired + counts.delayed_expired, messages.has_more and counts.expired > 0),
         redelivered=BoundedCount(counts.redelivered, has_more),
         oldest_claim=counts.oldest_claim,

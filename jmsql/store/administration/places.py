@@ -9,6 +9,8 @@ from jmsql.public_names import set_module
 
 _WRITTEN = re.compile(r"([pd])(\d{1,18})\.(\d{1,18})", re.ASCII)
 
+_LAST = 2**63 - 1
+
 
 @set_module("jmsql.admin")
 class Place(NamedTuple):
@@ -43,3 +45,18 @@ BEGINNING = Place(-1, 0)
 """The place before all messages."""
 BEGINNING_OF_DELAYED = Place(-1, 0, delayed=True)
 """The place before all delayed messages, which come behind all others."""
+
+
+def require_place(value: object) -> Place:
+    """Return a place that was given as an argument.
+
+    Raises:
+        TypeError: It is not a place.
+        ValueError: No message can have it.
+    """
+    if not isinstance(value, Place):
+        raise TypeError(f"Expected a place, as delivery.place or Place.parse('p5.1234') is one, got {value!r}.")
+    last = _LAST if value.delayed else 9
+    if not (-1 <= value.first <= last and 0 <= value.sequence <= _LAST):
+        raise ValueError(f"No message can be at {value!r}: use the delivery.place of one that was browsed.")
+    return value

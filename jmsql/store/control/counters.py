@@ -44,7 +44,7 @@ Meter = Callable[[Destination, Counts], None]
 """Called with what was counted, in the thread that has done it."""
 
 meters: set[Meter] = set()
-"""Who else in this process counts: nobody, unless somebody wants to see it."""
+"""The other counters of this process, such as those of metrics."""
 
 
 def measure(destination: Destination, counts: Counts) -> None:

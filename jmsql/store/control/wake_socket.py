@@ -37,6 +37,6 @@ class WakeSocket:
         self.drain()
 
     def close(self) -> None:
-        """Wake nobody any more."""
+        """Close both sockets."""
         self._receiver.close()
         self._sender.close()

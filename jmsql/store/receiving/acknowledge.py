@@ -79,6 +79,7 @@ acknowledge_with_history = _acknowledging("acknowledge_with_history", claimed=Tr
 _ask_to_acknowledge = _acknowledging("ask_to_acknowledge", claimed=True)
 acknowledge_last = _acknowledging_last("acknowledge")
 _acknowledge_last_with_history = _acknowledging_last("acknowledge_with_history")
+acknowledge_one = _sql.statement("acknowledge_one", "acknowledging", nothing)
 _ask_to_acknowledge_last = _acknowledging_last("ask_to_acknowledge")
 _delete_last_claimed = _sql.statement("delete_last_claimed", "acknowledging", nothing, _parts)
 _lock_claimed = _sql.statement("lock_claimed", "acknowledging", column, _parts)
@@ -256,10 +257,15 @@ class Recipient:
         """Delete a claimed message with the commit, which fails if the claim is lost: see `missing_messages`."""
         if self.is_restricted:
             statement = _ask_to_acknowledge_last
-        elif self._records((key.queue_id,)):
+        elif self._records({key.queue_id}):
             statement = _acknowledge_last_with_history
         else:
-            statement = acknowledge_last
+            return acknowledge_one.bind(
+                queue_id=key.queue_id,
+                inverse_priority=key.inverse_priority,
+                sequence=key.sequence,
+                claim_id=claim_id,
+            )
         return statement.bind(key_parameters([key]), claim_ids=integers_literal([claim_id]))
 
     def last_acknowledgement(

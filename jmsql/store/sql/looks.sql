@@ -3,10 +3,12 @@
 -- name: begin_look
 -- Nobody knows how many messages a queue has. The planner takes it for few, and would rather read and sort them all than
 -- the first of them in the order of the key. Plans that are forced so look expensive, and to compile them would take
--- longer than the look. Nothing else runs in the transaction that this could harm.
+-- longer than the look. To plan each statement for its values would take as long as to run it, and brings nothing: the plans
+-- for any values read by the key, too. Nothing else runs in the transaction that this could harm.
 select set_config('transaction_read_only', 'on', true), set_config('lock_timeout', '500ms', true),
        set_config('statement_timeout', %(timeout)s, true), set_config('enable_sort', 'off', true),
-       set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true);
+       set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
+       set_config('plan_cache_mode', 'force_generic_plan', true);
 
 -- name: rights
 select current_user::text, current_database()::text, {administers}, {sees_all},
@@ -24,7 +26,15 @@ select current_user::text, current_database()::text, {administers}, {sees_all},
 select q.queue_id, coalesce(s.topic_id, q.topic_id), s.queue_id is not null, coalesce(q.name, o.name), s.name,
        s.client_id, coalesce(q.connection_id, o.connection_id) is not null, q.deleted_at is not null, q.paused,
        q.history, q.is_browsable,
-       first.inverse_priority is not null, h.oldest,
+       f.inverse_priority is not null,
+       least(f.since, g.since, case when g.inverse_priority < 9 then (
+           select min(greatest(m.jms_timestamp, m.jms_delivery_time))
+           from generate_series(g.inverse_priority + 1, 9) p
+           cross join lateral (
+               select n.transaction_id, n.jms_timestamp, n.jms_delivery_time from jmsql_internal.message n
+               where n.queue_id = q.queue_id and n.inverse_priority = p::smallint
+               order by n.queue_id, n.inverse_priority, n.sequence limit 1) m
+           where {is_sent}) end),
        coalesce(t.sent, 0), coalesce(t.acknowledged, 0), coalesce(t.rolled_back, 0), coalesce(t.redelivered, 0)
 from (
     select q.queue_id, q.topic_id, q.name, q.connection_id, q.deleted_at, q.paused, q.history,
@@ -40,17 +50,15 @@ left join lateral (
     select t.sent, t.acknowledged, t.rolled_back, t.redelivered from jmsql_internal.destination_counters t
     where t.destination_id = q.queue_id offset 0) t on true
 left join lateral (
-    select m.inverse_priority from jmsql_internal.message m
+    select m.inverse_priority, case when {is_sent} then greatest(m.jms_timestamp, m.jms_delivery_time) end as since
+    from jmsql_internal.message m
     where m.queue_id = q.queue_id and q.is_browsable and q.deleted_at is null
-    order by m.queue_id, m.inverse_priority, m.sequence limit 1) first on true
+    order by m.queue_id, m.inverse_priority, m.sequence limit 1) f on true
 left join lateral (
-    select min(greatest(m.jms_timestamp, m.jms_delivery_time)) as oldest
-    from generate_series(first.inverse_priority::integer, 9) p
-    cross join lateral (
-        select n.transaction_id, n.jms_timestamp, n.jms_delivery_time from jmsql_internal.message n
-        where n.queue_id = q.queue_id and n.inverse_priority = p::smallint and q.is_browsable
-        order by n.queue_id, n.inverse_priority, n.sequence limit 1) m
-    where {is_sent}) h on true;
+    select m.inverse_priority, case when {is_sent} then greatest(m.jms_timestamp, m.jms_delivery_time) end as since
+    from jmsql_internal.message m
+    where m.queue_id = q.queue_id and m.inverse_priority > f.inverse_priority
+    order by m.queue_id, m.inverse_priority, m.sequence limit 1) g on true;
 
 -- name: delivery_of_m
 select t.claim_id, t.connection_id, t.claimed_at, t.next_attempt, t.delivery_count, t.last_error, t.first_failed_at

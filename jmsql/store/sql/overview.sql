@@ -6,30 +6,35 @@ select max(f.queue_id), count(*) from (
     where q.queue_id > %(after)s::integer order by q.queue_id limit %(window)s::integer) f;
 
 -- name: oldest
--- Of the queues and subscriptions of some numbers, those in which messages were sent first, by the sequences. Messages of other
--- priorities than the first one are rare, and looked for where there are some.
+-- Of the queues and subscriptions of some numbers, those in which messages were sent first, by the sequences. Two lookups for
+-- each: its first message, and the first of a lower priority. Messages of more than two priorities are rare, and looked for
+-- where there are some. What is a queue is known to be listed; only of subscriptions the topics are looked up.
 select w.queue_id, w.sequence
 from (
-    select q.queue_id, least(f.sequence, h.sequence) as sequence
+    select q.queue_id, q.name,
+           least(f.sequence, g.sequence, case when g.inverse_priority < 9 then (
+               select min(n.sequence)
+               from generate_series(g.inverse_priority + 1, 9) p
+               cross join lateral (
+                   select m.sequence from jmsql_internal.message m
+                   where m.queue_id = q.queue_id and m.inverse_priority = p::smallint
+                   order by m.queue_id, m.inverse_priority, m.sequence limit 1) n) end) as sequence
     from (
-        select q.queue_id from jmsql_internal.queue q
-        where q.queue_id > %(after)s::integer and q.queue_id <= %(last)s::integer and {is_browsable}
-          and (%(pattern)s::text is null or q.name is null or q.name like %(pattern)s::text) offset 0) q
+        select q.queue_id, q.name from jmsql_internal.queue q
+        where q.queue_id > %(after)s::integer and q.queue_id <= %(last)s::integer
+          and q.deleted_at is null and q.connection_id is null and {is_browsable}
+          and (%(pattern)s::text is null or q.name is null or q.name like %(pattern)s::text)
+          and (%(kind)s::text is null or (q.name is not null) = (%(kind)s::text = 'queue')) offset 0) q
     cross join lateral (
         select m.inverse_priority, m.sequence from jmsql_internal.message m
         where m.queue_id = q.queue_id
         order by m.queue_id, m.inverse_priority, m.sequence limit 1) f
     left join lateral (
-        select min(n.sequence) as sequence
-        from generate_series(f.inverse_priority + 1, 9) p
-        cross join lateral (
-            select m.sequence from jmsql_internal.message m
-            where m.queue_id = q.queue_id and m.inverse_priority = p::smallint
-            order by m.queue_id, m.inverse_priority, m.sequence limit 1) n
-        where exists (select from jmsql_internal.message m
-                      where m.queue_id = q.queue_id and m.inverse_priority > f.inverse_priority)) h on true
-    order by 2 offset 0) w
-cross join lateral ({wanted}) q
+        select m.inverse_priority, m.sequence from jmsql_internal.message m
+        where m.queue_id = q.queue_id and m.inverse_priority > f.inverse_priority
+        order by m.queue_id, m.inverse_priority, m.sequence limit 1) g on true
+    order by 3 offset 0) w
+where w.name is not null or exists ({wanted})
 order by w.sequence
 limit %(limit)s;
 
@@ -110,18 +115,29 @@ where o.connection_id is null and (%(pattern)s::text is null or o.name like %(pa
 
 -- name: counts
 -- Of a few queues and subscriptions: how many messages of each state they have, each counted to a limit, and who receives.
-select q.queue_id, p.messages, p.expired, l.messages, l.expired, y.deliveries, y.claimed, y.waiting, y.redelivered,
+-- Where no message can expire and no transaction is pending, all messages count alike, and the index tells how many there are.
+select q.queue_id, a.messages + p.messages, p.expired, l.messages, l.expired, y.deliveries, y.claimed, y.waiting, y.redelivered,
        y.oldest_claim, c.consumers
 from (
-    select q.queue_id, {is_browsable} as is_browsable from jmsql_internal.queue q
+    select q.queue_id, {is_browsable} as is_browsable,
+           not exists (select from jmsql_internal.pending_transaction)
+               and (select m.jms_expiration from jmsql_internal.message m where m.jms_expiration is not null
+                    order by m.jms_expiration limit 1) is null as is_alike
+    from jmsql_internal.queue q
     where q.queue_id = any(%(queue_ids)s::integer[]) offset 0) q
+cross join lateral (
+    select count(*) as messages
+    from (
+        select from jmsql_internal.message m
+        where m.queue_id = q.queue_id and q.is_browsable and q.is_alike
+        order by m.queue_id, m.inverse_priority, m.sequence limit %(most)s) m) a
 cross join lateral (
     select count(*) filter (where m.is_sent) as messages,
            count(*) filter (where m.is_sent
                               and m.jms_expiration <= (select jmsql_internal.current_milliseconds())) as expired
     from (
         select {is_sent} as is_sent, m.jms_expiration from jmsql_internal.message m
-        where m.queue_id = q.queue_id and q.is_browsable
+        where m.queue_id = q.queue_id and q.is_browsable and not q.is_alike
         order by m.queue_id, m.inverse_priority, m.sequence limit %(most)s) m) p
 cross join lateral (
     select count(*) as messages,

@@ -119,6 +119,22 @@ deleted as (
         select m.address from acknowledged a cross join {message_of_a})))
 select {outcome} from acknowledged;
 
+-- name: acknowledge_one
+-- What a handler's commit takes along. Without arrays, since for those of one element the server takes a plan that it has made
+-- for them alone to be better than one that it can keep: it would plan for each message, which takes longer than to delete it.
+with acknowledged as (
+    delete from jmsql_internal.delivery
+    where (queue_id, inverse_priority, sequence)
+            = (%(queue_id)s::integer, %(inverse_priority)s::smallint, %(sequence)s::bigint)
+      and claim_id = %(claim_id)s::bigint
+    returning 1),
+deleted as (
+    delete from jmsql_internal.message
+    where (queue_id, inverse_priority, sequence)
+            = (%(queue_id)s::integer, %(inverse_priority)s::smallint, %(sequence)s::bigint)
+      and exists (select from acknowledged))
+select case when count(*) = 0 then ((1 - count(*))::text || ' of 1 claims were lost')::integer end from acknowledged;
+
 -- name: acknowledge_with_history
 with acknowledged as (
     delete from jmsql_internal.delivery d

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -145,10 +146,36 @@ class TestOverview:
                 assert names(administration, 50, order, like=r"a\%b", most=most) == ["a%b"]
                 assert names(administration, 50, order, like="al_", most=most) == ["all"]
 
-    def test_wrong_arguments_are_refused(self, administration: Administration) -> None:
-        for wrong in ({"limit": 0}, {"most": 0}, {"order": "wrong"}):
-            with pytest.raises(ValueError, match=r"from 1 on|wrong"):
-                administration.overview(**wrong)
+    @pytest.mark.parametrize(
+        ("wrong", "error", "advice"),
+        [
+            ({"limit": 0}, ValueError, "Expected limit as a number from 1 on, got 0."),
+            ({"limit": "3"}, TypeError, "Expected limit as an int from 1 on, got '3'."),
+            ({"limit": True}, TypeError, "Expected limit as an int from 1 on, got True."),
+            ({"most": 0}, ValueError, "Expected most as a number from 1 on, got 0."),
+            ({"most": 1.5}, TypeError, "Expected most as an int from 1 on, got 1.5."),
+            ({"order": "size"}, ValueError, "Expected order as one of age, depth, busy, name, got 'size'."),
+            ({"kind": "queues"}, ValueError, "Expected kind as one of queue, subscription, topic, got 'queues'."),
+            ({"like": 5}, TypeError, "Expected a pattern of SQL's LIKE such as 'orders.%', got 5."),
+            ({"like": "a\\"}, ValueError, "ends with a backslash that escapes nothing. Double it."),
+            ({"like": "a\\\\\\"}, ValueError, "ends with a backslash that escapes nothing. Double it."),
+            ({"like": "a\0"}, ValueError, "PostgreSQL cannot store the pattern"),
+            ({"like": "\ud800"}, ValueError, "PostgreSQL cannot store the pattern"),
+        ],
+    )
+    def test_wrong_arguments_are_refused(
+        self, administration: Administration, wrong: dict[str, Any], error: type[Exception], advice: str
+    ) -> None:
+        with pytest.raises(error, match=re.escape(advice)):
+            administration.overview(**wrong)
+
+    @pytest.mark.parametrize("order", OverviewOrder)
+    def test_a_backslash_that_escapes_itself_is_a_pattern(
+        self, administration: Administration, order: OverviewOrder
+    ) -> None:
+        administration.create_queue("a\\")
+        administration.create_queue("b")
+        assert names(administration, 50, order, like="a\\\\") == ["a\\"]
 
     @pytest.mark.parametrize("order", OverviewOrder)
     def test_role_sees_how_much_waits_where_it_may_browse(
@@ -275,6 +302,36 @@ class TestChosenPlaces:
         assert (retried.returned, retried.left) == ({"queue://orders": 2}, 1)
         assert sorted(texts(administration.browse(ORDERS))) == ["0", "2"]
         assert texts(administration.browse("DLQ")) == ["1", "no dead letter"]
+
+    def test_what_is_no_place_and_no_number_is_refused(self, administration: Administration) -> None:
+        administration.create_queue("orders")
+        administration.create_queue("orders.old")
+        uses: list[Callable[[Any], object]] = [
+            lambda place: administration.at(ORDERS, place),
+            lambda place: list(administration.browse(ORDERS, after=place)),
+            lambda place: administration.retry(ORDERS, places=[place]),
+            lambda place: administration.purge(ORDERS, places=[place]),
+            lambda place: administration.move(ORDERS, "orders.old", places=[place]),
+        ]
+        for use in uses:
+            with pytest.raises(
+                TypeError, match=r"as delivery\.place or Place\.parse\('p5\.1234'\) is one, got 'p5\.1'"
+            ):
+                use("p5.1")
+            for wrong in (Place(10, 1), Place(5, 2**63), Place(5, -1), Place(2**63, 1, delayed=True)):
+                with pytest.raises(ValueError, match="No message can be at Place"):
+                    use(wrong)
+        with pytest.raises(ValueError, match="limit as a number from 0 on, got -1"):
+            administration.browse(ORDERS, limit=-1)
+        for number in (0, -1, 2**31, 10**30):
+            with pytest.raises(jmsql.InvalidDestinationException, match=f"of the number {number}"):
+                administration.depth(number)
+            with pytest.raises(jmsql.InvalidDestinationException, match=f"of the number {number}"):
+                list(administration.browse(number))
+        with pytest.raises(TypeError, match="number of one, got True"):
+            administration.depth(True)
+        with pytest.raises(TypeError, match=r"most as an int from 0 on, got 1\.5"):
+            administration.depth(ORDERS, 1.5)  # type: ignore[arg-type]
 
     def test_places_and_a_selector_are_refused_together(self, administration: Administration) -> None:
         administration.create_queue("orders")

@@ -78,6 +78,12 @@ class TestQueues:
         assert outcome.errors.startswith("There are more than 2: --limit")
         assert jmsql("queues", "d%").text == "The name of no queue is like that.\n"
 
+    @pytest.mark.parametrize("command", [("queues",), ("top", "--once")])
+    def test_a_pattern_that_cannot_be_one_is_refused(self, jmsql: Command, command: tuple[str, ...]) -> None:
+        outcome = jmsql(*command, "a\\")
+        assert outcome.exit_code == 2
+        assert "ends with a backslash that escapes nothing" in outcome.errors
+
     def test_no_queue_yet(self, jmsql: Command) -> None:
         assert "no queue yet" in jmsql("queues").text
         assert jmsql("queues", "--json").document == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import NoReturn
 
 import pytest
+import sqlalchemy
 
 from jmsql import (
     AcknowledgeMode,
@@ -17,6 +19,7 @@ from jmsql import (
     RedeliveryPolicy,
     Session,
     Topic,
+    TransactionRolledBackException,
     enlist,
 )
 from jmsql.admin import Administration
@@ -324,3 +327,61 @@ def test_no_view_shows_a_time_that_languages_cannot_read_while_a_message_is_buri
     )
     assert server.rows("select state, next_attempt from jmsql.messages") == [("waiting", None)]
     server.rows("rollback")
+
+
+@pytest.mark.parametrize("has_policy", [True, False])
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_message_keeps_why_the_commit_has_failed(
+    connection: Connection, others: Session, queue: Queue, administration: Administration, server: Server,
+    has_policy: bool, listens: bool,
+) -> None:  # fmt: skip
+    if has_policy:
+        administration.create_queue(queue.name, maximum_deliveries=5, redelivery_delay=60.0)
+    session = connection.create_session(transacted=True)
+    consumer = session.create_consumer(queue)
+    send_texts(others, queue, "1")
+    refusals: list[JMSException] = []
+
+    def handle(_: Message) -> None:
+        with suppress(sqlalchemy.exc.DataError):
+            session.database.execute(sqlalchemy.text("select 1 / 0"))
+        with suppress(sqlalchemy.exc.InternalError):
+            session.database.execute(sqlalchemy.text("select 2"))
+        try:
+            session.commit()
+        except JMSException as error:
+            refusals.append(error)
+            consumer.message_listener = None
+
+    if listens:
+        consumer.message_listener = handle
+        wait_for(lambda: refusals, 30.0)
+    else:
+        handle(receive(consumer))
+    assert isinstance(refusals[0], TransactionRolledBackException)
+    assert refusals[0].error_code == "25P02"
+    assert "had failed before (division by zero), and the error was caught" in str(refusals[0])
+    kept = "select delivery_count, strpos(last_error, 'division by zero') > 0, next_attempt > now() from jmsql.messages"
+    wait_for(lambda: server.rows(kept), 30.0)
+    [(count, has_reason, waits)] = server.rows(kept)
+    assert (count >= 1, has_reason) == (True, True)
+    assert bool(waits) is has_policy, "without a policy only errors that are given make a message wait"
+
+
+def test_a_failure_that_a_savepoint_has_undone_is_not_blamed_for_what_comes_later(
+    connection: Connection, others: Session, queue: Queue, server: Server
+) -> None:
+    session = connection.create_session(transacted=True)
+    consumer = session.create_consumer(queue)
+    send_texts(others, queue, "1", "2")
+    receive(consumer)
+    with suppress(sqlalchemy.exc.DataError), session.database.begin_nested():
+        session.database.execute(sqlalchemy.text("select 1 / 0"))
+    session.commit()
+    receive(consumer)
+    with suppress(sqlalchemy.exc.DataError):
+        session.database.execute(sqlalchemy.text("select 'x'::text::int"))
+    with pytest.raises(TransactionRolledBackException, match="invalid input syntax") as refusal:
+        session.commit()
+    assert "division" not in str(refusal.value)
+    assert server.rows("select body from jmsql.messages") == [("2",)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.integration.store.plans import Plan
 
 MOST_ROWS = 20_000
 _QUEUES, _DEEP = 3000, 60_000
+_PARAMETER = re.compile(r"%\((\w+)\)s")
 
 _FILL = f"""
     insert into jmsql_internal.queue (name) select 'queue ' || n from generate_series(1, {_QUEUES}) n;
@@ -119,14 +121,33 @@ def plans_of(
             if statement.name in {"begin", "begin_look", "commit", "rollback"}:
                 query = steps.send(runner.run(query))
                 continue
-            text = "explain (analyze, buffers, format json) " + statement.encoded(runner.schema).decode()
-            explain = Statement(statement.name, text, "explaining", lambda result: result.rows[0][0])
-            document = runner.run(explain.bind(query.parameters))
-            document = parse_json(document) if isinstance(document, str) else document
+            document = explained(runner, query, generic)
             yield statement.name, rows_read(Plan(document[0]["Plan"]))
             query = steps.send(runner.run(query))
     except StopIteration as end:
         return end.value
+
+
+def explained(runner: PsycopgRunner, query: Query[Any], generic: bool) -> Any:
+    """Return the plan with which PostgreSQL runs a statement, made for its values, or for any."""
+    text = query.statement.encoded(runner.schema).decode()
+    explain = "explain (analyze, buffers, format json) "
+    if not generic:
+        made = Statement(query.statement.name, explain + text, "explaining", lambda result: result.rows[0][0])
+        document = runner.run(made.bind(query.parameters))
+        return parse_json(document) if isinstance(document, str) else document
+    parameters = [query.parameters[name] for name in dict.fromkeys(_PARAMETER.findall(text))]
+    numbers = {name: f"${number}" for number, name in enumerate(dict.fromkeys(_PARAMETER.findall(text)), 1)}
+    prepared = _PARAMETER.sub(lambda found: numbers[found[1]], text).replace("%%", "%").rstrip().rstrip(";")
+    cursor = psycopg.ClientCursor(runner.connection)
+    cursor.execute(f"prepare explained as {prepared}".encode())
+    try:
+        values = "(" + ", ".join(["%s"] * len(parameters)) + ")" if parameters else ""
+        cursor.execute(f"{explain} execute explained {values}".encode(), parameters or None)
+        [(document,)] = cursor.fetchall()
+        return document
+    finally:
+        cursor.execute(b"deallocate explained")
 
 
 LOOKS: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any]]] = {
@@ -214,6 +235,60 @@ def test_no_statement_of_administration_reads_more_than_20000_rows(
     found = list(plans_of(runner, OF_ADMINISTRATION[name](numbers), generic))
     assert found
     assert all(rows <= MOST_ROWS for _, rows in found), found
+
+
+def overview_by_age(memory: Memory, limit: int = 20) -> Steps[list[overview.DestinationOverview]]:
+    return overview.overview(limit, OverviewOrder.age, memory)
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
+def test_an_overview_by_age_that_follows_another_looks_at_a_part_of_the_queues(
+    store: psycopg.Connection[Any], runner: PsycopgRunner, generic: bool
+) -> None:
+    memory = Memory()
+    assert store.execute("select count(*) > 4200 from jmsql_internal.queue").fetchone() == (True,)
+    first = [name for name, _ in plans_of(runner, overview_by_age(memory), generic)]
+    second = list(plans_of(runner, overview_by_age(memory), generic))
+    assert first.count("oldest") == 4
+    assert [name for name, _ in second].count("oldest") == 3
+    assert sum(rows for _, rows in second) < MOST_ROWS
+    assert [each.number for each in runner.run(overview_by_age(memory))] == [
+        each.number for each in runner.run(overview_by_age(Memory()))
+    ]
+
+
+def test_overviews_by_age_that_follow_another_see_what_has_come_and_gone(
+    store: psycopg.Connection[Any], runner: PsycopgRunner
+) -> None:
+    memory = Memory()
+    oldest, *_ = runner.run(overview_by_age(memory))
+    late = number_of(store, "queue 2900")
+    [moved] = [
+        sequence
+        for (sequence,) in store.execute(
+            "update jmsql_internal.message set queue_id = %s where queue_id = %s and inverse_priority = 3 "
+            "returning sequence",
+            [late, oldest.number],
+        )
+    ]
+    try:
+        assert runner.run(overview_by_age(Memory()))[0].number == late
+        later = [runner.run(overview_by_age(memory)) for _ in range(3)]
+        assert later[-1][0].number == late
+        assert all(found[0].number != oldest.number for found in later)
+    finally:
+        store.execute(
+            "update jmsql_internal.message set queue_id = %s where queue_id = %s and sequence = %s",
+            [oldest.number, late, moved],
+        )
+
+
+def test_an_overview_of_a_longer_list_or_of_other_names_begins_again(runner: PsycopgRunner) -> None:
+    memory = Memory()
+    runner.run(overview_by_age(memory, limit=1))
+    assert len(runner.run(overview_by_age(memory, limit=7))) == 7
+    found = runner.run(overview.overview(7, OverviewOrder.age, memory, like="queue 29%"))
+    assert {each.destination.name[:8] for each in found} == {"queue 29"}
 
 
 @pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])

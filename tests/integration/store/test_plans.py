@@ -22,6 +22,7 @@ from jmsql.store.maintenance.leadership import HAS_MESSAGE
 from jmsql.store.maintenance.maintenance import Maintenance, reap_expired
 from jmsql.store.receiving.acknowledge import (
     acknowledge,
+    acknowledge_one,
     delete_last,
     delete_last_and_forget,
     delete_last_and_forget_claimed,
@@ -144,6 +145,7 @@ RANGE: dict[str, object] = {
 }
 FREE_KEYS = KEYS | {"sequences": list(range(LONG // 2 + 1, LONG // 2 + BATCH + 1))}
 CLAIMS = KEYS | {"claim_ids": [7] * BATCH}
+ONE = {"queue_id": 1, "inverse_priority": PRIORITY, "sequence": 1}
 OUTCOMES = {
     "attempts": [1] * BATCH,
     "delays": [0.5] * BATCH,
@@ -226,6 +228,7 @@ CASES = {
         text(delete_last), {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]}, 500
     ),
     "acknowledge": Case(text(acknowledge), CLAIMS, 1200),
+    "acknowledge one": Case(text(acknowledge_one), ONE | {"claim_id": 7}, 20, 1),
     "release": Case(text(release_claimed([RELEASE])), CLAIMS | OUTCOMES, 1500),
     "count deliveries": Case(text(record_attempts([RELEASE])), KEYS | OUTCOMES, 1500),
     "record deliveries": Case(
@@ -287,6 +290,15 @@ def database(jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
         connection.execute(f"insert into {SCHEMA}_internal.queue (name) values ('groups')")  # beside DLQ
         yield connection
         connection.execute(f"drop schema {SCHEMA}, {SCHEMA}_internal cascade")
+
+
+def test_the_server_keeps_its_plan_for_what_goes_with_a_handlers_commit(database: psycopg.Connection[Any]) -> None:
+    statement = PlannedStatement(database, "acknowledge one", text(acknowledge_one))
+    database.execute("set plan_cache_mode = auto")
+    for _ in range(12):
+        statement.plan(ONE | {"claim_id": 7})
+    plans = "select generic_plans, custom_plans from pg_prepared_statements where name = 'acknowledge one'"
+    assert database.execute(plans).fetchall() == [(7, 5)]
 
 
 def test_plans_are_right_whenever_they_are_made(database: psycopg.Connection[Any], jmsql_url: str) -> None:

@@ -1,10 +1,14 @@
-"""What handlers do in a transaction of a test, by `drain`, is what they do in a worker: one table, run both ways."""
+"""What handlers do in a transaction of a test, by `drain`, is what they do in a worker: one table, run both ways.
+
+To start and to stop a worker takes longest: so one serves many cases, each with a listener and queues of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -13,7 +17,8 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 import psycopg
@@ -27,6 +32,7 @@ import jmsql
 import jmsql.asyncio as jms
 from jmsql import Message, Queue
 from jmsql.testing import sent, wait_for
+from jmsql.testing.database import SessionDatabase
 from jmsql.values.outcomes import RejectBecause
 from jmsql.worker import Application, HandlerCall, Reject, RetryAfter, WorkerTimings
 from tests.integration.testing.test_draining import (
@@ -45,11 +51,14 @@ from tests.integration.testing.test_draining import (
     session,
     text,
 )
+from tests.leadership import SUSPEND_MAINTENANCE
 
 __all__ = ["Base"]
 
-ORDERS, SEEN, ANSWERS, OTHERS = Queue("orders"), Queue("seen"), Queue("answers"), Queue("other answers")
+BY_SESSION = Queue("by a session")
 PATIENCE = 60.0
+AT_A_TIME = 20
+"""For how many cases there is one worker."""
 
 
 class Model(pydantic.BaseModel):
@@ -90,7 +99,7 @@ Outcome = Callable[[Any], Any]
 class Scenario:
     """A handler with one parameter beside those that it sends by, and the body with which it is called.
 
-    It sends what it was given to the queue `seen`, and then returns or raises what `outcome` does.
+    It sends what it was given to the queue `seen` of its case, and then returns or raises what `outcome` does.
     """
 
     body: object
@@ -99,8 +108,42 @@ class Scenario:
     shown: Callable[[Any], str] = repr
     options: dict[str, Any] = field(default_factory=dict)
     prepare: Callable[[Message], None] = lambda _: None
+    asks: bool = False
+    """Whether the message says where its reply goes."""
+    answers_elsewhere: bool = False
+    """Whether the listener does."""
     is_async: bool | None = None
     """Whether it is for coroutine functions alone, or for plain functions alone; None: for both."""
+
+
+class Case(NamedTuple):
+    """A scenario with one kind of handler, and the queues that are its own."""
+
+    number: int
+    scenario: Scenario
+    is_async: bool
+    transacted: bool
+
+    @property
+    def orders(self) -> Queue:
+        return Queue(f"orders {self.number}")
+
+    @property
+    def seen(self) -> Queue:
+        return Queue(f"seen {self.number}")
+
+    @property
+    def answers(self) -> Queue:
+        return Queue(f"answers {self.number}")
+
+    @property
+    def others(self) -> Queue:
+        return Queue(f"other answers {self.number}")
+
+    @property
+    def written(self) -> tuple[Queue, ...]:
+        """To which the handler sends, or the worker for it."""
+        return self.seen, self.answers, self.others, BY_SESSION
 
 
 def fail(error: BaseException) -> Outcome:
@@ -135,10 +178,6 @@ def with_headers(message: Message) -> None:
     message.jms_correlation_id = "correlated"
     message.set_short_property("weight", 5)
     message.properties["color"] = "blue"
-
-
-def asks(message: Message) -> None:
-    message.jms_reply_to = ANSWERS
 
 
 def typed(name: str) -> Callable[[Message], None]:
@@ -182,12 +221,12 @@ BODIES = {
     "what is provided": Scenario("a", Client, shown=lambda client: client.name),
 }
 OUTCOMES = {
-    "a reply": Scenario("a", outcome=str.upper, prepare=asks),
+    "a reply": Scenario("a", outcome=str.upper, asks=True),
     "a reply without an address": Scenario("a", outcome=str.upper),
-    "a reply to where the listener says": Scenario("a", outcome=str.upper, options={"reply_to": OTHERS}),
-    "a reply of a model": Scenario("a", outcome=lambda _: Order(1), prepare=asks),
-    "a reply that is a message": Scenario("a", outcome=replying, prepare=asks),
-    "a reply that cannot be sent": Scenario("a", outcome=lambda _: {1, 2}, prepare=asks),
+    "a reply to where the listener says": Scenario("a", outcome=str.upper, answers_elsewhere=True),
+    "a reply of a model": Scenario("a", outcome=lambda _: Order(1), asks=True),
+    "a reply that is a message": Scenario("a", outcome=replying, asks=True),
+    "a reply that cannot be sent": Scenario("a", outcome=lambda _: {1, 2}, asks=True),
     "Reject": Scenario("a", outcome=fail(Reject("no such article"))),
     "RetryAfter": Scenario("a", outcome=fail(RetryAfter(600, "closed"))),
     "an error": Scenario("a", outcome=fail(LookupError("no such article"))),
@@ -255,11 +294,11 @@ async def adds_and_rolls_back_awaited(database: AsyncSession) -> None:
 
 
 def sends(session: jmsql.Session) -> None:
-    session.create_producer(OTHERS).send(session.create_text_message("by a session"))
+    session.create_producer(BY_SESSION).send(session.create_text_message("by a session"))
 
 
 async def sends_awaited(session: jms.Session) -> None:
-    producer = await session.create_producer(OTHERS)
+    producer = await session.create_producer(BY_SESSION)
     await producer.send(session.create_text_message("by a session"))
 
 
@@ -306,25 +345,32 @@ def surround(call: HandlerCall) -> AbstractContextManager[None] | AbstractAsyncC
     return around_awaited(call) if call.listener.is_async else around(call)
 
 
-def application(scenario: Scenario, *, is_async: bool, transacted: bool) -> Application:
-    """Return an application with the handler of a scenario."""
+def application(*cases: Case) -> Application:
+    """Return an application with the handlers of some cases."""
     app = Application(around=surround)
+    for case in cases:
+        add_handler(app, case)
+    return app
+
+
+def add_handler(app: Application, case: Case) -> None:
+    scenario = case.scenario
 
     def handle(value: Any, context: Any) -> object:
-        context.create_producer().send(SEEN, scenario.shown(value))
+        context.create_producer().send(case.seen, scenario.shown(value))
         return scenario.outcome(value)
 
     async def handle_awaited(value: Any, context: Any) -> object:
-        await context.create_producer().send(SEEN, scenario.shown(value))
+        await context.create_producer().send(case.seen, scenario.shown(value))
         return await done(scenario.outcome(value))
 
-    handler = handle_awaited if is_async else handle
+    handler = handle_awaited if case.is_async else handle
     handler.__annotations__ = {
         "value": scenario.annotation,
-        "context": jms.JMSContext if is_async else jmsql.JMSContext,
+        "context": jms.JMSContext if case.is_async else jmsql.JMSContext,
     }
-    app.listener(ORDERS, transacted=transacted, redelivery=WAITING, **scenario.options)(handler)
-    return app
+    options = {**scenario.options, **({"reply_to": case.others} if scenario.answers_elsewhere else {})}
+    app.listener(case.orders, transacted=case.transacted, redelivery=WAITING, **options)(handler)
 
 
 WAITING = jmsql.RedeliveryPolicy(maximum_deliveries=5, delay=600.0)
@@ -333,11 +379,14 @@ Result = tuple[str, str, list[tuple[object, ...]], list[tuple[str, int]]]
 """What became of the message, with which error; what was sent; and the rows in the table."""
 
 
-def message_for(scenario: Scenario) -> Message:
+def message_for(case: Case) -> Message:
     from jmsql.client._sync.connection.simplified import message_of
 
-    message = scenario.body if isinstance(scenario.body, Message) else message_of(scenario.body)
-    scenario.prepare(message)
+    body = case.scenario.body
+    message = body if isinstance(body, Message) else message_of(body)
+    if case.scenario.asks:
+        message.jms_reply_to = case.answers
+    case.scenario.prepare(message)
     return message
 
 
@@ -372,14 +421,16 @@ def about(queue: Queue, message: Message, request_id: str | None) -> tuple[objec
     )
 
 
-async def by_drain(app: Application, transaction: Any, message: Message) -> Result:
-    await send(transaction, ORDERS, message)
+async def by_drain(case: Case, transaction: Any) -> Result:
+    message = message_for(case)
+    app = application(case)
+    await send(transaction, case.orders, message)
     [drained] = await done(app.drain(transaction=transaction, raise_failures=False))
     [listener] = app.listeners
     error = None if drained.error is None else listener.verdict(drained.error)
     found = [
         about(queue, each, message.jms_message_id)
-        for queue in (SEEN, ANSWERS, OTHERS)
+        for queue in case.written
         for each in await done(sent(transaction, queue))
     ]
     return (*told(error), found, await names(transaction))
@@ -388,33 +439,49 @@ async def by_drain(app: Application, transaction: Any, message: Message) -> Resu
 STATE = """
     select case when state = 'waiting' and isfinite(next_attempt) then state else 'on its way' end,
         coalesce(last_error, '')
-    from jmsql.messages where queue = 'orders'
-    union all select reason, coalesce(last_error, '') from jmsql.dead_letters"""
+    from jmsql.messages where queue = %(queue)s
+    union all select reason, coalesce(last_error, '')
+    from jmsql.dead_letters where original_destination = %(destination)s"""
 
 
-async def by_worker(app: Application, url: sqlalchemy.URL, message: Message) -> Result:
+async def by_worker(cases: Sequence[Case], url: sqlalchemy.URL) -> dict[int, Result]:
+    """Have a worker handle the message of each case, and return the results by the numbers of the cases."""
+    app = application(*cases)
     app.factory = jmsql.ConnectionFactory(text(url))
+    ids = {}
     with psycopg.connect(text(url), autocommit=True) as observer:
-        await send(observer, ORDERS, message)
-        rows: list[Any] = []
+        for case in cases:
+            message = message_for(case)
+            await send(observer, case.orders, message)
+            ids[case.number] = message.jms_message_id
 
-        def is_settled() -> bool:
-            rows[:] = observer.execute(STATE).fetchall()
-            return all(state in {"waiting", "rejected", "unreadable"} for state, _ in rows)
+        def states(case: Case) -> list[tuple[str, str]]:
+            return observer.execute(STATE, {"queue": case.orders.name, "destination": str(case.orders)}).fetchall()
+
+        def is_settled(case: Case) -> bool:
+            return all(state in {"waiting", "rejected", "unreadable"} for state, _ in states(case))
 
         async with app.running(timings=WorkerTimings(check_interval=0.05, failure_pause=0.01)):
-            await asyncio.to_thread(wait_for, is_settled, PATIENCE)
-        found = [
-            about(queue, each, message.jms_message_id)
-            for queue in (SEEN, ANSWERS, OTHERS)
-            for each in browsed(app.factory, queue)
-        ]
-        [(state, last_error)] = rows or [("handled", "")]
-        last_line = last_error.rstrip().rpartition("\n")[2].rpartition("jmsql.worker.")[2]
-        if state == "waiting":
-            is_put_off = "RetryAfter" in last_line or not last_line
-            state, last_line = ("put off", "") if is_put_off else ("failed", last_line)
-        return state, last_line.removeprefix("jmsql."), found, await names(observer)
+            for case in cases:
+                await asyncio.to_thread(wait_for, partial(is_settled, case), PATIENCE)
+        stored = await names(observer)
+        return {
+            case.number: (*became(states(case)), found_by(app.factory, case, ids[case.number]), stored)
+            for case in cases
+        }
+
+
+def became(states: list[tuple[str, str]]) -> tuple[str, str]:
+    [(state, last_error)] = states or [("handled", "")]
+    last_line = last_error.rstrip().rpartition("\n")[2].rpartition("jmsql.worker.")[2]
+    if state == "waiting":
+        is_put_off = "RetryAfter" in last_line or not last_line
+        state, last_line = ("put off", "") if is_put_off else ("failed", last_line)
+    return state, last_line.removeprefix("jmsql.")
+
+
+def found_by(factory: Any, case: Case, request_id: str | None) -> list[tuple[object, ...]]:
+    return [about(queue, each, request_id) for queue in case.written for each in browsed(factory, queue)]
 
 
 def browsed(factory: Any, queue: Queue) -> list[Message]:
@@ -422,49 +489,80 @@ def browsed(factory: Any, queue: Queue) -> list[Message]:
         return list(browser)
 
 
-@pytest.fixture
-def url(jmsql_clean_url: str) -> Iterator[sqlalchemy.URL]:
-    """The database, with the table of the tests."""
-    engine = sqlalchemy.create_engine(sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql+psycopg"))
-    Base.metadata.create_all(engine)
-    yield engine.url
-    Base.metadata.drop_all(engine)
-    engine.dispose()
-
-
 TRANSACTIONS = {False: (session, connection, driver), True: (async_session, async_connection, async_driver)}
 
 
-def cases() -> Iterator[Any]:
-    number = 0
+def cases() -> Iterator[tuple[str, Case]]:
+    """Yield all cases, each with a name."""
+    number = itertools.count(1)
     for table in (BODIES, OUTCOMES):
         for name, scenario in table.items():
             for is_async in (False, True):
                 for transacted in (True, False):
                     if scenario.is_async in (None, is_async):
-                        kinds = TRANSACTIONS[is_async]
-                        number += 1
-                        kind = kinds[number % len(kinds)]  # each scenario meets each kind in some of its four cases
-                        which = f"{'async def' if is_async else 'def'}{'' if transacted else ', not transacted'}"
-                        yield pytest.param(scenario, is_async, transacted, kind, id=f"{name}: {which}, {kind.__name__}")
+                        kind = f"{'async def' if is_async else 'def'}{'' if transacted else ', not transacted'}"
+                        yield f"{name}: {kind}", Case(next(number), scenario, is_async, transacted)
     for name, scenarios in TRANSACTIONAL.items():
         for is_async, scenario in scenarios.items():
-            for kind in TRANSACTIONS[is_async]:
-                which = "async def" if is_async else "def"
-                yield pytest.param(scenario, is_async, True, kind, id=f"{name}: {which}, {kind.__name__}")
+            kind = "async def" if is_async else "def"
+            yield f"{name}: {kind}", Case(next(number), scenario, is_async, transacted=True)
 
 
-@pytest.mark.parametrize(("scenario", "is_async", "transacted", "kind"), list(cases()))
+CASES = dict(cases())
+STORING = {id(scenario) for scenarios in TRANSACTIONAL.values() for scenario in scenarios.values()}
+
+
+def stores_rows(case: Case) -> bool:
+    """Whether the handler is given the message's transaction, in which it writes what others would meet."""
+    return id(case.scenario) in STORING
+
+
+def with_transactions() -> Iterator[Any]:
+    """Yield each case with a kind of transaction: each scenario meets each kind in some of its cases."""
+    for name, case in CASES.items():
+        kinds = TRANSACTIONS[case.is_async]
+        for kind in kinds if stores_rows(case) else [kinds[case.number % len(kinds)]]:
+            yield pytest.param(case, kind, id=f"{name}, {kind.__name__}")
+
+
+@pytest.fixture(scope="module")
+def table_url(_jmsql_database: SessionDatabase) -> Iterator[sqlalchemy.URL]:
+    """The database, with the table of the tests."""
+    url = sqlalchemy.make_url(_jmsql_database.url).set(drivername="postgresql+psycopg")
+    engine = sqlalchemy.create_engine(url)
+    Base.metadata.create_all(engine)
+    engine.dispose()
+    yield url
+    Base.metadata.drop_all(engine)
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def worked(_jmsql_database: SessionDatabase, table_url: sqlalchemy.URL) -> dict[int, Result]:
+    """What workers have made of each case, by its number."""
+    alike = [case for case in CASES.values() if not stores_rows(case)]
+    shares = [alike[first : first + AT_A_TIME] for first in range(0, len(alike), AT_A_TIME)]
+    results: dict[int, Result] = {}
+    for share in (*shares, *([case] for case in CASES.values() if stores_rows(case))):
+        _jmsql_database.clean()
+        _jmsql_database.execute(SUSPEND_MAINTENANCE)
+        _jmsql_database.execute("delete from drained_article")
+        results |= asyncio.run(by_worker(share, table_url))
+    _jmsql_database.execute("delete from drained_article")
+    return results
+
+
+@pytest.mark.usefixtures("jmsql_clean_url")
+@pytest.mark.parametrize(("case", "kind"), list(with_transactions()))
 async def test_a_handler_does_the_same(
-    url: sqlalchemy.URL, scenario: Scenario, is_async: bool, transacted: bool, kind: Any
+    worked: dict[int, Result], table_url: sqlalchemy.URL, case: Case, kind: Any
 ) -> None:
-    before = rows_in_all_tables(url)
-    async with kind(url) as transaction:
-        app = application(scenario, is_async=is_async, transacted=transacted)
-        drained = await by_drain(app, transaction, message_for(scenario))
-    assert rows_in_all_tables(url) == before, "nothing is left in any table"
-    worked = await by_worker(app, url, message_for(scenario))
-    if not transacted and worked[0] != "handled":
+    before = rows_in_all_tables(table_url)
+    async with kind(table_url) as transaction:
+        in_test = await by_drain(case, transaction)
+    assert rows_in_all_tables(table_url) == before, "nothing is left in any table"
+    in_worker = worked[case.number]
+    if not case.transacted and in_worker[0] != "handled":
         # What it has sent outside of a transaction is sent; in the test's, it is undone as all else is.
-        drained, worked = (drained[:2] + drained[3:]), (worked[:2] + worked[3:])  # type: ignore[assignment]
-    assert drained == worked
+        in_test, in_worker = (in_test[:2] + in_test[3:]), (in_worker[:2] + in_worker[3:])  # type: ignore[assignment]
+    assert in_test == in_worker

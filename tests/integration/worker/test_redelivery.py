@@ -113,6 +113,48 @@ def limited(message):
     assert worker.stop() == 0
 
 
+CAUGHT = """
+@app.listener("orders", redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=2))
+{prefix}def handle(message, database):
+    if message.get_body(str) == "refused by the commit":
+        {await_}database.execute(sqlalchemy.text("insert into parts values (0)"))
+        return
+    try:
+        {await_}database.execute(sqlalchemy.text("select 1 / 0"))
+    except Exception:
+        pass
+    if message.get_body(str) == "goes on":
+        try:
+            {await_}database.execute(insertion(message))
+        except Exception:
+            pass
+"""
+
+
+@pytest.mark.parametrize(("prefix", "await_"), [("", ""), ("async ", "await ")], ids=["def", "async def"])
+def test_a_message_keeps_why_its_commit_failed_if_the_handler_has_caught_the_error_of_a_statement(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, prefix: str, await_: str
+) -> None:
+    database.rows("create table wholes (id int primary key)")
+    database.rows("create table parts (id int references wholes deferrable initially deferred)")
+    try:
+        worker = start_worker(CAUGHT.format(prefix=prefix, await_=await_))
+        send(jmsql_factory, "orders", "ends", "goes on", "refused by the commit")
+        wait_for(lambda: len(database.rows(DEAD)) == 3, PATIENCE)
+        errors = dict(database.rows("select body, error from jmsql.dead_letters"))
+        caught = (
+            "jmsql.TransactionRolledBackException: The transaction was rolled back: one of its statements had failed "
+            "before (division by zero), and the error was caught. Do it again, and run what may fail inside "
+            "begin_nested(), a savepoint."
+        )
+        assert [errors["ends"], errors["goes on"]] == [caught, caught]
+        assert 'violates foreign key constraint "parts_id_fkey"' in errors["refused by the commit"]
+        assert worker.wait_for_log(r"one of its statements had failed before \(division by zero\)")
+        assert worker.stop() == 0
+    finally:
+        database.rows("drop table parts, wholes")
+
+
 @pytest.mark.parametrize(("transacted", "prefix"), [(True, ""), (False, ""), (True, "async ")])
 def test_messages_that_cannot_be_read_end_in_the_dead_letter_queue_with_the_reason(
     start_worker: StartWorker,

@@ -290,3 +290,59 @@ async def test_a_driver_that_limits_its_own_time_is_awaited_apart() -> None:
 
     assert await finished(operate()) == "done"
     assert not current().cancelling()
+
+
+async def test_what_a_cancelled_caller_has_left_is_finished_before_it_gets_the_lock_again() -> None:
+    lock, opened, begun, left = tasks.RLock(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    happened: list[str] = []
+
+    async def close() -> None:
+        async with lock:
+            happened.append("begins to close")
+            begun.set()
+            await opened.wait()
+            happened.append("is closed")
+
+    async def work() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await tasks.detached(close())
+        happened.append("goes on")
+        left.set()
+        async with lock:
+            happened.append("has the lock")
+
+    working = asyncio.create_task(work())
+    await begun.wait()
+    working.cancel()
+    await left.wait()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    opened.set()
+    await working
+    assert happened == ["begins to close", "goes on", "is closed", "has the lock"]
+
+
+async def test_a_lock_that_its_owner_holds_can_be_taken_by_what_it_leaves_to_run() -> None:
+    lock, opened, begun = tasks.RLock(), asyncio.Event(), asyncio.Event()
+    happened: list[str] = []
+
+    async def close() -> None:
+        async with lock:
+            begun.set()
+            await opened.wait()
+            happened.append("is closed")
+
+    async def listen() -> None:
+        async with lock:
+            with contextlib.suppress(asyncio.CancelledError):
+                await tasks.detached(close())
+            asyncio.get_running_loop().call_soon(opened.set)
+            async with lock:
+                happened.append("has the lock")
+
+    listening = asyncio.create_task(listen())
+    await begun.wait()
+    listening.cancel()
+    await listening
+    assert happened == ["is closed", "has the lock"]
+    assert lock.is_free

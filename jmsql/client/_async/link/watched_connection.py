@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Self
 
 import psycopg
@@ -36,6 +36,9 @@ class WatchedConnection(WireConnection):
 
     _listening: weakref.WeakMethod[StatementListener] | None = None
 
+    failure: str | None = None
+    """Why the last statement failed that was heard of, but for those that an aborted transaction refuses."""
+
     has_changed_settings = False
     """Whether a statement that was heard of looked as if it left something on the connection: a role, or a lock."""
 
@@ -63,6 +66,16 @@ class WatchedConnection(WireConnection):
             await listener(step)
             if effects.deallocates or (step is not None and step.command is SavepointCommand.ROLLBACK):
                 self.known_statements.forget()  # psycopg, too, ends all that is prepared after a rollback
+
+    @contextmanager
+    def note_failure(self) -> Iterator[None]:
+        """Remember why a statement fails."""
+        try:
+            yield
+        except psycopg.Error as error:
+            if error.sqlstate not in {None, "25P02"}:
+                self.failure = error.diag.message_primary
+            raise
 
     def _text(self, query: object) -> str | None:
         if isinstance(query, str):
@@ -94,12 +107,16 @@ class WatchedConnection(WireConnection):
 
 class _WatchedCursor(psycopg.AsyncCursor[Any]):
     async def execute(self, query: Any, *arguments: Any, **options: Any) -> Self:
-        await _connection(self).heed(query)
-        return await super().execute(query, *arguments, **options)
+        connection = _connection(self)
+        await connection.heed(query)
+        with connection.note_failure():
+            return await super().execute(query, *arguments, **options)
 
     async def executemany(self, query: Any, *arguments: Any, **options: Any) -> None:
-        await _connection(self).heed(query)
-        await super().executemany(query, *arguments, **options)
+        connection = _connection(self)
+        await connection.heed(query)
+        with connection.note_failure():
+            await super().executemany(query, *arguments, **options)
 
     async def stream(self, query: Any, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
         await _connection(self).heed(query)
@@ -115,8 +132,10 @@ class _WatchedCursor(psycopg.AsyncCursor[Any]):
 
 class _WatchedServerCursor(psycopg.AsyncServerCursor[Any]):
     async def execute(self, query: Any, *arguments: Any, **options: Any) -> Self:
-        await _connection(self).heed(query)
-        return await super().execute(query, *arguments, **options)
+        connection = _connection(self)
+        await connection.heed(query)
+        with connection.note_failure():
+            return await super().execute(query, *arguments, **options)
 
 
 async def _nobody(_: SavepointStep | None) -> None:

@@ -57,7 +57,7 @@ class Waiting(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Wait no more."""
+        """End the waits."""
 
 
 class Watch(Waiting):

@@ -78,6 +78,8 @@ class Failure(NamedTuple):
     """Why the message moves to the dead-letter queue at once; None: it does not."""
     retry: RetryAfter | None = None
     """What says that the delivery has not failed, and when the message is delivered again."""
+    is_of_commit: bool = False
+    """Whether the commit has failed: where there is no policy, the message is delivered again at once."""
 
 
 def failure_of(error: BaseException | str | None) -> Failure | None:
@@ -91,6 +93,11 @@ def failure_of(error: BaseException | str | None) -> Failure | None:
             return Failure(_text(error), retry=error)
         case _:
             return Failure(_text(error))
+
+
+def failure_of_commit(error: JMSException) -> Failure:
+    """Return what a commit that has failed says of the messages."""
+    return Failure(_text(error), is_of_commit=True)
 
 
 def _text(error: BaseException | str) -> str:
@@ -224,11 +231,11 @@ class Redelivery:
             return Release(key, claim_id, 1, 0.0, error, target, dead_letter_reason=kept)
         if rules is not None:
             release = rules.after_failure(key, claim_id, number - earlier.retries, error)
-        elif error is not None:
+        elif failure is not None and error is not None and not failure.is_of_commit:
             is_dead = self._is_own_dead_letter(buffer, rules)
             release = after_error(key, claim_id, earlier.errors + 1, error, is_dead=is_dead)
         else:
-            release = Release(key, claim_id, 1)
+            release = Release(key, claim_id, 1, error=error)
         if retry is not None and release.dead_letter_queue_id is None:
             return dataclasses.replace(release, delay=retry.delay)
         return release

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
@@ -29,7 +29,7 @@ from jmsql.store.administration.inspection import (
     SubscriptionSummary,
 )
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
-from jmsql.store.administration.places import Place
+from jmsql.store.administration.places import Place, require_place
 from jmsql.store.connections.database_url import parse_url, without_secrets
 from jmsql.store.destinations import access, destination_settings
 from jmsql.store.destinations.access import AccessSummary, Action
@@ -38,7 +38,6 @@ from jmsql.store.destinations.lookup import automatic_creation, set_automatic_cr
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, in_transaction
-from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.timings import Timings, complete
 from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_queue, require_topic
 
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.administration.administered_objects import AdministeredObject, AdministeredObjects
     from jmsql.client._sync.administration.history import History
     from jmsql.client._sync.connection.factory import ConnectionFactory
+    from jmsql.store.wire._sync.runner import PsycopgRunner
 
 
 @set_module("jmsql.admin")
@@ -70,7 +70,7 @@ class Administration:
 
     def __init__(
         self,
-        database: str | ConnectionFactory | Engine | PsycopgRunner | None = None,
+        database: str | ConnectionFactory | Engine | None = None,
         *,
         schema: str | None = None,
     ) -> None:
@@ -78,9 +78,7 @@ class Administration:
         if database is not None and not isinstance(database, str):
             from jmsql.client._sync.connection.factory import ConnectionFactory
 
-            if isinstance(database, PsycopgRunner):  # a connection that somebody else keeps
-                schema = database.schema
-            elif isinstance(database, ConnectionFactory):
+            if isinstance(database, ConnectionFactory):
                 timings = database.timings
                 schema = database.schema if schema is None else schema
                 database = database.url
@@ -93,8 +91,6 @@ class Administration:
         self._memory = overview.Memory()
 
     def _open_runner(self) -> PsycopgRunner:
-        if isinstance(self._database, PsycopgRunner):
-            return self._database
         database = in_thread(default_url, self._schema) if self._database is None else self._database
         return open_runner(database, self._schema, self._timings)
 
@@ -228,10 +224,16 @@ class Administration:
             kind: Only destinations of this kind; None: of all.
 
         Raises:
-            ValueError: There is no such order, or a number is below 1.
+            ValueError: There is no such order or kind, a number is below 1, or the pattern cannot be one.
+            TypeError: A number or the pattern is of another type.
         """
-        if limit < 1 or (most is not None and most < 1):
-            raise ValueError(f"Expected numbers from 1 on, got limit={limit} and most={most}.")
+        _require_number("limit", limit, 1)
+        if most is not None:
+            _require_number("most", most, 1)
+        _require_one_of("order", order, list(OverviewOrder))
+        if kind is not None:
+            _require_one_of("kind", kind, ["queue", "subscription", "topic"])
+        overview.require_pattern(like)
         return self._link.run(
             overview.overview(limit, OverviewOrder(order), self._memory, most=most, like=like, kind=kind)
         )
@@ -247,9 +249,9 @@ class Administration:
             InvalidDestinationException: There is no such queue or subscription.
             JMSSecurityException: The role may not browse it.
             ValueError: The limit is below 0.
+            TypeError: It is not an int.
         """
-        if most < 0:
-            raise ValueError(f"Expected a number from 0 on, got {most}.")
+        _require_number("most", most, 0)
         return self._link.run(overview.depth(_queue(queue), most))
 
     def queues(self) -> list[QueueSummary]:
@@ -292,7 +294,10 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
             JMSSecurityException: The role may not browse it.
+            ValueError: No message can be at the place, or the limit is below 0.
+            TypeError: They are not a place and an int.
         """
+        _require_page(after, limit)
         return self._link.iterate(browsing.browse(_queue(queue), Selector.parse(selector), after, limit))
 
     def browse_subscription(
@@ -310,7 +315,10 @@ class Administration:
             InvalidDestinationException: There is no subscription of that name for the client identifier.
             InvalidSelectorException: The selector has an error; the message shows where.
             JMSSecurityException: The role may not browse its topic.
+            ValueError: No message can be at the place, or the limit is below 0.
+            TypeError: They are not a place and an int.
         """
+        _require_page(after, limit)
         found = browsing.browse_subscription(name, client_id, Selector.parse(selector), after, limit)
         return self._link.iterate(found)
 
@@ -324,8 +332,10 @@ class Administration:
         Raises:
             InvalidDestinationException: There is no such queue.
             JMSSecurityException: The role may not browse it.
+            ValueError: No message can be at the place.
+            TypeError: It is not a place.
         """
-        return self._link.run(browsing.at(_queue(queue), place))
+        return self._link.run(browsing.at(_queue(queue), require_place(place)))
 
     def message(self, message_id: str) -> list[FoundMessage]:
         """Return a message, once for each queue and subscription that holds it, whatever its state.
@@ -377,7 +387,7 @@ class Administration:
         """
         if places is not None:
             _refuse_both(selector)
-            return self._complete(looks.purge(_queue(queue), places), progress)
+            return self._complete(looks.purge(_queue(queue), map(require_place, places)), progress)
         return self._complete(purge(_queue_name(queue), Selector.parse(selector)), progress)
 
     def subscribe(
@@ -477,7 +487,7 @@ class Administration:
         """
         if places is not None:
             _refuse_both(selector, limit)
-            return self._link.run(looks.retry(_queue(queue), places))
+            return self._link.run(looks.retry(_queue(queue), map(require_place, places)))
         return self._link.run(retry(_queue_name(queue), Selector.parse(selector), limit))
 
     def move(
@@ -515,7 +525,7 @@ class Administration:
         if places is not None:
             _refuse_both(selector, limit)
             target = require_queue(named_destination(target))
-            return self._complete(looks.move(_queue(source), target, places), progress)
+            return self._complete(looks.move(_queue(source), target, map(require_place, places)), progress)
         steps = move(_queue_name(source), _queue_name(target), Selector.parse(selector), limit)
         return self._complete(steps, progress)
 
@@ -646,16 +656,34 @@ class Administration:
         return f"<{type(self).__name__} {self._where}>"
 
 
-def _shown(database: str | Engine | PsycopgRunner | None) -> str:
+def _shown(database: str | Engine | None) -> str:
     if database is None:
         return "of the environment"
-    if isinstance(database, PsycopgRunner):
-        return "on a connection that is lent"
     return without_secrets(parse_url(database)) if isinstance(database, str) else database.url.render_as_string()
 
 
 def _queue(queue: Queue | str | int) -> Queue | int:
+    if isinstance(queue, bool):
+        raise TypeError(f"Expected a queue, or the number of one, got {queue}.")
     return queue if isinstance(queue, int) else require_queue(named_destination(queue))
+
+
+def _require_number(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"Expected {name} as an int from {least} on, got {value!r}.")
+    if value < least:
+        raise ValueError(f"Expected {name} as a number from {least} on, got {value}.")
+
+
+def _require_one_of(name: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"Expected {name} as one of {', '.join(known)}, got {value!r}.")
+
+
+def _require_page(after: object, limit: object) -> None:
+    if after is not None:
+        require_place(after)
+    _require_number("limit", limit, 0)
 
 
 def _queue_name(queue: Queue | str | int) -> str:

@@ -221,7 +221,7 @@ class Lease:
     # Taking a connection, and letting it go
 
     def _take_connection(self, patience: float | None = None) -> bool:
-        """Have a connection. Until the caller waits for something else, no other session can take it.
+        """Take a connection, if there is none. Until the caller waits for something else, no other session can take it.
 
         Args:
             patience: For how many seconds to wait for other sessions; None: for as long as anybody does.
@@ -266,7 +266,7 @@ class Lease:
             self.holding = Holding.OWN
 
     def hand_over(self) -> Connection:
-        """Have the connection no more, and return it."""
+        """Give the connection up, and return it."""
         connection = self._connection
         assert connection is not None
         self._forget()
@@ -349,7 +349,12 @@ class Lease:
         self._take_connection()
         return self._begin()
 
-    def _begin(self) -> Connection:
+    def _begin(self, *, works: bool = False) -> Connection:
+        """Begin the transaction if there is to be one.
+
+        Args:
+            works: Whether the session is about to run statements in it.
+        """
         connection = self._connection
         assert connection is not None
         if connection.closed or self._fate is not _Fate.OPEN:
@@ -359,25 +364,22 @@ class Lease:
                 self._work = _Work.BEGUN
             if self.holding is Holding.LENT and not connection.in_transaction():
                 synchronous(connection).begin()  # the server hears of it with the first statement
+            if works:
+                if self._runner is None or self._runner.is_idle:
+                    self._work = _Work.OURS
+                elif self._work is _Work.BEGUN:
+                    self._work = _Work.SHARED
         return connection
 
     def _run(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
         """Run statements in the transaction, which begins if none is open."""
         if self._transacted:
-            self._begin()
-            self._note_work()
+            self._begin(works=True)
         runner = self._runner
         assert runner is not None
         if isinstance(runner, WireRunner):
             runner.question = question
         return runner.run(work)
-
-    def _note_work(self) -> None:
-        """Note that the session is about to run statements."""
-        if self._runner is None or self._runner.is_idle:
-            self._work = _Work.OURS
-        elif self._work is _Work.BEGUN:
-            self._work = _Work.SHARED
 
     def run(self, work: Query[T] | Steps[T]) -> T:
         """Run statements in the transaction, which begins if none is open.
@@ -560,6 +562,8 @@ class Lease:
             raise TransactionRolledBackException(
                 "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
             )
+        if self.has_failed:
+            raise self._aborted()
         has_worked = self._work in (_Work.OURS, _Work.SHARED)
         if self.holding is Holding.LENT and has_worked and not (self.has_begun or self.was_committed):
             raise JMSException(
@@ -577,6 +581,16 @@ class Lease:
             )
         if self._fate in _LOSSES:
             raise TransactionRolledBackException(_LOSSES[self._fate])
+
+    def _aborted(self) -> TransactionRolledBackException:
+        """Return the error of a transaction in which a statement has failed, whose error somebody has caught."""
+        failure = None if self._driver_connection is None else self._driver_connection.failure
+        return TransactionRolledBackException(
+            "The transaction was rolled back: one of its statements had failed before"
+            + ("" if failure is None else f" ({failure})")
+            + ", and the error was caught. Do it again, and run what may fail inside begin_nested(), a savepoint.",
+            "25P02",
+        )
 
     def _ended(self) -> None:
         self._work, self._fate = _Work.NONE, _Fate.OPEN
@@ -598,9 +612,9 @@ class Lease:
             JMSException: The connection was cut while it committed, and nobody knows the outcome.
         """
         if last:
-            (self.begin() if self._connection is None else self._begin())
-            if self._transacted:
-                self._note_work()
+            if self._connection is None:
+                self._take_connection()
+            self._begin(works=True)
         if self._connection is None:
             return None
         advice = "Look for its effects before doing it again."
@@ -652,10 +666,9 @@ class Lease:
     def _end(self, doing: str, end: Callable[[], T], advice: str) -> T:
         assert self._driver_connection is not None
         if self._driver_connection.info.transaction_status == TransactionStatus.INERROR:
+            aborted = self._aborted()
             self.rollback()
-            raise TransactionRolledBackException(
-                "The transaction was rolled back: one of its statements had failed before. Do it again.", "25P02"
-            )
+            raise aborted
         try:
             # A commit can be interrupted as long as the server has not begun to write it. If it was, the transaction is
             # gone at the server, and the session has to know.

@@ -37,6 +37,9 @@ class WatchedConnection(WireConnection):
 
     _listening: weakref.WeakMethod[StatementListener] | None = None
 
+    failure: str | None = None
+    """Why the last statement failed that was heard of, but for those that an aborted transaction refuses."""
+
     has_changed_settings = False
     """Whether a statement that was heard of looked as if it left something on the connection: a role, or a lock."""
 
@@ -64,6 +67,16 @@ class WatchedConnection(WireConnection):
             listener(step)
             if effects.deallocates or (step is not None and step.command is SavepointCommand.ROLLBACK):
                 self.known_statements.forget()  # psycopg, too, ends all that is prepared after a rollback
+
+    @contextmanager
+    def note_failure(self) -> Iterator[None]:
+        """Remember why a statement fails."""
+        try:
+            yield
+        except psycopg.Error as error:
+            if error.sqlstate not in {None, "25P02"}:
+                self.failure = error.diag.message_primary
+            raise
 
     def _text(self, query: object) -> str | None:
         if isinstance(query, str):
@@ -95,12 +108,16 @@ class WatchedConnection(WireConnection):
 
 class _WatchedCursor(psycopg.Cursor[Any]):
     def execute(self, query: Any, *arguments: Any, **options: Any) -> Self:
-        _connection(self).heed(query)
-        return super().execute(query, *arguments, **options)
+        connection = _connection(self)
+        connection.heed(query)
+        with connection.note_failure():
+            return super().execute(query, *arguments, **options)
 
     def executemany(self, query: Any, *arguments: Any, **options: Any) -> None:
-        _connection(self).heed(query)
-        super().executemany(query, *arguments, **options)
+        connection = _connection(self)
+        connection.heed(query)
+        with connection.note_failure():
+            super().executemany(query, *arguments, **options)
 
     def stream(self, query: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
         _connection(self).heed(query)
@@ -116,8 +133,10 @@ class _WatchedCursor(psycopg.Cursor[Any]):
 
 class _WatchedServerCursor(psycopg.ServerCursor[Any]):
     def execute(self, query: Any, *arguments: Any, **options: Any) -> Self:
-        _connection(self).heed(query)
-        return super().execute(query, *arguments, **options)
+        connection = _connection(self)
+        connection.heed(query)
+        with connection.note_failure():
+            return super().execute(query, *arguments, **options)
 
 
 def _nobody(_: SavepointStep | None) -> None:

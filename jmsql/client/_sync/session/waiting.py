@@ -58,7 +58,7 @@ class Waiting(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Wait no more."""
+        """End the waits."""
 
 
 class Watch(Waiting):

@@ -12,7 +12,7 @@ from jmsql.client._async.link.lease import Holding, Lease
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.transaction import OwnTransaction
-from jmsql.client._async.shared.redelivery import Failure, failure_of
+from jmsql.client._async.shared.redelivery import Failure, failure_of, failure_of_commit
 from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.tasks import RLock, finished, uninterrupted
@@ -235,7 +235,7 @@ class LocalTransaction(OwnTransaction):
         missing_queue: InvalidDestinationException | None = None
         if misses_queues(error):
             missing_queue = queues_are_missing(destination.name for destination in destinations)
-        await self._undo()
+        await self._undo(failure_of_commit(missing_queue or error))
         if missing_queue is not None:
             with contextlib.suppress(JMSException):  # the next attempt says what keeps it from being made
                 await self._client.destinations.make_again(destinations)

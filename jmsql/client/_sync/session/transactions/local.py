@@ -13,7 +13,7 @@ from jmsql.client._sync.link.lease import Holding, Lease
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction
-from jmsql.client._sync.shared.redelivery import Failure, failure_of
+from jmsql.client._sync.shared.redelivery import Failure, failure_of, failure_of_commit
 from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.threads import RLock
@@ -232,7 +232,7 @@ class LocalTransaction(OwnTransaction):
         missing_queue: InvalidDestinationException | None = None
         if misses_queues(error):
             missing_queue = queues_are_missing(destination.name for destination in destinations)
-        self._undo()
+        self._undo(failure_of_commit(missing_queue or error))
         if missing_queue is not None:
             with contextlib.suppress(JMSException):  # the next attempt says what keeps it from being made
                 self._client.destinations.make_again(destinations)

@@ -1,0 +1,25 @@
+"""Administration on a connection that somebody else keeps."""
+
+from __future__ import annotations
+
+from jmsql.client._async.administration.administration import Administration
+from jmsql.store.wire._async.runner import PsycopgRunner
+
+
+class LentAdministration(Administration):
+    """Inspects and changes destinations on a connection that is lent for it, and stays open when this is closed.
+
+    Args:
+        runner: The connection.
+    """
+
+    def __init__(self, runner: PsycopgRunner) -> None:
+        super().__init__(schema=runner.schema)
+        self._where = "on a connection that is lent"
+        self._runner = runner
+
+    async def _open_runner(self) -> PsycopgRunner:
+        return self._runner
+
+    async def close(self) -> None:
+        """Do nothing: the owner of the connection closes it."""
