@@ -40,7 +40,7 @@ class System:
     packages: Sequence[str] = ()
     open_broker: Callable[[], AbstractContextManager[Broker]] | None = None
     installation: Command | None = None
-    recovery: float = 20.0
+    recovery: float = 45.0
 
 
 def _python(*arguments: str | int) -> Command:

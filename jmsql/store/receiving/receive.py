@@ -480,8 +480,9 @@ def claim_for_transaction_statement(selector: Selector | None) -> Statement[list
     two thirds of the time. It fails if a client has counted a delivery after its rollback, just now.
     """
     found, parameters = _found(selector, grouped=False)
-    is_next = """((select key from known) is null
-                       or array[m.inverse_priority, m.sequence] <= (select key from known))"""
+    is_next = """((select k.sequence from known k) is null
+                       or (m.inverse_priority, m.sequence)
+                          <= ((select k.inverse_priority from known k), (select k.sequence from known k)))"""
     return Statement(
         "claim_for_transaction",
         f"""with claim as materialized (
@@ -490,7 +491,7 @@ def claim_for_transaction_statement(selector: Selector | None) -> Statement[list
                        clock_timestamp() as claimed_at),
             {found}, {_free(None)},
             known as materialized (
-                select array[f.inverse_priority, f.sequence] as key
+                select f.inverse_priority, f.sequence
                 from free f where f.delivery_count is not null
                 order by f.inverse_priority, f.sequence limit 1),
             claimed as (

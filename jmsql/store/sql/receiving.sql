@@ -60,11 +60,11 @@ deleted as (
     where ctid = any(%(addresses)s::tid[])
     returning sequence)
 select case when f.messages <> pg_catalog.cardinality(%(addresses)s::tid[])
-              or d.sequences is distinct from %(sequences)s::bigint[]
+              or d.sequences is distinct from %(sequences)s::bigint[]::text
             then ((pg_catalog.cardinality(%(addresses)s::tid[]) - f.messages)::text || ' of '
                   || pg_catalog.cardinality(%(addresses)s::tid[])::text || ' claims were lost')::integer end
 from (select count(*) as messages from forgotten) f,
-     (select pg_catalog.array_agg(sequence order by sequence) as sequences from deleted) d;
+     (select pg_catalog.array_agg(sequence order by sequence)::text as sequences from deleted) d;
 
 -- name: ask_to_delete_locked
 with removed as (

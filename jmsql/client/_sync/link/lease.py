@@ -562,7 +562,7 @@ class Lease:
             raise TransactionRolledBackException(
                 "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
             )
-        if self.has_failed:
+        if self.holding is Holding.LENT and self.has_failed:
             raise self._aborted()
         has_worked = self._work in (_Work.OURS, _Work.SHARED)
         if self.holding is Holding.LENT and has_worked and not (self.has_begun or self.was_committed):
