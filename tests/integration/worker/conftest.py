@@ -57,8 +57,8 @@ async def await_leave(message):
 
 KILLED_BEFORE_STEP = """
 import signal
-from jmsql.store.wire._async import wire as asynchronous
-from jmsql.store.wire._sync import wire as synchronous
+from jmsql.store.wire._async import runner as asynchronous
+from jmsql.store.wire._sync import runner as synchronous
 
 steps = threading.local()
 
