@@ -95,14 +95,22 @@ select s.queue_id from jmsql_internal.subscription s
 where not s.durable and not exists (select from jmsql_internal.subscriber c where c.queue_id = s.queue_id);
 
 -- name: forget_temporary
-with topics as (
-    delete from jmsql_internal.topic t
+-- By the number that each had in this snapshot: a client that connects again binds its destinations to a new number,
+-- of which the snapshot may know nothing, though the update meets the row with that number in it.
+with abandoned_queue as materialized (
+    select q.queue_id, q.connection_id from jmsql_internal.queue q
+    where q.connection_id is not null
+      and not exists (select from jmsql_internal.connection c where c.connection_id = q.connection_id)),
+abandoned_topic as materialized (
+    select t.topic_id, t.connection_id from jmsql_internal.topic t
     where t.connection_id is not null
       and not exists (select from jmsql_internal.connection c where c.connection_id = t.connection_id)
-      and not exists (select from jmsql_internal.subscription s where s.topic_id = t.topic_id))
-update jmsql_internal.queue q set connection_id = null
-where q.connection_id is not null
-  and not exists (select from jmsql_internal.connection c where c.connection_id = q.connection_id);
+      and not exists (select from jmsql_internal.subscription s where s.topic_id = t.topic_id)),
+topics as (
+    delete from jmsql_internal.topic t using abandoned_topic a
+    where t.topic_id = a.topic_id and t.connection_id = a.connection_id)
+update jmsql_internal.queue q set connection_id = null from abandoned_queue a
+where q.queue_id = a.queue_id and q.connection_id = a.connection_id;
 
 -- name: purge_deleted
 with candidate as materialized (
