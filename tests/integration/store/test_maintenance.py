@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
 from jmsql.store.destinations import lookup
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.receiving import receive
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import dequeue
 from jmsql.timings import InternalTimings
-from tests.integration.store.conftest import FROM_THE_FRONT, Client, bodies, key, send
+from tests.integration.client.server import Server
+from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, key, send
 
 LONG_AGO = 1
 DEAD = 4711
@@ -72,3 +76,23 @@ def test_what_is_known_of_messages_that_are_gone_is_forgotten(client: Client, qu
     Maintenance(InternalTimings()).run(client.runner, LEADER)
 
     assert client.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
+
+
+def test_a_client_that_connects_again_meanwhile_keeps_its_temporary_queue(open_client: OpenClient) -> None:
+    returning, leader, administrator = open_client(transactions=True), open_client(), open_client()
+    name = f"temporary-{uuid.uuid4()}"
+    administrator.connection.execute(
+        "insert into jmsql_internal.queue (name, connection_id) values (%s, %s)", (name, DEAD)
+    )
+    (number,) = returning.rows(
+        "insert into jmsql_internal.connection (host, process_id) values ('here', 1) returning connection_id"
+    )[0]
+    returning.connection.execute("update jmsql_internal.queue set connection_id = %s where name = %s", (number, name))
+
+    with ThreadPoolExecutor(1) as executor:
+        maintained = executor.submit(Maintenance(InternalTimings()).run, leader.runner, LEADER)
+        Server(administrator.connection).wait_until_someone_waits()
+        returning.connection.commit()
+        maintained.result(30)
+
+    assert administrator.rows(f"select connection_id from jmsql_internal.queue where name = '{name}'") == [(number,)]
