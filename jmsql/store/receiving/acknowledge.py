@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.store.history.keeping import RECORDED, history
@@ -25,6 +25,8 @@ from jmsql.store.statement import (
     rows,
     value,
 )
+
+T = TypeVar("T")
 
 _sql = SqlFile("receiving")
 _SPARSEST = 4
@@ -62,6 +64,8 @@ def _acknowledging_last(name: str) -> Statement[None]:
 
 delete_locked = _acknowledging("delete_locked")
 delete_locked_with_history = _acknowledging("delete_locked_with_history")
+delete_one = _sql.statement("delete_one", "acknowledging", row_count)
+delete_last_one = _sql.statement("delete_last_one", "acknowledging", nothing)
 
 
 def _last(more: str = "", condition: str = "") -> Statement[None]:
@@ -79,7 +83,10 @@ acknowledge_with_history = _acknowledging("acknowledge_with_history", claimed=Tr
 _ask_to_acknowledge = _acknowledging("ask_to_acknowledge", claimed=True)
 acknowledge_last = _acknowledging_last("acknowledge")
 _acknowledge_last_with_history = _acknowledging_last("acknowledge_with_history")
-acknowledge_one = _sql.statement("acknowledge_one", "acknowledging", nothing)
+acknowledge_one = _sql.statement("acknowledge_one", "acknowledging", value(int), {"outcome": "count(*)"})
+acknowledge_last_one = _sql.statement(
+    "acknowledge_one", "acknowledging", nothing, {"outcome": _sql["fails_if_one_is_lost"]}
+)
 _ask_to_acknowledge_last = _acknowledging_last("ask_to_acknowledge")
 _delete_last_claimed = _sql.statement("delete_last_claimed", "acknowledging", nothing, _parts)
 _lock_claimed = _sql.statement("lock_claimed", "acknowledging", column, _parts)
@@ -128,6 +135,12 @@ def lock_claimed(claimed: Sequence[tuple[MessageKey, MessageRow]]) -> Steps[list
 
 def _addresses(rows: Sequence[MessageRow]) -> str:
     return '{"' + '","'.join([row.handle for row in rows]) + '"}'
+
+
+def _one(statement: Statement[T], key: MessageKey, claim_id: int) -> Query[T]:
+    return statement.bind(
+        queue_id=key.queue_id, inverse_priority=key.inverse_priority, sequence=key.sequence, claim_id=claim_id
+    )
 
 
 _taken_away_from_last = re.compile(r"(\d+ of \d+) messages were taken away").search
@@ -184,6 +197,8 @@ class Recipient:
             deletion = self._removal(rows)
         elif self._records(queue_ids):
             deletion = delete_locked_with_history.bind(self._recording(rows, queue_ids))
+        elif len(rows) == 1:
+            deletion = delete_one.bind(address=rows[0].handle)
         else:
             deletion = delete_locked.bind(addresses=_addresses(rows))
         deleted = yield from deletion
@@ -233,6 +248,8 @@ class Recipient:
             else:
                 forget, forgotten = delete_last_and_forget, {**key_parameters(recorded)}
             return [forget.bind(forgotten, addresses=_addresses(rows))]
+        elif len(rows) == 1:
+            last = delete_last_one.bind(address=rows[0].handle)
         else:
             last = delete_last.bind(addresses=_addresses(rows))
         return [last, self.forget_deliveries(recorded)] if recorded else [last]
@@ -249,6 +266,8 @@ class Recipient:
             statement = _ask_to_acknowledge
         elif self._records({key.queue_id for key in keys}):
             statement = acknowledge_with_history
+        elif len(claimed) == 1:
+            return _one(acknowledge_one, *claimed[0])
         else:
             statement = acknowledge
         return statement.bind(key_parameters(keys), claim_ids=integers_literal(claim_ids))
@@ -260,12 +279,7 @@ class Recipient:
         elif self._records({key.queue_id}):
             statement = _acknowledge_last_with_history
         else:
-            return acknowledge_one.bind(
-                queue_id=key.queue_id,
-                inverse_priority=key.inverse_priority,
-                sequence=key.sequence,
-                claim_id=claim_id,
-            )
+            return _one(acknowledge_last_one, key, claim_id)
         return statement.bind(key_parameters([key]), claim_ids=integers_literal([claim_id]))
 
     def last_acknowledgement(
@@ -283,6 +297,9 @@ class Recipient:
             statement = _acknowledge_last_with_history
         else:
             statement = acknowledge_last
+            if len(claimed) == len(claimed[0][1]) == 1:
+                queue_id, (row,) = claimed[0]
+                return _one(acknowledge_last_one, key_of(queue_id, row), int(row.handle.partition("(")[0]))
             if len(claimed) == 1 and not are_deleted:
                 queue_id, rows = claimed[0]
                 sequences = [row.sequence for row in rows]

@@ -27,6 +27,11 @@ select current_setting('transaction_isolation');
 -- The rows are locked by this transaction, so that their addresses hold.
 delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]);
 
+-- name: delete_one
+-- A single message, without an array: for one of one element the server takes a plan that it has made for it alone to be
+-- better than one that it can keep. It would plan for each message, which takes longer than to delete it.
+delete from jmsql_internal.message where ctid = %(address)s::tid;
+
 -- name: delete_locked_with_history
 with {history}
 delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]) and {recorded};
@@ -39,6 +44,10 @@ select case when count(*) <> pg_catalog.cardinality(%(addresses)s::tid[])
             then ((pg_catalog.cardinality(%(addresses)s::tid[]) - count(*))::text || ' of '
                   || pg_catalog.cardinality(%(addresses)s::tid[])::text || ' messages were taken away')::integer end
 from deleted;
+
+-- name: delete_last_one
+with deleted as (delete from jmsql_internal.message where ctid = %(address)s::tid returning 1)
+select case when count(*) = 0 then ((1 - count(*))::text || ' of 1 messages were taken away')::integer end from deleted;
 
 -- name: lock_claimed
 -- Where claimed messages are now, which the open transaction is about to delete.
@@ -120,8 +129,7 @@ deleted as (
 select {outcome} from acknowledged;
 
 -- name: acknowledge_one
--- What a handler's commit takes along. Without arrays, since for those of one element the server takes a plan that it has made
--- for them alone to be better than one that it can keep: it would plan for each message, which takes longer than to delete it.
+-- Without arrays, as `delete_one`.
 with acknowledged as (
     delete from jmsql_internal.delivery
     where (queue_id, inverse_priority, sequence)
@@ -133,7 +141,10 @@ deleted as (
     where (queue_id, inverse_priority, sequence)
             = (%(queue_id)s::integer, %(inverse_priority)s::smallint, %(sequence)s::bigint)
       and exists (select from acknowledged))
-select case when count(*) = 0 then ((1 - count(*))::text || ' of 1 claims were lost')::integer end from acknowledged;
+select {outcome} from acknowledged;
+
+-- name: fails_if_one_is_lost
+case when count(*) = 0 then ((1 - count(*))::text || ' of 1 claims were lost')::integer end;
 
 -- name: acknowledge_with_history
 with acknowledged as (

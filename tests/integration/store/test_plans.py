@@ -22,11 +22,14 @@ from jmsql.store.maintenance.leadership import HAS_MESSAGE
 from jmsql.store.maintenance.maintenance import Maintenance, reap_expired
 from jmsql.store.receiving.acknowledge import (
     acknowledge,
+    acknowledge_last_one,
     acknowledge_one,
     delete_last,
     delete_last_and_forget,
     delete_last_and_forget_claimed,
+    delete_last_one,
     delete_locked,
+    delete_one,
     forget_deliveries,
 )
 from jmsql.store.receiving.candidates import first_of_groups_statement
@@ -227,8 +230,11 @@ CASES = {
     "delete what is locked with the commit": Case(
         text(delete_last), {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]}, 500
     ),
+    "delete one": Case(text(delete_one), {"address": "(200,1)"}, 10),
+    "delete one with the commit": Case(text(delete_last_one), {"address": "(200,1)"}, 10),
     "acknowledge": Case(text(acknowledge), CLAIMS, 1200),
     "acknowledge one": Case(text(acknowledge_one), ONE | {"claim_id": 7}, 20, 1),
+    "acknowledge one with the commit": Case(text(acknowledge_last_one), ONE | {"claim_id": 7}, 20, 1),
     "release": Case(text(release_claimed([RELEASE])), CLAIMS | OUTCOMES, 1500),
     "count deliveries": Case(text(record_attempts([RELEASE])), KEYS | OUTCOMES, 1500),
     "record deliveries": Case(
@@ -292,13 +298,18 @@ def database(jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
         connection.execute(f"drop schema {SCHEMA}, {SCHEMA}_internal cascade")
 
 
-def test_the_server_keeps_its_plan_for_what_goes_with_a_handlers_commit(database: psycopg.Connection[Any]) -> None:
-    statement = PlannedStatement(database, "acknowledge one", text(acknowledge_one))
+@pytest.mark.parametrize(
+    "name",
+    ["delete one", "delete one with the commit", "acknowledge one", "acknowledge one with the commit"],
+)
+def test_the_server_plans_for_no_single_message(database: psycopg.Connection[Any], name: str) -> None:
+    case = CASES[name]
+    statement = PlannedStatement(database, name, case.statement)
     database.execute("set plan_cache_mode = auto")
     for _ in range(12):
-        statement.plan(ONE | {"claim_id": 7})
-    plans = "select generic_plans, custom_plans from pg_prepared_statements where name = 'acknowledge one'"
-    assert database.execute(plans).fetchall() == [(7, 5)]
+        statement.plan(case.parameters)
+    plans = "select generic_plans, custom_plans from pg_prepared_statements where name = %s"
+    assert database.execute(plans, (name,)).fetchall() == [(7, 5)]
 
 
 def test_plans_are_right_whenever_they_are_made(database: psycopg.Connection[Any], jmsql_url: str) -> None:
