@@ -58,9 +58,11 @@ class Locks(Delivery):
     """For transactions: messages are locked when they are fetched, and deleted before the commit.
 
     What was fetched and not delivered by the end of the transaction is simply unlocked. Where there is a redelivery
-    policy, deliveries are recorded beside the transaction, as claims, before they are made: if the client dies, they
-    count. Those made for the first time are recorded together, since most end well; a message that was delivered
-    before is recorded for itself, so that it alone is blamed if its delivery fails once more.
+    policy, deliveries are recorded before they are made: if the client dies, they count. A session whose transaction
+    has not begun claims the messages in place of locking them, which records their first deliveries; in an open
+    transaction they are locked, and recorded beside it. First deliveries are recorded together, since most end well; a
+    message that was delivered before is recorded for itself, so that it alone is blamed if its delivery fails once
+    more.
 
     The application's savepoints are heard of before each of its statements. By then what was delivered is deleted, so
     that a rollback to a savepoint brings back what was delivered since. Where the text of a statement does not tell
