@@ -79,7 +79,7 @@ def is_failure(error: BaseException) -> bool:
 
 
 def ends_task(error: BaseException) -> bool:  # noqa: ARG001 - nothing does
-    """Tell whether what the application's code has raised ends the task that has called it: there is none."""
+    """Tell whether an error of the application's code ends the calling task. In a thread no error does."""
     return False
 
 

@@ -117,8 +117,13 @@ def present(keys: Sequence[MessageKey]) -> Steps[list[MessageKey]]:
 
 def claim_of(row: MessageRow) -> int | None:
     """Return the number of the claim on a message that a transaction has received; None: it has locked the message."""
-    claim_id: str = row.handle.partition("(")[0]
+    claim_id = _claim_id(row)
     return int(claim_id) if claim_id else None
+
+
+def _claim_id(row: MessageRow) -> str:
+    claim_id: str = row.handle.partition("(")[0]
+    return claim_id
 
 
 def lock_claimed(claimed: Sequence[tuple[MessageKey, MessageRow]]) -> Steps[list[MessageRow]]:
@@ -299,13 +304,13 @@ class Recipient:
             statement = acknowledge_last
             if len(claimed) == len(claimed[0][1]) == 1:
                 queue_id, (row,) = claimed[0]
-                return _one(acknowledge_last_one, key_of(queue_id, row), int(row.handle.partition("(")[0]))
+                return _one(acknowledge_last_one, key_of(queue_id, row), int(_claim_id(row)))
             if len(claimed) == 1 and not are_deleted:
                 queue_id, rows = claimed[0]
                 sequences = [row.sequence for row in rows]
                 first, last = sequences[0], sequences[-1]  # of one priority they are in order
                 if last - first <= _SPARSEST * len(rows) and len({row.inverse_priority for row in rows}) == 1:
-                    claim_id = rows[0].handle.partition("(")[0]
+                    claim_id = _claim_id(rows[0])
                     start = len(claim_id)
                     return _delete_last_claimed.bind(
                         queue_id=queue_id,
@@ -317,7 +322,7 @@ class Recipient:
                         sequences=integers_literal(sequences),
                     )
         keys = [key_of(queue_id, row) for queue_id, rows in claimed for row in rows]
-        claim_ids = [row.handle.partition("(")[0] for _, rows in claimed for row in rows]
+        claim_ids = [_claim_id(row) for _, rows in claimed for row in rows]
         return statement.bind(key_parameters(keys), claim_ids="{" + ",".join(claim_ids) + "}")
 
     def release(self, releases: Sequence[Release]) -> Steps[None]:

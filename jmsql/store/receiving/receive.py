@@ -191,8 +191,8 @@ def claim_for_transaction(
 ) -> Query[list[MessageRow]]:
     """Claim the next messages for a connection, up to the first of whose deliveries something is known.
 
-    That one comes as the last, and is not claimed: its handle is None. Nor are messages of a queue with groups, whose
-    handles are their addresses.
+    That message comes last and is not claimed: its handle is None. Messages of a queue with groups are not claimed
+    either: they are locked, and their handles are their addresses.
     """
     if groups is not None:
         return lock(queue_id, selector, lowest, limit, groups)

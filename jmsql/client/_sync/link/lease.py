@@ -221,7 +221,7 @@ class Lease:
     # Taking a connection, and letting it go
 
     def _take_connection(self, patience: float | None = None) -> bool:
-        """Take a connection, if there is none. Until the caller waits for something else, no other session can take it.
+        """Take a connection unless the session has one. It is kept at least until the caller waits for something.
 
         Args:
             patience: For how many seconds to wait for other sessions; None: for as long as anybody does.

@@ -302,8 +302,8 @@ class WireConnection(psycopg.Connection[Any]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.known_statements = PreparedStatements()
-        """What was prepared beside psycopg. Not used where `prepare_threshold` is None, as through a pooler that would
-        lose it."""
+        """The statements prepared beside psycopg. None are where `prepare_threshold` is None, as through a pooler that
+        would lose them."""
 
     def commit(self) -> None:
         if self.pgconn.transaction_status != TransactionStatus.IDLE:  # else psycopg would take turns for nothing
