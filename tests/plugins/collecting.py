@@ -24,6 +24,8 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         _share_compiling(session.config)
         return (yield)
     finally:
+        # Its plugin loads it at the end of each run. It looks for references then, which it would not find any more.
+        importlib.import_module("hypothesis")
         gc.freeze()
         atexit.register(gc.unfreeze)  # libraries complain at exit of what is left of theirs
         if was_enabled:
