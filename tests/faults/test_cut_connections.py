@@ -108,7 +108,7 @@ def wait_for_the_end_of_what_was_cut(witness: jmsql.Session) -> None:
     backends = sqlalchemy.text("select count(*) from pg_stat_activity where application_name = :cut")
 
     def have_ended() -> bool:
-        number = witness.database.scalar(backends, {"cut": CUT})
+        number: int | None = witness.database.scalar(backends, {"cut": CUT})
         witness.commit()  # the next look is to see what has changed
         return number == 0
 
@@ -219,7 +219,7 @@ def test_no_message_is_lost_between_the_queue_and_receive(
     def check() -> None:
         left = messages(witness)
         assert set(received) | set(left) == set(NUMBERS)
-        assert len(received) <= len(NUMBERS) + doubled, "only what the cut request would have acknowledged may come twice"
+        assert len(received) <= len(NUMBERS) + doubled, "only what the cut request was to acknowledge may come twice"
         received.clear()
         put(witness)
 
