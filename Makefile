@@ -31,9 +31,9 @@ demo: $(SETUP) ## run the demonstration on an embedded PostgreSQL (ARGS="--all" 
 # Tests come in random order, which follows from the names of their files: what fails on one machine fails on another.
 SEED = $(shell find tests -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)
 
-# What the tests leave of the processors goes to the other checks, whose output comes at the end.
+# What the tests leave of the processors, and little more, goes to the other checks, whose output comes at the end.
 WITH_CHECKS = checks=$$(mktemp) && \
-	{ $(MAKE) --no-print-directory --keep-going $(CHECKS) >$$checks 2>&1 & }; \
+	{ nice $(MAKE) --no-print-directory --keep-going $(CHECKS) >$$checks 2>&1 & }; \
 	$(BIN)/python -m pytest --numprocesses logical --randomly-seed=$(SEED) $(ARGS) $(TESTS); tests=$$?; \
 	wait $$!; others=$$?; \
 	cat $$checks; rm $$checks; \
@@ -97,8 +97,10 @@ lint: $(SETUP) ## check style, types and layers
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tools.prose docs README.md CONTRIBUTING.md CHANGELOG.md $(SOURCES)
 
+# Programs in the documentation are types to check as well; with the rest, which they import, they cost next to nothing.
 types: $(SETUP) ## check types alone
-	$(BIN)/mypy --no-error-summary $(SOURCES)
+	@$(BIN)/python -m tests.documentation build/programs
+	$(BIN)/mypy --no-error-summary $(SOURCES) build/programs
 
 format: $(SETUP) ## put the code in shape
 	$(BIN)/ruff check --fix $(SOURCES)

@@ -3,12 +3,17 @@
 Each block of Python is a program of its own, unless its title is "continued": such a block continues the program
 before it on the page. One whose title is a file is part of a project. Blocks of SQL are for jmsql's database, unless
 the title names another.
+
+``python -m tests.documentation DIRECTORY`` writes the programs there, each as a file: `make types` checks them with the
+rest.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,3 +138,16 @@ def _split(line: str) -> Iterator[list[str]]:
             command.append(word)
     if command:
         yield command
+
+
+def write_programs(directory: Path) -> None:
+    """Write each program of the pages to a file of its own, with the numbers of lines of its page."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    for program in (program for page in PAGES for program in programs(page)):
+        name = f"{re.sub('[^a-z]', '_', program.page.lower())}_{program.line}.py"
+        (directory / name).write_text("\n" * (program.line - 1) + program.text)
+
+
+if __name__ == "__main__":
+    write_programs(Path(sys.argv[1]))

@@ -15,7 +15,10 @@ def main() -> None:
     try:
         from jmsql.cli.application import run
 
-        run()
+        try:
+            run()
+        finally:
+            gc.freeze()  # Python would look through all of it once more, which takes a quarter as long as to load it
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"typer", "rich"} and "no pq wrapper available" not in str(
             error

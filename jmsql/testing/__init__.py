@@ -19,8 +19,23 @@ over a container.
 
 from __future__ import annotations
 
-from jmsql.testing.handlers import call, sent, subscribe
-from jmsql.testing.timings import FAST_TIMINGS
-from jmsql.testing.waiting import drain, wait_for
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jmsql.testing.handlers import call, sent, subscribe
+    from jmsql.testing.timings import FAST_TIMINGS
+    from jmsql.testing.waiting import drain, wait_for
 
 __all__ = ["FAST_TIMINGS", "call", "drain", "sent", "subscribe", "wait_for"]
+
+if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
+    _MODULES = {"FAST_TIMINGS": "timings", "drain": "waiting", "wait_for": "waiting"}
+
+    def __getattr__(name: str) -> object:
+        # Every run of pytest loads the plugin beside this, also where no test has to do with messaging.
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"jmsql.testing.{_MODULES.get(name, 'handlers')}"), name)
+        globals()[name] = value
+        return value

@@ -8,6 +8,18 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+IN_ONE_PROCESS = {
+    "Chromium": ("tests/console/test_browser.py", "tests/console/test_levels.py"),
+    "the session of Spark": (
+        "tests/spark/archive/test_archive.py",
+        "tests/spark/connecting/test_secrets.py",
+        "tests/spark/data_source/",
+        "tests/spark/test_",
+    ),
+}
+"""What each process starts that runs a test which needs it, and the tests that do: one process runs them all, so that
+it starts once."""
+
 LONGEST = (
     "tests/spark/faults/test_faults.py::test_executors_are_killed_and_slow_ones_are_overtaken",
     # They need nothing of Spark, for which the first process makes the archive of classes meanwhile.
@@ -19,11 +31,9 @@ LONGEST = (
     "tests/integration/testing/test_same_results.py",
     "tests/spark/faults/test_faults.py::test_driver_is_killed_at_each_step_of_a_batch",
     "tests/spark/faults/test_faults.py::test_later_of_two_drivers_stops_the_earlier_and_nothing_is_sent_twice",
-    "tests/spark/archive/test_archive_faults.py",
-    "tests/spark/connecting/test_connect.py",
-    "tests/spark/test_statistics.py",
-    "tests/spark/test_demo.py",
+    *IN_ONE_PROCESS["the session of Spark"],
     "tests/spark/",
+    *IN_ONE_PROCESS["Chromium"],
     "tests/compliance/",
 )
 """What begins first, in this order, so that no process works alone at the end."""
@@ -54,8 +64,6 @@ TOGETHER = (
     "tests/integration/topics/test_fan_out.py",
     "tests/integration/topics/test_plans.py",
     "tests/integration/topics/test_transactions.py",
-    "tests/spark/test_demo.py",
-    "tests/spark/test_statistics.py",
     "tests/unit/",
 )
 """Files, and directories of files, each of whose tests share what takes long to make; or are so many and so short that
@@ -63,9 +71,15 @@ to give them out one by one takes as long as to run them."""
 
 
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc] # xdist comes without types
-    """Gives each test, or each file of `TOGETHER`, to the next process that is free; what takes longest comes first."""
+    """Gives tests to the next process that is free, what takes longest first.
+
+    Each by itself, but for those of a file of `TOGETHER`, and for those that `IN_ONE_PROCESS` names.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
+        for needed, tests in IN_ONE_PROCESS.items():
+            if nodeid.startswith(tests):
+                return needed
         return nodeid.partition("::")[0] if nodeid.startswith(TOGETHER) else nodeid
 
     def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
@@ -84,8 +98,9 @@ def _turn(item: pytest.Item) -> int:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Use one process more than there are processors: tests wait for a third of their time."""
-    return (os.cpu_count() or 1) + 1
+    """Use twice as many processes as there are processors, two more at most: tests wait for a third of their time."""
+    processors = os.cpu_count() or 1
+    return min(2 * processors, processors + 2)
 
 
 @pytest.hookimpl(trylast=True)
