@@ -312,7 +312,7 @@ def test_a_session_in_the_callers_transaction_has_no_policy(jmsql_clean_url: str
 
     with psycopg.connect(jmsql_clean_url) as database:
         consumer = enlist(database)._session.create_consumer(queue)
-        with pytest.raises(IllegalStateException, match="counts no deliveries"):
+        with pytest.raises(IllegalStateException, match="does not count deliveries"):
             consumer.redelivery_policy = RedeliveryPolicy()
 
 

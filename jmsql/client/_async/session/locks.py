@@ -82,7 +82,7 @@ class Locks(Delivery):
         return self._listed
 
     def _list(self) -> None:
-        """Note the keys of what was delivered, as long as they are known by the buffers' queues."""
+        """Note the keys of delivered messages, as long as they are known by the buffers' queues."""
         if self._unlisted:
             self._listed.update([(delivered[0].key(delivered[1]), delivered) for delivered in self._unlisted])
             self._unlisted.clear()
@@ -102,7 +102,7 @@ class Locks(Delivery):
     async def next_in_shared_transaction(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Do what `next` does in a transaction that the application shares."""
         if not self._database.has_begun or self._database.was_committed:
-            await self._give_up()  # what was locked in a transaction that the application has ended
+            await self._give_up()  # the locks of a transaction that the application has ended
         row = await self.next(buffer)
         if row is None:
             await self._database.run(require_read_committed())
@@ -197,7 +197,7 @@ class Locks(Delivery):
         return rows
 
     async def flush(self) -> None:
-        """Delete what was delivered, still in the open transaction."""
+        """Delete delivered messages, still in the open transaction."""
         if self._undeleted:
             rows, queue_ids = self._to_delete()
             if self._claimed.batches and (claimed := claimed_of(self._undeleted)):
@@ -208,7 +208,7 @@ class Locks(Delivery):
             self._undeleted.clear()
 
     def _to_delete(self) -> tuple[list[MessageRow], set[int]]:
-        """Return what was locked, delivered and is not deleted, and the queues that it is in."""
+        """Return the locked messages that are delivered and not deleted, and their queues."""
         undeleted = self._undeleted
         if self._claimed.batches and not self._claimed.has_company:
             return [], set()
@@ -217,12 +217,12 @@ class Locks(Delivery):
         return [row for _, row in undeleted], {buffer.source.queue_id for buffer, _ in undeleted}
 
     async def before_commit(self) -> Sequence[Query[object]]:
-        """Delete what was delivered, and what is recorded of its deliveries.
+        """Delete delivered messages, and the records of their deliveries.
 
         No sooner: a rollback counts the deliveries through another connection, which this transaction would hold up.
 
         Returns:
-            What is still to be deleted, together with the commit.
+            The deletions that are left for the commit.
         """
         if self._savepoints.is_one_unknown:
             await self.flush()
@@ -256,10 +256,10 @@ class Locks(Delivery):
         return delivered, {*claims} if len(claims) == len(delivered) else set()
 
     async def committed(self) -> list[MessageKey]:
-        """Note that the transaction is over: what was delivered is gone.
+        """Note that the transaction is over: delivered messages are gone.
 
         Returns:
-            The rest, which is unlocked, and what was delivered of groups, which are free again.
+            The other messages, which are unlocked, and delivered ones of groups, which are free again.
         """
         count_outcome(self._listed.values(), "acknowledged")
         count_outcome(self._unlisted, "acknowledged")
@@ -301,11 +301,7 @@ class Locks(Delivery):
         self._claims.clear()
 
     async def before_rollback(self, failure: Failure | None = None) -> None:
-        """Count the deliveries, so that no other consumer sees the messages without their redelivered flag.
-
-        Args:
-            failure: Why they failed, if that is known.
-        """
+        """Count the deliveries, so that no other consumer sees the messages without their redelivered flag."""
         if self._delivered and self._known is _Known.AS_BEFORE:
             await self._count_failures(self._delivered, failure)
             self._known = _Known.COUNTED
@@ -323,10 +319,10 @@ class Locks(Delivery):
             self._claims.pop(release.key, None)
 
     async def before_prepare(self) -> None:
-        """Delete what was delivered, and count the deliveries as before a rollback, since this may become one.
+        """Delete delivered messages, and count the deliveries as before a rollback, since this may become one.
 
-        Who rolls a prepared transaction back need not know what it had delivered. If it is committed instead, what is
-        known of the deliveries goes later: the prepared transaction would hold up who counts.
+        A transaction manager that rolls a prepared transaction back need not know its deliveries. If it commits, the
+        records of the deliveries are deleted later: the prepared transaction would block the counting.
         """
         await self.flush()
         await self._notice_what_came_back()
@@ -355,15 +351,15 @@ class Locks(Delivery):
     async def heed(self, step: SavepointStep) -> None:
         """Note what the application is about to do with a savepoint.
 
-        With a rollback, what was received since comes back. The deliveries are counted while it is still locked, so
-        that no other consumer sees it without its redelivered flag.
+        A rollback brings back messages that were received since. Their deliveries are counted while they are locked, so
+        that no other consumer sees them without their redelivered flag.
         """
         if step.command is SavepointCommand.SET:
             self._savepoints.begin(step.name, self._delivered)
         elif step.command is SavepointCommand.RELEASE:
             self._savepoints.release(step.name)
         else:
-            await self._give_up()  # what was locked since
+            await self._give_up()  # the locks since
             self._undeleted.clear()  # delivered after a statement had failed
             before = self._savepoints.roll_back(step.name)
             if before is not None:

@@ -64,12 +64,7 @@ class _FrugalLocks(Locks):
 
 
 class GlobalTransaction(LocalTransaction):
-    """One transaction of PostgreSQL after another, which the session or a transaction manager ends.
-
-    Args:
-        state: The session's.
-        client: The session's connection.
-    """
+    """One transaction of PostgreSQL after another, which the session or a transaction manager ends."""
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
         super().__init__(state, client)
