@@ -1,4 +1,4 @@
-"""Judges the facts of `store.administration.diagnosis`: what is well, what is worth knowing, what must be put right."""
+"""Judges the facts of `store.administration.diagnosis`: good, worth knowing, or to be put right."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _unexamined(runner: PsycopgRunner, check: str, error: JMSException) -> Findi
             return _note(
                 check,
                 f"not examined: it took longer than {diagnosis.LONGEST_LOOK:g} s",
-                "See what keeps the server busy.",
+                "See which queries keep the server busy.",
             )
         case _:
             advice = "Connect as the owner of the schema, or as a member of jmsql_admin, to examine it."
@@ -407,7 +407,7 @@ def _clock(runner: Runner) -> Finding:
 
 
 def _contents(runner: PsycopgRunner, thresholds: Thresholds) -> Iterator[Finding]:
-    """Examine what is stored, which clients hold messages, and what waits for a consumer."""
+    """Examine the stored messages, the clients that hold some, and queues without a consumer."""
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "rights": lambda: _rights(runner),
         "clients": lambda: [_clients(runner)],

@@ -33,10 +33,10 @@ __all__ = [
 
 @set_module("jmsql")
 class JMSException(Exception):
-    """The root of all that goes wrong in jmsql.
+    """The base class of all errors of jmsql.
 
     Args:
-        reason: What was wrong and what to do about it.
+        reason: The problem, and what to do about it.
         error_code: A short code for programs to test: PostgreSQL's SQLSTATE where the server reported the error,
             else None.
 
@@ -103,7 +103,7 @@ class MessageNotWriteableException(JMSException):
 
 @set_module("jmsql")
 class ResourceAllocationException(JMSException):
-    """The server could not give what was asked: it is down, full, or out of connections."""
+    """The server lacks a resource: it is down, full, or out of connections."""
 
 
 @set_module("jmsql")

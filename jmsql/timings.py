@@ -51,7 +51,7 @@ class Timings:
         keepalives_idle: How long the other side of a connection is silent before it is asked whether it is there.
             Whole seconds. Three questions are asked; client and server both ask.
         keepalives_interval: The time between two such questions. Whole seconds.
-        tcp_user_timeout: After what time the other side is given up if it does not acknowledge what was sent.
+        tcp_user_timeout: How long the other side may leave data unacknowledged until the connection counts as lost.
         maximum_reconnect_delay: The longest pause between two attempts to connect again. The first pause is a tenth of
             a second; each is twice as long as the one before.
         heartbeat_timeout: The silence after which the others take a client behind a pooler for dead: from 2 to 15. It
@@ -62,7 +62,7 @@ class Timings:
             statement each five seconds; behind a pooler each consumer goes on.
         idle_connection_timeout: For how long after sessions have last needed so many connections at once they stay
             open; at most twice as long.
-        acknowledgement_delay: At the latest after this time a DUPS_OK session acknowledges what it has delivered.
+        acknowledgement_delay: The longest time until a DUPS_OK session acknowledges the messages that it has delivered.
         prefetch_duration: A consumer fetches ahead no more messages than it handles in this time.
         notification_interval: The time between two notifications of a client; with `enlist`, between two of one
             destination by a process, after the first twenty. Notifications make commits wait for each other.
@@ -103,7 +103,7 @@ class Timings:
         return 0.8 * self.heartbeat_timeout
 
     def differences(self) -> dict[str, float]:
-        """Return what differs from the defaults, by name."""
+        """Return the values that differ from the defaults, by name."""
         defaults = _defaults(type(self))
         return {name: value for name, default in defaults.items() if (value := getattr(self, name)) != default}
 
@@ -115,8 +115,8 @@ class Timings:
 class InternalTimings(Timings):
     """All intervals and time-outs of a client: those that users set, and those that only tests have a reason to change.
 
-    What the client that does the maintenance does for all can be done more often than by default, and not less often,
-    since the others count on it.
+    The intervals of the maintenance, which one client does for all, can be shortened and not lengthened, since the
+    other clients rely on them.
     """
 
     minimum_reconnect_delay: float = 0.1
@@ -135,7 +135,7 @@ class InternalTimings(Timings):
     lock_timeout: float = 4.0
     """How long a statement of the control connection waits for a lock; less than `lease_duration`."""
     idle_in_transaction_timeout: float = 4.0
-    """After what time the server ends a transaction of the control connection whose client is frozen; less than
+    """The time after which the server ends a transaction of the control connection whose client is frozen; less than
     `lease_duration`."""
     orphan_interval: float = 60.0
     """How often the maintenance looks for delivery states without a message."""
@@ -161,10 +161,10 @@ class InternalTimings(Timings):
     sweep_interval: float = 1.0
     """How often a busy consumer looks at its queue from the front."""
     start_reminder_delay: float = 5.0
-    """After what time the log says that a consumer waits for a connection that was never started."""
+    """The time after which the log says that a consumer waits for a connection that was never started."""
 
     statistics_interval: float = 1.0
-    """How often a client writes down what it has sent and received."""
+    """How often a client writes its counters to the database."""
     clock_interval: float = 10.0
     """How often a client asks for the server's time, by which messages expire."""
     clock_tolerance: float = 1.0

@@ -54,7 +54,7 @@ class DefaultSource(DataSource):
     | `acknowledged_at` | timestamp | when the message left its destination |
     | `outcome` | string | how: `acknowledged`, `expired`, `dead-lettered` or `purged` |
     | `subscription`, `subscription_client_id` | string | the subscription that had it, and the client of that |
-    | `connection_id`, `client_id`, `user_name` | bigint, string, string | who has ended it |
+    | `connection_id`, `client_id`, `user_name` | bigint, string, string | the client that has ended it |
     | `transaction_id` | bigint | the transaction that has; no two rows have the same `transaction_id` and `sequence` |
 
     Spark gives the options of a table to ``CREATE TABLE`` alone. So the comment of the table's first column keeps them.

@@ -12,7 +12,7 @@ __all__ = ["migrate"]
 
 @set_module("jmsql.asyncio")
 async def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
-    """Do what [`jmsql.migrate`][] does, in a thread.
+    """Run [`jmsql.migrate`][] in a thread.
 
     A caller that is cancelled meanwhile waits for its end all the same: it is one transaction.
 

@@ -106,7 +106,7 @@ def bind(
     url: Url = None,
     schema: Schema = "jmsql",
 ) -> None:
-    """Bind a queue, a topic, or a connection factory to a name, instead of what was bound to it.
+    """Bind a queue, a topic, or a connection factory to a name, in place of an earlier object.
 
     The factory is one for the database that the command works with; its password is not stored.
 
@@ -123,7 +123,7 @@ def bind(
 
 @bindings.command()
 def unbind(name: Name, url: Url = None, schema: Schema = "jmsql") -> None:
-    """Forget what is bound to a name.
+    """Remove the object that is bound to a name.
 
     Example: `jmsql binding unbind jms/orders`
     """
@@ -134,7 +134,7 @@ def unbind(name: Name, url: Url = None, schema: Schema = "jmsql") -> None:
 
 @bindings.command("list")
 def list_bindings(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
-    """List what is bound to names.
+    """List the bound objects by name.
 
     Example: `jmsql binding list`
     """

@@ -130,7 +130,7 @@ _AGAIN_AFTER = 0.05
 
 
 def end_by_signals() -> None:
-    """Have SIGTERM end the process as Ctrl-C does: by an exception, so that what is open is closed.
+    """Have SIGTERM end the process as Ctrl-C does: by an exception, so that files and connections are closed.
 
     The exception is raised wherever the main thread is. In a destructor, or in what is called when an object is
     collected, Python reports it and goes on. Then the signal is sent again.

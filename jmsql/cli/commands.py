@@ -84,7 +84,7 @@ COMMANDS = {
     ),
     "metrics": Listed(
         "monitoring.metrics:metrics",
-        "Show the metrics of the store to Prometheus: what SQL can tell, whether or not clients are connected.",
+        "Show the metrics of the store to Prometheus: those that need no connected client.",
     ),
     "doctor": Listed(
         "monitoring.doctor:doctor",
@@ -92,24 +92,23 @@ COMMANDS = {
     ),
     "console": Listed(
         "monitoring.console:console",
-        "Show in a browser what waits and what is wrong, and do something about it.",
+        "Show messages and problems in a browser, with actions to solve them.",
     ),
     "archive": Listed(
         "history.archive:archive",
-        "Write the history to Parquet files, by destination and day: what was added since the last run, each message "
-        "once.",
+        "Write the history to Parquet files, by destination and day: those added since the last run, each once.",
     ),
     "statistics": Listed(
         "history.statistics:statistics",
-        "Count what has left the destinations that keep history: a Spark job, with a report in HTML.",
+        "Compute statistics of the history: a Spark job, with a report in HTML.",
     ),
     "destination": Listed(
         "destinations.destination:application",
-        "Make, change and delete queues and topics, and see what is set for them.",
+        "Make, change and delete queues and topics, and see their settings.",
     ),
     "history": Listed(
         "history.history:application",
-        "See what has left the destinations that keep history, send it again, and remove it.",
+        "See the messages that have left destinations with history, send them again, and remove them.",
     ),
     "selector": Listed("destinations.selectors:application", "See what becomes of a selector in PostgreSQL."),
     "roles": Listed(

@@ -50,8 +50,8 @@ def demo(
     The queue's workers write a row for each message in one transaction with its receipt; a selector leads delayed
     flights to a worker of their own. So do those of the topic's durable subscriptions, each with a selector of its own;
     one is shared, and one is away until all is published. Two workers are killed while they hold messages, and
-    messages of one airline fail at first and are delivered again. In the end SQL compares what was handled and
-    received with what was stored.
+    messages of one airline fail at first and are delivered again. In the end SQL compares the handled and
+    received messages with the stored rows.
 
     At last Spark archives the queue's history to DIRECTORY/archive, as `jmsql archive` does, and computes of the
     archive when flights are late; where there is no Java, that is left out, with a sentence.

@@ -242,7 +242,7 @@ def open_database(url: str | None, schema: str) -> DatabaseAddress:
 
 
 def check_duration(parameter: typer.CallbackParam, value: float) -> float:
-    """Refuse what is no duration, before anything is done."""
+    """Refuse a value that is no duration, before anything is done."""
     try:
         return seconds(value, parameter.name or "")
     except ValueError as error:
@@ -250,7 +250,7 @@ def check_duration(parameter: typer.CallbackParam, value: float) -> float:
 
 
 def check_optional_duration(parameter: typer.CallbackParam, value: float | None) -> float | None:
-    """Refuse what is given and is no duration, before anything is done."""
+    """Refuse a given value that is no duration, before anything is done."""
     return None if value is None else check_duration(parameter, value)
 
 

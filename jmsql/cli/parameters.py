@@ -50,7 +50,7 @@ class _Processing:
 
 
 def _without_none(kind: Any) -> Any:
-    """Return the type of what is given, for a parameter that may be left out."""
+    """Return the type of a value for a parameter that may be left out."""
     if get_origin(kind) not in {Union, types.UnionType}:
         return kind
     [given] = (each for each in get_args(kind) if each is not types.NoneType)

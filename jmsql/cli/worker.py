@@ -64,13 +64,13 @@ def worker(
     health_host: Annotated[str, typer.Option(help="The address for HTTP; 0.0.0.0 for all.")] = "127.0.0.1",
     log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON for programs.")] = LogFormat.text,
     log_level: Annotated[
-        LogLevel, typer.Option(help="What the log has; debug: each message that was handled, too.")
+        LogLevel, typer.Option(help="The level of the log; debug adds each message that was handled.")
     ] = LogLevel.info,
     changed_subscriptions: Annotated[
         SubscriptionChange,
         typer.Option(
-            help="Where a listener's durable subscription has another selector: do not start, keep what waits in it, "
-            "or drop that."
+            help="Where a listener's durable subscription has another selector: do not start, keep its "
+            "messages, or drop them."
         ),
     ] = SubscriptionChange.REFUSE,
     timing: Annotated[

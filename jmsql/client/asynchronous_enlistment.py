@@ -59,14 +59,14 @@ def enlist(
 ) -> JMSContext:
     """Send and receive inside the caller's own transaction: its commit makes it happen, its rollback undoes it.
 
-    jmsql never commits, rolls back or retries what you do here. It ends only a transaction that it has begun itself to
+    jmsql never commits, rolls back or retries the transaction. It ends only a transaction that it has begun itself to
     look at a queue, and in which it has found nothing. Messages that are rolled back do not count as delivered before.
     A send or receive that is cancelled leaves the transaction and the connection usable.
 
     Args:
         transaction: A SQLAlchemy `AsyncSession`, `async_scoped_session` or `AsyncConnection`, a psycopg
-            `AsyncConnection`, or an asyncpg `Connection`. SQLAlchemy may use psycopg 3 or asyncpg. For what is not
-            awaited there is [`jmsql.enlist`][jmsql.enlist].
+            `AsyncConnection`, or an asyncpg `Connection`. SQLAlchemy may use psycopg 3 or asyncpg. Connections that
+            are not awaited are for [`jmsql.enlist`][jmsql.enlist].
         schema: The PostgreSQL schema of jmsql's tables.
         timings: How often it polls while it waits for a message, and how often it notifies other clients.
 
@@ -88,13 +88,10 @@ def _is_open(transaction: object) -> bool:
 def caller_transaction(transaction: object) -> CallerTransaction:
     """Return how a session joins a transaction.
 
-    Args:
-        transaction: What `enlist` takes.
-
     Raises:
         TypeError: It is none of these.
     """
-    if "sqlalchemy.ext.asyncio" in sys.modules:  # it needs greenlet, and who has not imported it, has no object of it
+    if "sqlalchemy.ext.asyncio" in sys.modules:  # it needs greenlet; without the import there is no object of it
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 
         if isinstance(transaction, AsyncEngine):

@@ -19,7 +19,7 @@ _PATIENCE = 30.0
 
 
 class Holder(Protocol[Exchanged]):
-    """What takes a connection, and keeps it for what comes."""
+    """Takes a connection, and keeps it for later use."""
 
     @property
     def is_transacted(self) -> bool:
@@ -47,13 +47,10 @@ class Holder(Protocol[Exchanged]):
 class ConnectionLimit(Generic[T]):
     """Lets so many sessions have a connection.
 
-    A session keeps its connection for what comes. Where there are as many as may be, one that needs a connection gets
+    A session keeps its connection for later use. Where there are as many as may be, one that needs a connection gets
     that of another session which does not need it now. If all need theirs, it waits. Those that wait get connections
     in the order in which they came. A connection that is not needed any more goes to the first of them at once, also
-    if that one's task runs later: so nobody who comes meanwhile can take it.
-
-    Args:
-        give_back: Returns a connection to its pool.
+    if that one's task runs later: so no session that comes meanwhile can take it.
     """
 
     can_be_set = True
@@ -65,7 +62,7 @@ class ConnectionLimit(Generic[T]):
         self.holders: dict[Holder[T], None] = {}
         """Those that have a connection."""
         self.waiting: OrderedDict[Holder[T], asyncio.Future[bool]] = OrderedDict()
-        """Those that wait, in turn. What is freed need not be told if there are none."""
+        """Those that wait, in turn. A connection that becomes free is not announced if there are none."""
         # Those whose turn has come and whose tasks have not run since; and whether they were given a connection.
         self._chosen: dict[Holder[T], bool] = {}
         self._returning = 0
@@ -203,17 +200,13 @@ def _end(turn: asyncio.Future[bool], *, has_come: bool) -> None:
 
 
 class NoLimit(Generic[T]):
-    """Lets each session have a connection: for threads, each of which costs more than that.
-
-    Args:
-        give_back: Returns a connection to its pool.
-    """
+    """Lets each session have a connection: for threads, each of which costs more than that."""
 
     can_be_set = False
     most: ClassVar[int | None] = None
     holders: ClassVar[Sequence[Any]] = ()
     waiting: ClassVar[Sequence[Any]] = ()
-    """Nobody waits."""
+    """No session waits."""
 
     def __init__(self, give_back: Callable[[T], object]) -> None:
         """Limit nothing."""
@@ -224,7 +217,7 @@ class NoLimit(Generic[T]):
         return True
 
     def freed(self) -> None:
-        """Do nothing: nobody waits for the connection."""
+        """Do nothing: no session waits for the connection."""
 
     def left(self, holder: Holder[T]) -> None:
-        """Do nothing: nobody waits for the connection."""
+        """Do nothing: no session waits for the connection."""

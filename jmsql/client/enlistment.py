@@ -46,12 +46,12 @@ def enlist(
 ) -> JMSContext:
     """Send and receive inside the caller's own transaction: its commit makes it happen, its rollback undoes it.
 
-    jmsql never commits, rolls back or retries what you do here. It ends only a transaction that it has begun itself to
+    jmsql never commits, rolls back or retries the transaction. It ends only a transaction that it has begun itself to
     look at a queue, and in which it has found nothing. Messages that are rolled back do not count as delivered before.
 
     Args:
         transaction: A SQLAlchemy `Session`, `scoped_session` or `Connection`, a psycopg `Connection`, or Django's
-            `connection`. For what is awaited there is [`jmsql.asyncio.enlist`][jmsql.asyncio.enlist].
+            `connection`. Connections that are awaited are for [`jmsql.asyncio.enlist`][jmsql.asyncio.enlist].
         schema: The PostgreSQL schema of jmsql's tables.
         timings: How often it polls while it waits for a message, and how often it notifies other clients.
 
@@ -72,9 +72,6 @@ def _is_open(transaction: object) -> bool:
 
 def caller_transaction(transaction: object) -> CallerTransaction:
     """Return how a session joins a transaction.
-
-    Args:
-        transaction: What `enlist` takes.
 
     Raises:
         TypeError: It is none of these.

@@ -32,7 +32,7 @@ class SessionFacts:
 
 
 class Instrumentation(Protocol):
-    """What is told where a message is on its way. Its methods are called in the thread that has the message."""
+    """Follows messages on their way. Its methods are called in the thread that has the message."""
 
     def sending(
         self, session: SessionFacts, destination: Destination, message: OutgoingMessage

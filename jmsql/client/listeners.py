@@ -47,20 +47,12 @@ class OnCompletion(Protocol):
 
 
 CompletionListener = Callable[[Message, JMSException | None], object] | OnCompletion
-"""What is told of an asynchronous send: a callable that takes the message and None, or the error if it failed; or an
+"""A listener of an asynchronous send: a callable that takes the message and None, or the error if it failed; or an
 object with `on_completion` and `on_exception`."""
 
 
 class AsynchronousSend(NamedTuple):
-    """A message on its way.
-
-    Args:
-        destination: Where to.
-        outgoing: The copy that is sent.
-        message: The sender's message, for the listener.
-        listener: Whom to tell.
-        size: About how many bytes it has.
-    """
+    """A message on its way."""
 
     destination: Destination
     outgoing: OutgoingMessage

@@ -20,7 +20,7 @@ class Openings(Generic[T]):
 
     Args:
         open_: Opens a connection.
-        give_back: Returns a connection to its pool, once it is open and nobody has asked for it.
+        give_back: Returns a connection to its pool, if no waiter is left when it is open.
         discard: Closes a connection.
     """
 
@@ -63,18 +63,12 @@ class Openings(Generic[T]):
                 begin((self._discard if self._closed else self._give_back)(opening.result()))
 
     def close(self) -> None:
-        """Discard what nobody waits for any more, as soon as it is open."""
+        """Discard connections without a waiter as soon as they are open."""
         self._closed = True
 
 
 class Opener(Generic[T]):
-    """Opens connections for threads, which are not cancelled.
-
-    Args:
-        open_: Opens a connection.
-        give_back: Not called.
-        discard: Not called.
-    """
+    """Opens connections for threads, which are not cancelled."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ _MOST_LOOKS = 200
 class NotificationPacing:
     """How often a process notifies of a destination in transactions of the application's.
 
-    Notifying commits wait for each other. Nobody can tell which of several transactions commits last, and a transaction
+    Notifying commits wait for each other. It is not known which of several transactions commits last, and a transaction
     that is rolled back notifies of nothing. So each of them notifies, as long as they are few. Where many follow each
     other, consumers have messages to receive, and look again soon after the last one that they have found.
     """
@@ -33,12 +33,7 @@ class NotificationPacing:
         return len(self._paid_until)
 
     def is_due(self, destination: Hashable, interval: float) -> bool:
-        """Tell whether to notify of a destination in a transaction, and note that it is done.
-
-        Args:
-            destination: Which one, of all databases and schemas.
-            interval: For how many seconds a notification counts, once there are many.
-        """
+        """Tell whether to notify of a destination in a transaction, and note that it is done."""
         now = time.monotonic()
         paid_until = max(self._paid_until.get(destination) or now, now)
         if paid_until > now + (_NOTIFICATIONS - 1) * interval:
@@ -53,9 +48,6 @@ class PollInterval:
     Notifications wake a consumer sooner. The polls find what they miss: a notification that was lost with its
     connection or held back because another had just been sent, and messages that a dead client's transaction held.
     Once the pauses are at their longest, the control connection may look for all consumers together instead.
-
-    Args:
-        timings: How long they are at the least, and at the most.
     """
 
     def __init__(self, timings: InternalTimings) -> None:
@@ -75,11 +67,7 @@ class PollInterval:
         return self._next >= self._timings.maximum_poll_interval
 
     def stretch(self, queues: int) -> None:
-        """Make the pauses longer where many wait: all of a client look some hundred times a second together.
-
-        Args:
-            queues: Of how many queues consumers of the client wait for messages.
-        """
+        """Make the pauses longer where many wait: all of a client look some hundred times a second together."""
         self.is_reset = False
         self._next = max(self._next, min(queues / _MOST_LOOKS, self._timings.maximum_poll_interval))
 

@@ -51,10 +51,7 @@ _MOST_BYTES = 16 * 1024 * 1024
 class ConsumerPolicy:
     """What a consumer sets for the messages that it receives.
 
-    Args:
-        rules: What holds for failed deliveries, whatever is set for the destination.
-        default: What holds if nothing else does.
-        visibility_timeout: For how many seconds it claims messages, whatever is set for the destination.
+    The `rules` replace those of the destination; the `default` holds where there are none.
     """
 
     rules: Rules | None = None
@@ -70,7 +67,7 @@ class QueueChanges:
 
 
 class QueueNews:
-    """What is heard of a queue between two fetches, in any thread: that there is something new, or free again.
+    """News of a queue between two fetches, from any thread: something is new, or free again.
 
     Of released messages the lowest sequence counts, for each inverse priority.
     """
@@ -82,7 +79,7 @@ class QueueNews:
         self.is_any = False
         """Whether there was any."""
         self.is_of_old = False
-        """Whether it was of what is free again: a reader would not come to that."""
+        """Whether it was of released messages or freed groups, which a reader would not come to."""
 
     def note(self, key: MessageKey | GroupKey | None) -> None:
         """Note that a message or a group is free again; None: something new is there."""
@@ -98,7 +95,7 @@ class QueueNews:
                 self._freed.add(key.group_hash)
 
     def tell(self, reader: QueueReader) -> None:
-        """Have a reader look at what was released or freed."""
+        """Have a reader look at released messages and freed groups."""
         with self._lock:
             self.is_of_old = False
             returned, self._returned = self._returned, {}
@@ -113,13 +110,8 @@ class QueueSource:
     """The queue that one consumer's messages come from. Another one may take its place: one of its name, made later.
 
     Args:
-        queue_id: The queue.
-        selector: Which of its messages are wanted; None: all.
-        fetch: How they are fetched from the store.
-        destination: The queue or topic, by name.
         topic: The number of the topic, if the queue is that of a subscription.
         sweep_interval: Seconds between two looks from its front.
-        changes: How often it was paused, resumed or removed.
     """
 
     def __init__(
@@ -141,7 +133,7 @@ class QueueSource:
         self.on_move: Callable[[], None] = lambda: None
         """Called when messages come from another queue than before, whose channel is new."""
         self.is_removed = False
-        """Whether the queue may be gone: nobody is told when there is another one of the name."""
+        """Whether the queue may be gone: there is no news of another one of the name."""
         self.changes = changes
         self.changes_seen = changes.count
         self._moved_to: int | None = None
@@ -193,7 +185,7 @@ class QueueSource:
         self.news.note(key)
 
     def returned(self, key: MessageKey | GroupKey) -> None:
-        """Look again from a message that was released, or at a group that nobody holds any more."""
+        """Look again from a message that was released, or at a group that is free again."""
         self._has_returned = True
         if key.group_hash is not None:
             self._reader.freed(key.group_hash)
@@ -356,7 +348,7 @@ class Prefetch:
         self._ran_out = False
         self._seconds = 1e-6
         self.used = 0
-        """How many messages the transaction was given so far; who gives one to it counts it here."""
+        """How many messages the transaction was given so far; the giver counts it here."""
 
     def size(self) -> int:
         """Return how many messages to dequeue now that the last batch is used up."""
@@ -390,14 +382,7 @@ class Prefetch:
 
 
 class PrefetchBuffer:
-    """The messages on their way to one consumer.
-
-    Args:
-        source: Where they come from.
-        counters: Where it is counted what became of the messages; None: it is not.
-        clock: Tells when they expire.
-        timings: How long `receive` pauses, and how much is fetched ahead.
-    """
+    """The messages on their way to one consumer."""
 
     def __init__(
         self, source: QueueSource, counters: DestinationCounters | None, clock: ServerClock, timings: InternalTimings
@@ -486,7 +471,7 @@ class PrefetchBuffer:
     def fetch_again(self, limit: int) -> Steps[list[MessageRow]]:
         """Fetch from the front of the queue if something was fetched before, which may be there again.
 
-        A caller who rolls back to a savepoint, or its transaction, tells nobody.
+        A caller's rollback, of its transaction or to a savepoint, is not noticed.
         """
         if not self._has_fetched:
             return []

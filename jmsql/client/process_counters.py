@@ -22,7 +22,7 @@ class ProcessCounters:
         meters.add(self._count)
 
     def counts(self) -> dict[str, Counts]:
-        """Return what was counted so far, by the destinations' URIs."""
+        """Return the counts so far, by the destinations' URIs."""
         with self._lock:
             return dict(self._counts)
 

@@ -10,19 +10,17 @@ if TYPE_CHECKING:
 
 
 class Savepoints:
-    """What the transaction had received at each savepoint, which tells what comes back with a rollback to it."""
+    """The messages received before each savepoint: a rollback to it brings back the others."""
 
     def __init__(self) -> None:
         self._open: list[tuple[str | None, set[MessageKey]]] = []
         self.is_one_unknown = False
-        """Whether one was rolled back to that nobody knows, so that anything received may have come back."""
+        """Whether an unknown one was rolled back to, so that any received message may have come back."""
 
     def begin(self, name: str | None, received: Iterable[MessageKey]) -> None:
         """Note that a savepoint is set.
 
-        Args:
-            name: Its name; None: the statement does not tell.
-            received: What was received before.
+        The name is None where the statement does not tell it.
         """
         self._open.append((name, set(received)))
 
@@ -33,7 +31,7 @@ class Savepoints:
             del self._open[place:]
 
     def roll_back(self, name: str | None) -> set[MessageKey] | None:
-        """Return what was received before a savepoint that is rolled back to; None: nobody knows."""
+        """Return the messages received before a savepoint that is rolled back to; None: it is unknown."""
         place = self._place(name)
         if place is None:
             self.is_one_unknown = True

@@ -23,12 +23,7 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 
 class News(NamedTuple):
-    """What others should hear of.
-
-    Args:
-        destinations: Where something was sent to, and how many messages.
-        delayed: Whether some of it is delivered later.
-    """
+    """What others should hear of."""
 
     destinations: Mapping[Destination, int]
     delayed: bool
@@ -45,7 +40,7 @@ class _Run:
 
     @property
     def batch(self) -> tuple[Topic | None, bool]:
-        """What it goes to the server with: all that is for queues, or for the same topic; what is delayed apart."""
+        """The batch that a message belongs to: all for queues, or for one topic; delayed ones apart."""
         return self.destination if isinstance(self.destination, Topic) else None, self.delayed
 
 
@@ -85,13 +80,7 @@ class SendBuffer:
         self.is_used = bool(self._inserted)
 
     def add(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
-        """Collect a message.
-
-        Args:
-            destination: Where it goes.
-            message: The message.
-            size: About how many bytes it has.
-        """
+        """Collect a message."""
         self.is_used = True
         delayed = message.jms_delivery_time is not None
         run = self._runs[-1] if self._runs else None
@@ -105,13 +94,11 @@ class SendBuffer:
         self._bytes += size
 
     def flush(self, publisher: Publisher, *, flush: bool = True) -> Steps[None]:
-        """Insert what is collected, in the open transaction. Each destination gets its messages in their order.
+        """Insert the collected messages, in the open transaction. Each destination gets its messages in their order.
 
-        After an error only what was not inserted is still collected, for another attempt.
+        After an error only messages that were not inserted are kept, for another attempt.
 
-        Args:
-            publisher: Who sends.
-            flush: False lets the transaction commit without waiting for the disk.
+        With `flush=False` the commit does not wait for the disk.
         """
         for (topic, _), runs in self._batches().items():
             messages = _messages(runs)
@@ -123,11 +110,11 @@ class SendBuffer:
 
     @property
     def can_go_with_commit(self) -> bool:
-        """Whether what is collected can be inserted together with the commit: few messages, all of them for queues."""
+        """Whether the messages can be inserted together with the commit: few, and all of them for queues."""
         return self._count < FEWEST_COPIED and not any(isinstance(run.destination, Topic) for run in self._runs)
 
     def last_insertions(self) -> list[Query[Any]]:
-        """Return the statements that insert what is collected together with the commit, of which `ended` is told."""
+        """Return the statements that insert the messages together with the commit, after which `ended` is called."""
         return [last_insertion(_messages(runs)) for runs in self._batches().values()]
 
     def _batches(self) -> dict[tuple[Topic | None, bool], list[_Run]]:

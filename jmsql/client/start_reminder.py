@@ -1,4 +1,4 @@
-"""Saying that consumers wait for messages of a connection that nobody has started."""
+"""A warning that consumers wait for messages of a connection that was never started."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ class StartReminder:
     """Warns, once, of consumers that receive nothing since their connection was never started.
 
     It has no thread: those that wait ask it. Its methods may be called from any thread.
-
-    Args:
-        delay: After how many seconds it is said.
-        clock: Tells the time, in seconds.
     """
 
     def __init__(self, delay: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,11 +26,7 @@ class StartReminder:
         self._is_settled = True
 
     def remind(self, waiting: object) -> float | None:
-        """Warn if it is time; return for how many seconds at most to wait before the next look, None: for ever.
-
-        Args:
-            waiting: What waits for messages, for the log.
-        """
+        """Warn if it is time; return for how many seconds at most to wait before the next look, None: for ever."""
         if self._is_settled:
             return None
         now = self._clock()

@@ -27,12 +27,7 @@ _enlisted: ContextVar[tuple[_Enlisted, ...]] = ContextVar("jmsql_enlisted", defa
 
 
 def remember_enlisted(transaction: object, is_open: Callable[[object], bool]) -> None:
-    """Note that the caller works with a transaction of its own.
-
-    Args:
-        transaction: The session or connection.
-        is_open: Tells whether a transaction is open there.
-    """
+    """Note that the caller works with a transaction of its own."""
     others = (
         each for each in _enlisted.get() if (other := each.transaction()) is not None and other is not transaction
     )

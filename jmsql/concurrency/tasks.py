@@ -61,8 +61,8 @@ logger = logging.getLogger("jmsql")
 T = TypeVar("T")
 Parameters = ParamSpec("Parameters")
 
-# The event loop refers to tasks weakly, so somebody has to keep those that nobody awaits. Only that: who is cancelled
-# and what is to be finished is not looked up here.
+# The event loop refers to tasks weakly, so this keeps those that are not awaited. It serves for nothing else: neither
+# cancellation nor `finished` looks here.
 _running: set[asyncio.Future[Any]] = set()
 
 
@@ -645,11 +645,7 @@ class Home:
         self._loop = asyncio.get_running_loop()
 
     def check(self, kind: str) -> None:
-        """Raise IllegalStateException if the caller runs in another event loop.
-
-        Args:
-            kind: What was made.
-        """
+        """Raise IllegalStateException if the caller runs in another event loop."""
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:  # a thread, which waits for nothing

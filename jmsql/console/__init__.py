@@ -1,4 +1,4 @@
-"""The console: what waits, what is wrong, and what to do about it, in a browser (the extra ``console``).
+"""The console: messages, problems and their solutions in a browser (the extra ``console``).
 
 [`Console`][jmsql.console.Console] is an ASGI application; `jmsql console` serves it by itself.
 """

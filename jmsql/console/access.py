@@ -19,18 +19,18 @@ from jmsql.public_names import set_module
 
 @set_module("jmsql.console")
 class Level(IntEnum):
-    """What a visitor may do."""
+    """The rights of a visitor."""
 
     LOOK = 1
     """Read pages."""
 
     OPERATE = 2
-    """Read pages, and do what the console offers."""
+    """Read pages, and use the actions of the console."""
 
 
 @set_module("jmsql.console")
 class Visitor(NamedTuple):
-    """Who asks for a page; the name stands in the log of what was done."""
+    """The person that a request comes from; the log of actions has the name."""
 
     name: str
     level: Level
@@ -41,7 +41,7 @@ Access: TypeAlias = Callable[[Request], "Visitor | Level | Awaitable[Visitor | L
 
 
 class Refusal(NamedTuple):
-    """What a visitor is told who may not see anything."""
+    """The text for a visitor without any rights."""
 
     status: int
     advice: str
@@ -53,7 +53,7 @@ class Gate(ABC):
 
     @abstractmethod
     async def visitor(self, request: Request) -> Visitor | None:
-        """Return who asks, or None for a stranger."""
+        """Return the visitor, or None for a stranger."""
 
     @abstractmethod
     def refusal(self) -> Refusal:
@@ -65,11 +65,7 @@ class Gate(ABC):
 
 
 class AccessGate(Gate):
-    """Asks a function of the application.
-
-    Args:
-        access: The function.
-    """
+    """Asks a function of the application."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -126,11 +122,7 @@ class TokenGate(Gate):
 
 
 class PasswordGate(Gate):
-    """Asks for a password, by HTTP Basic; any user name will do, and stands in the log.
-
-    Args:
-        password: The password.
-    """
+    """Asks for a password, by HTTP Basic; any user name will do, and stands in the log."""
 
     def __init__(self, password: str) -> None:
         self._password = password.encode()
@@ -154,12 +146,7 @@ class PasswordGate(Gate):
 
 
 class HeaderGate(Gate):
-    """Believes the header in which a proxy says who has signed in there, and no one but that proxy.
-
-    Args:
-        header: The name of the header, such as X-Forwarded-User.
-        proxies: The addresses of the proxies.
-    """
+    """Takes the user's name from a header, if a trusted proxy has set it."""
 
     def __init__(self, header: str, proxies: Collection[str]) -> None:
         self._header = header

@@ -34,7 +34,7 @@ MESSAGE_ACTIONS = ("retry", "move", "purge")
 
 @set_module("jmsql.console")
 class ActionRecord(NamedTuple):
-    """What was done, for the log and for `on_action`.
+    """An action, for the log and for `on_action`.
 
     `number` is how many messages it has changed. `outcome` is "done", "unfinished" if it would have taken too long, or
     why it was refused.
@@ -58,20 +58,14 @@ class Done(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """Who does something, and from where."""
+    """The visitor that uses an action, and the address of the request."""
 
     visitor: Visitor
     address: str
 
 
 class Actions:
-    """Does what visitors ask for, and notes it.
-
-    Args:
-        database: Where.
-        hidden: Whether selectors may compare headers alone.
-        on_action: Called with each record.
-    """
+    """Does what visitors ask for, and notes it."""
 
     def __init__(
         self, database: Database, *, hidden: bool, on_action: Callable[[ActionRecord], object] | None = None
@@ -116,7 +110,7 @@ class Actions:
         """Retry, move or purge messages.
 
         Args:
-            actor: Who does it.
+            actor: The visitor.
             action: One of `MESSAGE_ACTIONS`.
             look: Where the messages are.
             places: Which ones; None: those of the choice.
@@ -124,7 +118,7 @@ class Actions:
             target: The name of the queue to which they move.
 
         Raises:
-            JMSException: PostgreSQL has refused, or there is no such queue. What was done before stays done.
+            JMSException: PostgreSQL has refused, or there is no such queue. Earlier steps stay done.
         """
         done = 0
         unfinished = False

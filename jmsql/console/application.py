@@ -40,15 +40,15 @@ _STATIC = {
 
 @set_module("jmsql.console")
 class Console:
-    """Pages that show what waits and what is wrong in a store, and do what can be done about it.
+    """Pages that show the messages and the problems of a store, with actions to solve them.
 
     An ASGI application, to be mounted in an application of FastAPI, Starlette or Litestar, or to be served by itself.
 
     Args:
         factory: Where the messages are: a connection factory, or a URL. One role of PostgreSQL serves all visitors;
-            what it may not do, nobody can do.
+            its rights limit theirs.
         access: Decides for each request who may look and who may operate; see [`Access`][jmsql.console.Access].
-        read_only: Whether nobody may operate.
+        read_only: Whether no visitor may operate.
         hide_bodies: Whether bodies, properties, and errors with their tracebacks are never read.
         on_action: Called with an [`ActionRecord`][jmsql.console.ActionRecord] for each action, in the thread that has
             done it. The logger ``jmsql.console`` gets the same as JSON, at level INFO.

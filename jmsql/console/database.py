@@ -24,11 +24,7 @@ _PATIENCE = 10.0
 
 
 class Database:
-    """Runs looks and actions, each on a connection that is free. May be used from any thread.
-
-    Args:
-        factory: Says where the database is.
-    """
+    """Runs looks and actions, each on a connection that is free. May be used from any thread."""
 
     def __init__(self, factory: ConnectionFactory) -> None:
         self._factory = factory

@@ -49,13 +49,7 @@ class Form:
 
 
 class View:
-    """A request for a page.
-
-    Args:
-        request: The request.
-        visitor: Who asks.
-        form: What was sent; None: the page is only asked for.
-    """
+    """A request for a page."""
 
     def __init__(self, request: Request, visitor: Visitor, form: Form | None) -> None:
         self._request = request
@@ -71,7 +65,7 @@ class View:
 
     @property
     def actor(self) -> Actor:
-        """Who does something."""
+        """The visitor that uses an action."""
         client = self._request.client
         return Actor(self.visitor, client.host if client else "")
 
@@ -120,14 +114,7 @@ RouteRow: TypeAlias = tuple[str, Callable[[View], Reply], Level, bool]
 
 
 class Pages:
-    """Makes pages.
-
-    Args:
-        database: Looks.
-        poller: Looks again and again, for all who look at the same.
-        actions: Does what is asked for.
-        hidden: Whether bodies, properties and errors are left out.
-    """
+    """Makes pages."""
 
     def __init__(self, database: Database, poller: Poller, actions: Actions, *, hidden: bool) -> None:
         self._database = database
@@ -157,7 +144,7 @@ class Pages:
     # Looking
 
     def overview(self, view: View) -> Reply:
-        """Show what is wrong, and what waits for longest."""
+        """Show the problems, and the destinations that wait for longest."""
         snapshot = self._poller.snapshot()
         values = {"snapshot": snapshot, "now": time.time(), "title": "Overview"}
         return self._reply(view, "overview.html", values)
@@ -300,7 +287,7 @@ class Pages:
         return self._reply(view, "dead_letters.html", values)
 
     def clients(self, view: View) -> Reply:
-        """Show who is connected, who holds messages, and whose transactions are open."""
+        """Show the clients, the holders of messages, and open transactions."""
         after = _whole(view.query.get("after"))
         values = self._poller.shared(("clients", after), lambda: self._clients(after))
         return self._reply(view, "clients.html", values | {"now": time.time(), "title": "Clients"})
@@ -330,12 +317,12 @@ class Pages:
         return _Connected(clients, holders, named, transactions, prepared)
 
     def history(self, view: View) -> Reply:
-        """Show what has left a queue or subscription."""
+        """Show the messages that have left a queue or subscription."""
         look = self._found(view)
         return self._history(view, look.destination, _address_of(look))
 
     def topic_history(self, view: View) -> Reply:
-        """Show what has left the subscriptions of a topic."""
+        """Show the messages that have left the subscriptions of a topic."""
         topic = self._database.look(looks.topic(view.small_number("topic")))
         if topic is None:
             raise HTTPException(404)

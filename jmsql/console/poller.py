@@ -68,14 +68,7 @@ class Snapshot:
 
 
 class Poller:
-    """Looks at the store in a thread that ends by itself.
-
-    Args:
-        database: Runs the looks.
-        hidden: Whether errors of dead letters are left out.
-        interval: Seconds between two looks.
-        patience: For how many seconds looks go on after the last page.
-    """
+    """Looks at the store in a thread that ends by itself."""
 
     def __init__(
         self, database: Database, *, hidden: bool, interval: float = INTERVAL, patience: float = PATIENCE
@@ -229,7 +222,7 @@ class _Surroundings(NamedTuple):
 
 
 def _surroundings() -> Steps[_Surroundings]:
-    """Look at what is paused, and at the queues of dead and expired messages."""
+    """Look at paused destinations, and at the queues of dead and expired messages."""
     notable = yield from overview.notable
     paused = yield from looks.destinations(notable.paused)
     letters = yield from looks.destinations(sorted(set(notable.letters)))

@@ -52,12 +52,7 @@ received = Table(
 
 
 class DemoDatabase(NamedTuple):
-    """The database of the demo: its own tables are there, and its messages.
-
-    Args:
-        url: The database.
-        schema: The schema of jmsql's tables.
-    """
+    """The database of the demo: its own tables are there, and its messages."""
 
     url: str
     schema: str

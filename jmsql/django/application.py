@@ -36,7 +36,7 @@ class Application(WorkerApplication):
 
     @property
     def around(self) -> Around | None:
-        """What surrounds each call, inside of what Django needs: what the setting `JMSQL_AROUND` names."""
+        """The context manager around each call, by the setting `JMSQL_AROUND`; it runs inside that of Django."""
         return super().around or around_of_settings()
 
     @property
@@ -62,7 +62,7 @@ class Application(WorkerApplication):
 
     @property
     def own_transaction(self) -> Any:
-        """What `drain` takes for its transaction if it is given none: Django's connection, as in a `TestCase`."""
+        """The default transaction of `drain`: Django's connection, as in a `TestCase`."""
         return connections[database_alias()]
 
 

@@ -17,11 +17,7 @@ _handler = ContextVar[str | None]("jmsql.django.handler", default=None)
 
 @contextmanager
 def orm_refused(handler: str) -> Iterator[None]:
-    """Refuse the ORM while a block runs, in its task and in the threads that the task waits for.
-
-    Args:
-        handler: The name of the handler, for the error.
-    """
+    """Refuse the ORM while a block runs, in its task and in the threads that the task waits for."""
     token = _handler.set(handler)
     try:
         yield

@@ -48,11 +48,7 @@ class MessageDatabase:
     _take: Callable[[], Any]
 
     def begin(self, take: Callable[[], Any]) -> None:
-        """Be inside the transaction of a message.
-
-        Args:
-            take: Returns the driver's connection of that transaction.
-        """
+        """Be inside the transaction of a message."""
         self._take = take
         self.connection = None
         self.autocommit = False
@@ -156,11 +152,6 @@ def atomic_block() -> str | None:
 def in_transaction(alias: str, take: Callable[[], Any], call: HandlerCall) -> Iterator[None]:
     """Have Django's connection lead into the transaction of a message while a block runs, in this thread.
 
-    Args:
-        alias: Which of Django's connections.
-        take: Returns the driver's connection of the transaction.
-        call: The call of the handler.
-
     Raises:
         TransactionManagementError: The block leaves a transaction behind that Django would roll back.
     """
@@ -189,10 +180,6 @@ def in_test(connection: Any, call: HandlerCall) -> Iterator[None]:
 
     What a handler that fails has done is undone by the caller, who has set a savepoint.
 
-    Args:
-        connection: Django's connection.
-        call: The call of the handler.
-
     Raises:
         TransactionManagementError: The block leaves a transaction behind that Django would roll back.
     """
@@ -216,10 +203,6 @@ def _run_hooks(hooks: list[tuple[Any, Callable[[], object], bool]], name: str) -
     """Call what Django has noted to be called after a commit: up to the first that fails and is not robust.
 
     What fails is logged: the transaction is committed, and the message handled.
-
-    Args:
-        hooks: As Django has them in `run_on_commit`.
-        name: The name of the handler, for the log.
     """
     for number, (_, hook, is_robust) in enumerate(hooks, 1):
         try:
@@ -238,11 +221,7 @@ def _run_hooks(hooks: list[tuple[Any, Callable[[], object], bool]], name: str) -
 
 @contextmanager
 def as_in_a_request(call: HandlerCall) -> Iterator[None]:
-    """Do for a block what Django does for a request: forget logged queries, and close connections that are too old.
-
-    Args:
-        call: The call of a handler.
-    """
+    """Do for a block what Django does for a request: forget logged queries, and close connections that are too old."""
     reset_queries()
     close_old_connections()
     try:

@@ -19,11 +19,6 @@ from jmsql.store.wire._sync.runner import PsycopgRunner
 def migrate_schema(using: str, verbosity: int = 1, stdout: Any = None, **_: Any) -> None:
     """Make the schema, or bring it to the version of this release; called by Django after each `migrate`.
 
-    Args:
-        using: The database that was migrated.
-        verbosity: How much is said.
-        stdout: Where to.
-
     Raises:
         JMSException: PostgreSQL refused.
     """

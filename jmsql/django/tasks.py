@@ -61,13 +61,13 @@ class TaskBackend(_BaseTaskBackend):
 
     A task is a message in the queue ``tasks.`` and the name of the task's queue. It is sent in the current transaction,
     and run by `manage.py jmsql worker`. A task that fails comes again, as the redelivery policy of that queue says.
-    There are no results: what a task returns is dropped.
+    There are no results: the return value of a task is dropped.
 
     Args:
         alias: Which of `TASKS` it is.
-        params: What `TASKS` says. `QUEUES` names the queues; `OPTIONS` may have `prefix`, with which their names begin
-            in jmsql; `transacted`, False for tasks outside of their message's transaction; and `concurrency`, as for
-            [`listener`][jmsql.worker.Application.listener].
+        params: The settings in `TASKS`. `QUEUES` names the queues; `OPTIONS` may have `prefix`, with which their names
+            begin in jmsql; `transacted`, False for tasks outside of their message's transaction; and `concurrency`, as
+            for [`listener`][jmsql.worker.Application.listener].
     """
 
     supports_defer = True
@@ -123,11 +123,11 @@ class TaskBackend(_BaseTaskBackend):
             NotImplementedError: Always.
         """
         raise NotImplementedError(
-            f"jmsql keeps no results of tasks, so {result_id} has none. Have the task store what it finds in a model."
+            f"jmsql keeps no results of tasks, so {result_id} has none. Have the task store its result in a model."
         )
 
     def check(self, **_: Any) -> list[checks.CheckMessage]:
-        """Find what is wrong with the backend's settings."""
+        """Check the backend's settings."""
         if self.queues:
             return []
         return [
@@ -150,11 +150,7 @@ class TaskBackend(_BaseTaskBackend):
 
 
 def jms_priority(priority: int) -> int:
-    """Return the priority from 0 to 9 that stands for one of a task, from -100 to 100; 0, the default, becomes 4.
-
-    Args:
-        priority: The task's.
-    """
+    """Return the priority from 0 to 9 that stands for one of a task, from -100 to 100; 0, the default, becomes 4."""
     return (int(priority) - _LOWEST) * _PRIORITIES // (_HIGHEST - _LOWEST)
 
 
@@ -213,7 +209,7 @@ def _read(message: TextMessage) -> tuple[Any, str, dict[str, Any]]:
     except ImportError as error:
         raise MessageFormatException(f"There is no task {path!r} in this release of the project.") from error
     if not isinstance(task, _base.Task):
-        raise MessageFormatException(f"The message names the task {path!r}, which is none.")
+        raise MessageFormatException(f"The message names {path!r}, which is not a task.")
     return task, message.get_string_property(_BACKEND) or task.backend, arguments
 
 

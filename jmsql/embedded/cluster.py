@@ -190,7 +190,7 @@ class Cluster:
             code = account.run(command, output=log, timeout=_PATIENCE)
         if code != 0:
             raise ResourceAllocationException(f"PostgreSQL could not make {self._data}.{self._end_of_log()}")
-        # The kernel tells the server who connects. Roles made later prove themselves by their passwords.
+        # The kernel tells the server which user connects. Roles made later prove themselves by their passwords.
         (unfinished / "pg_hba.conf").write_text(f"local all {SUPERUSER} peer map=jmsql\nlocal all all scram-sha-256\n")
         (unfinished / "pg_ident.conf").write_text(f'jmsql "{user_name()}" {SUPERUSER}\n')
         unfinished.rename(self._data)

@@ -1,4 +1,4 @@
-"""File locks that say who uses an embedded server.
+"""File locks of the processes that use an embedded server.
 
 The kernel drops the locks of a process that ends, however it ends, so that nothing is left to clean up.
 """

@@ -72,7 +72,7 @@ def start_server(
 ) -> EmbeddedServer:
     """Start a PostgreSQL server, or join the one that already runs on the directory.
 
-    The server is this user's: it listens on a Unix domain socket, and the kernel vouches for who connects. A server
+    The server is this user's: it listens on a Unix domain socket, and the kernel tells it which user connects. A server
     that was killed is started again; `stop`, or the end of the last process that uses it, stops it. If that process
     is killed, the server runs on until its next user stops it.
 

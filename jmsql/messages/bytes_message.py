@@ -161,7 +161,7 @@ class BytesMessage(Message):
         """Read the next bytes into the start of a buffer.
 
         Args:
-            buffer: What takes the bytes.
+            buffer: The buffer to read into.
             length: How many bytes to read at most; None for as many as the buffer takes.
 
         Returns:

@@ -57,7 +57,7 @@ class Message(PropertyAccess):
     _MESSAGE_TYPE: ClassVar[str] = "Message"
 
     jms_message_id: str | None
-    """What identifies the message, beginning with "ID:"; None before a send, or if the producer disabled it."""
+    """The identifier of the message, beginning with "ID:"; None before a send, or if the producer disabled it."""
 
     jms_timestamp: int
     """When the message was sent: milliseconds since the epoch, or 0 if the producer disabled it."""
@@ -102,7 +102,7 @@ class Message(PropertyAccess):
 
     @property
     def jms_correlation_id(self) -> str | None:
-        """What links this message to another: its message id, a string of the application's, or bytes.
+        """A link to another message: its message id, a string of the application's, or bytes.
 
         Raises:
             MessageFormatException: On setting, the value is neither a `str` nor None.
@@ -170,7 +170,7 @@ class Message(PropertyAccess):
         Does nothing unless the session's mode is CLIENT, and on a message that was not received.
 
         Returns:
-            None; what has to be awaited, if a session of `jmsql.asyncio` has delivered the message.
+            None, or an awaitable if a session of `jmsql.asyncio` has delivered the message.
 
         Raises:
             IllegalStateException: The session that delivered the message is closed.

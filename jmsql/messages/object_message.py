@@ -53,7 +53,7 @@ class ObjectMessage(Message):
 
     @property
     def object(self) -> Any:
-        """The object: what `get_object` gives and `set_object` takes."""
+        """The object, as by `get_object` and `set_object`."""
         return self.get_object()
 
     @object.setter  # noqa: A003 - JMS's name

@@ -153,7 +153,7 @@ class StreamMessage(Message):
         The field is done when less is returned than was asked for; until then no other read is allowed.
 
         Args:
-            buffer: What takes the bytes.
+            buffer: The buffer to read into.
             length: How many bytes to read at most; None for as many as the buffer takes.
 
         Returns:

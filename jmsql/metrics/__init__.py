@@ -12,13 +12,13 @@ __all__ = ["ClientCollector", "ProcessCounters", "StoreCollector", "register"]
 
 
 def register(registry: CollectorRegistry = REGISTRY) -> ClientCollector:
-    """Count what this process's connections send and receive from now on, and show it in a registry.
+    """Count the messages that this process's connections send and receive from now on, and show them in a registry.
 
     Args:
         registry: Where; the global registry of `prometheus_client`, if nothing is given.
 
     Returns:
-        What was registered. Its `close` ends the counting; take it out of the registry, too.
+        The collector. Its `close` ends the counting; unregister it, too.
     """
     collector = ClientCollector(ProcessCounters())
     registry.register(collector)

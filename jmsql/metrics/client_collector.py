@@ -38,7 +38,7 @@ def client_metrics(counted: Mapping[str, Counts]) -> Iterator[Metric]:
 
 @set_module("jmsql.metrics")
 class ClientCollector(Collector):
-    """Shows what a process has counted.
+    """Shows the counters of a process.
 
     Args:
         counters: Those of the process.

@@ -111,7 +111,7 @@ class Options:
         topic: The topic, likewise.
         subscription: The name of the subscription to read from.
         client_id: The client identifier that the subscription belongs to, if any.
-        history: Whether to read what has left the destination instead of what waits in it.
+        history: Whether to read messages that have left the destination, instead of those that wait in it.
         selector: Which messages are wanted.
         columns: Which columns are wanted; None: all.
         properties: How the properties of messages are returned.

@@ -126,12 +126,7 @@ def was_interrupted(error: BaseException) -> bool:
 
 
 def translate(error: BaseException, doing: str) -> JMSException:
-    """Turn an error of the driver or of SQLAlchemy into the JMS exception for it; one that is, stays as it is.
-
-    Args:
-        error: What was raised.
-        doing: What was being done, for the message: "sending", "connecting to …".
-    """
+    """Turn an error of the driver or of SQLAlchemy into the JMS exception for it; one that is, stays as it is."""
     if isinstance(error, JMSException):
         return error
     origin = _driver_error(error)
@@ -170,13 +165,7 @@ def _message_and_hint(error: Any) -> tuple[str | None, str | None]:
 
 
 def from_sqlstate(code: str | None, detail: str, doing: str) -> JMSException:
-    """Return the JMS exception for what the server, or libpq, has reported.
-
-    Args:
-        code: The SQLSTATE, if the server gave one.
-        detail: What it said.
-        doing: What was being done, for the message.
-    """
+    """Return the JMS exception for an error that the server, or libpq, has reported."""
     if code is None:
         return _without_code(detail, doing)
     kind, advice = _ADVICE.get(code) or _ADVICE.get(code[:2]) or (JMSException, "PostgreSQL refused the statement")
@@ -216,12 +205,7 @@ def _without_code(detail: str, doing: str) -> JMSException:
 
 @contextmanager
 def jms_errors(doing: str, *others: type[Exception]) -> Iterator[None]:
-    """Raise the errors of the driver and of SQLAlchemy that pass through as JMS exceptions, linked to their cause.
-
-    Args:
-        doing: What is being done, for the message.
-        others: What else is an error of the driver's here.
-    """
+    """Raise the errors of the driver and of SQLAlchemy that pass through as JMS exceptions, linked to their cause."""
     try:
         yield
     except Exception as error:

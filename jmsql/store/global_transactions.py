@@ -21,9 +21,9 @@ class Xid(NamedTuple):
     """The identifier of a branch of a global transaction, as in X/Open XA.
 
     Attributes:
-        format_id: Says who makes such identifiers.
-        global_transaction_id: What the branches of one global transaction have in common.
-        branch_qualifier: What tells its branches apart.
+        format_id: Identifies the transaction manager.
+        global_transaction_id: The same for all branches of one global transaction.
+        branch_qualifier: Different for each of its branches.
     """
 
     format_id: int

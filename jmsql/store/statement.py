@@ -1,4 +1,4 @@
-"""Statements as values: what is asked of PostgreSQL, and what its answer means. Nothing here does any I/O."""
+"""Statements as values: SQL with its parameters, and the decoding of its result. Nothing here does any I/O."""
 
 from __future__ import annotations
 
@@ -235,12 +235,7 @@ _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 
 
 class SqlFile:
-    """A file of SQL in `jmsql/store/sql`: statements and parts of statements, each headed by ``-- name: some_name``.
-
-    Args:
-        theme: The name of the file, without its suffix.
-        package: The package whose folder `sql` has the file.
-    """
+    """A file of SQL in `jmsql/store/sql`: statements and parts of statements, each headed by ``-- name: some_name``."""
 
     def __init__(self, theme: str, package: str = "jmsql.store") -> None:
         text = importlib.resources.files(package).joinpath("sql", f"{theme}.sql").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Tests of handlers inside the test's own transaction: what was sent, and one call."""
+"""Tests of handlers inside the test's own transaction: sent messages, and one call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sent(
     """Return the messages that a transaction has sent to a queue, and that no handler has received.
 
     Args:
-        transaction: What `jmsql.enlist` takes; or what `jmsql.asyncio.enlist` takes: then it is awaited.
+        transaction: As for `jmsql.enlist`; or as for `jmsql.asyncio.enlist`: then the call is awaited.
         queue: The queue, or its name.
         schema: The PostgreSQL schema of jmsql's tables.
 
@@ -67,7 +67,7 @@ def subscribe(
 
     Args:
         app: The application.
-        transaction: What `jmsql.enlist` takes; or what `jmsql.asyncio.enlist` takes: then it is awaited. None, for the
+        transaction: As for `jmsql.enlist`; or as for `jmsql.asyncio.enlist`: then the call is awaited. None, for the
             application of a Django project alone: Django's connection.
 
     Raises:
@@ -86,21 +86,21 @@ def call(
 ) -> Any:
     """Call a handler of an application with one message, as a worker does, inside a transaction of the caller's.
 
-    The message is written and read as if it had been sent. What the handler does is in a savepoint.
+    The message is written and read as if it had been sent. The handler runs in a savepoint.
 
     Args:
         app: The application.
         handler: The function that it has registered.
         message: A message, or a body that a message is made for.
-        transaction: What `jmsql.enlist` takes; or what `jmsql.asyncio.enlist` takes: then the call is awaited, as
+        transaction: As for `jmsql.enlist`; or as for `jmsql.asyncio.enlist`: then the call is awaited, as
             coroutine functions have to be. None, for the application of a Django project alone: Django's connection.
 
     Returns:
-        What the handler returns; under asyncio what is awaited for that.
+        The value that the handler returns; under asyncio an awaitable of it.
 
     Raises:
         ValueError: The application has no such handler.
-        BaseException: What the handler raises; what it did is undone.
+        BaseException: The error of the handler, whose work is undone.
     """
     for listener in app.listeners:
         if listener.handler is handler:

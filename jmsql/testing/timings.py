@@ -1,4 +1,4 @@
-"""Timings for tests: what comes about by itself comes about soon."""
+"""Timings for tests: short intervals and time-outs."""
 
 from __future__ import annotations
 

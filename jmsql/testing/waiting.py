@@ -21,14 +21,14 @@ class Receiver(Protocol[Received_co]):
 
 @set_module("jmsql.testing")
 def wait_for(condition: Callable[[], Value], timeout: float = 5.0) -> Value:
-    """Call `condition` again and again until what it returns is true, and return that.
+    """Call `condition` again and again until its result is true, and return that.
 
     Args:
         condition: Cheap to call, without side effects.
         timeout: Seconds until the wait fails.
 
     Raises:
-        AssertionError: It never was; the message shows what it returned last.
+        AssertionError: It never was; the message shows the last result.
     """
     deadline = time.monotonic() + timeout
     pause = 0.001

@@ -86,7 +86,7 @@ class _Temporary:
         """Delete the destination, and the messages in it.
 
         Returns:
-            None; what has to be awaited, if a session of `jmsql.asyncio` has made the destination.
+            None, or an awaitable if a session of `jmsql.asyncio` has made the destination.
 
         Raises:
             IllegalStateException: It has a consumer; or the object is not the one that the session has made, but came

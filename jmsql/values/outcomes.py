@@ -19,7 +19,7 @@ MAXIMUM_RETRIES: Final = "maximum retries"
 class Reject(Exception):
     """Raised by a handler: its message moves to the dead-letter queue now, and is not delivered again.
 
-    What the handler did in its transaction is rolled back. The dead letter has the reason ``rejected``, and the
+    The transaction of the handler is rolled back. The dead letter has the reason ``rejected``, and the
     traceback as its error, with that of the exception that it was raised from.
 
     Listeners of consumers can raise it too, and `rollback` and `recover` of a session take it as their error.
@@ -35,17 +35,12 @@ class Reject(Exception):
 
     @property
     def error(self) -> BaseException:
-        """What is kept with the dead letter."""
+        """The error that is kept with the dead letter."""
         return self
 
 
 class RejectBecause(Reject):
-    """Says that a message moves to the dead-letter queue because of an error, which is what is kept with it.
-
-    Args:
-        error: The error.
-        dead_letter_reason: What kind of reason that is.
-    """
+    """Says that a message moves to the dead-letter queue because of an error, which is kept with it."""
 
     def __init__(self, error: BaseException, dead_letter_reason: str = REJECTED) -> None:
         super().__init__(str(error))
@@ -61,9 +56,9 @@ class RejectBecause(Reject):
 class RetryAfter(Exception):
     """Raised by a handler: its message is delivered again after a delay, and the delivery does not count as failed.
 
-    It is for what is not wrong but not yet possible: a service that is closed, a limit on calls. What the handler did
-    in its transaction is rolled back. The redelivery policy, its delays and its `maximum_deliveries`, know nothing of
-    it; JMSXDeliveryCount counts each delivery, as JMS says.
+    It is for work that is not wrong but not yet possible: a service that is closed, a limit on calls. The transaction
+    of the handler is rolled back. The redelivery policy, its delays and its `maximum_deliveries`, does not apply;
+    JMSXDeliveryCount counts each delivery, as JMS says.
 
     Listeners of consumers can raise it too, and `rollback` and `recover` of a session take it as their error.
 

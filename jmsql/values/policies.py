@@ -33,7 +33,7 @@ class RedeliveryPolicy:
     Args:
         maximum_deliveries: How often a message is delivered at most; None: until it is acknowledged.
         delay: Seconds (or a `timedelta`) before the first redelivery; 0: at once, in the old place.
-        multiplier: What each further delay is multiplied with: at least 1.
+        multiplier: The factor from each delay to the next: at least 1.
         maximum_delay: The longest delay; None: any.
         jitter: The share of each delay by which it is made longer or shorter at random: 0 to 1. So messages that failed
             together do not come back together.

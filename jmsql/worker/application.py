@@ -51,10 +51,10 @@ class Application:
     Args:
         factory: Where the messages are: a factory of `jmsql` or of `jmsql.asyncio`. None: the database that the worker
             is given, which is that of the environment variable ``JMSQL_URL``, else the embedded server.
-        around: What surrounds each call of a handler: a function that takes the [call][jmsql.worker.HandlerCall], and
+        around: Surrounds each call of a handler: a function that takes the [call][jmsql.worker.HandlerCall], and
             returns a context manager, for coroutine functions perhaps an asynchronous one; see
             [around each call](handlers.md#around-each-call).
-        provides: The classes of which it provides values. So what no parameter can be given is refused when the handler
+        provides: The classes of which it provides values. Parameters of any other class are refused when the handler
             is registered; None: when it is called first.
 
     Raises:
@@ -88,16 +88,16 @@ class Application:
         self._factory = factory
 
     reaches_transaction = False
-    """Whether handlers can do something in their message's transaction by what is around them: by Django's ORM, say."""
+    """Whether handlers reach their message's transaction by other means than their parameters, as by Django's ORM."""
 
     @property
     def around(self) -> Around | None:
-        """What surrounds each call of a handler; None: nothing."""
+        """The context manager around each call of a handler, if there is one."""
         return self._around
 
     @property
     def arounds(self) -> tuple[Around, ...]:
-        """What surrounds each call of a handler, the outermost first; the integration of a framework adds its own."""
+        """The context managers around each call, the outermost first; the integration of a framework adds its own."""
         return () if self.around is None else (self.around,)
 
     def listener(
@@ -117,32 +117,32 @@ class Application:
     ) -> Callable[[Handler], Handler]:
         """Register a handler: a function, or a coroutine function, which is called with one message at a time.
 
-        Its parameters say what it wants of each message; see [the worker](worker.md#what-a-handler-is-given).
+        Its parameters say what it is given; see [the worker](worker.md#what-a-handler-is-given).
 
         Args:
             destination: A queue, the name of one, or a topic.
             selector: Which of its messages are wanted; None or "": all.
-            transacted: Whether receiving the message, what the handler does with its `database`, and what it sends with
-                its `session` or `context`, are one transaction. If not, the message is acknowledged when the handler
+            transacted: Whether receiving the message, the statements of its `database`, and the messages that its
+                `session` or `context` sends, are one transaction. If not, the message is acknowledged when the handler
                 returns, and no transaction is open while it runs.
-            concurrency: How many of its messages each process handles at a time; None: what the worker is told.
+            concurrency: How many of its messages each process handles at a time; None: as many as the worker is told.
             subscription: The name of the subscription to the topic, which all workers share.
             durable: Whether that subscription collects messages while no worker runs.
-            redelivery: What becomes of messages with which the handler fails; None: what is set for the destination, or
-                else that they come again after 1 s, 2 s, 4 s and so on, up to four hours, and move to the dead-letter
+            redelivery: The policy for messages with which the handler fails; None: that of the destination, or
+                else they come again after 1 s, 2 s, 4 s and so on, up to four hours, and move to the dead-letter
                 queue after 20 deliveries.
             visibility_timeout: After how many seconds (or a `timedelta`) without a heartbeat of its process a message
-                goes to another handler, if it is not transacted; None: what is set for the destination, or else only
+                goes to another handler, if it is not transacted; None: that of the destination, or else only
                 when the process has ended.
             never_retry: Exceptions with which a message fails for good: it moves to the dead-letter queue at once, as
                 if the handler had raised `Reject` from them.
             timeout: After how many seconds (or a `timedelta`) the handler is ended, and its message has failed with a
                 `TimeoutError`: see [time-outs](handlers.md#time-outs). None: it may take any time.
-            reply_to: Where what the handler returns goes if its message has no JMSReplyTo: a queue, the name of one, or
+            reply_to: Where the reply goes if the message has no JMSReplyTo: a queue, the name of one, or
                 a topic; None: nowhere. See [replies](handlers.md#replies).
 
         Returns:
-            What registers the handler, and returns it unchanged.
+            A decorator that registers the handler, and returns it unchanged.
 
         Raises:
             InvalidDestinationException: That is not a destination.
@@ -206,8 +206,8 @@ class Application:
         """Handle messages in this process for as long as an ``async with`` block lasts.
 
         Coroutine functions run in the event loop of the block, other handlers in threads. At the end of the block no
-        more messages are taken, and handlers that run are waited for; after `drain_timeout` they are cancelled, and
-        what they did in their transactions is rolled back. If something goes wrong by which a listener takes no more
+        more messages are taken, and running handlers are waited for; after `drain_timeout` they are cancelled, and
+        their transactions are rolled back. If something goes wrong by which a listener takes no more
         messages (a handler that fails is not), the task of the block is cancelled, and the error raised at its end.
 
         Args:
@@ -215,7 +215,7 @@ class Application:
             drain_timeout: For how many seconds (or a `timedelta`) handlers may run on at the end.
             long_transaction: After how many seconds (or a `timedelta`) a handler that holds a transaction open is named
                 in the log.
-            changed_subscriptions: What happens to a durable subscription that a listener wants with another selector.
+            changed_subscriptions: The action on a durable subscription that a listener has with another selector.
             timings: The intervals and time-outs.
             registry: Shows the handlers' [metrics](metrics.md#a-worker) while the block lasts, such as
                 `prometheus_client.REGISTRY`; None: they are not shown. `jmsql.metrics.register` adds those of the
@@ -258,14 +258,14 @@ class Application:
     ) -> None:
         """Handle messages in this process until the task is cancelled, as Ctrl-C does under `asyncio.run`.
 
-        The cancellation takes effect when what runs has finished, as at the end of the block of `running`.
+        The cancellation takes effect when running handlers have finished, as at the end of the block of `running`.
 
         Args:
             concurrency: As for `running`, like the others.
             drain_timeout: For how many seconds (or a `timedelta`) handlers may run on at the end.
             long_transaction: After how many seconds (or a `timedelta`) a handler that holds a transaction open is named
                 in the log.
-            changed_subscriptions: What happens to a durable subscription that a listener wants with another selector.
+            changed_subscriptions: The action on a durable subscription that a listener has with another selector.
             timings: The intervals and time-outs.
             registry: Shows the handlers' metrics; None: they are not shown.
 
@@ -313,27 +313,27 @@ class Application:
     ) -> list[DrainedMessage] | Coroutine[Any, Any, list[DrainedMessage]]:
         """Handle the messages that a transaction has sent, inside of it, until none is left: for [tests](testing.md).
 
-        Handlers are called as a worker calls them, each with a savepoint in place of a transaction of its own. What
-        others have sent is left alone, and nothing is committed. Topics need their subscriptions before something is
-        published: see [`subscribe`][jmsql.testing.subscribe].
+        Handlers are called as a worker calls them, each with a savepoint in place of a transaction of its own. Messages
+        of other transactions are left alone, and nothing is committed. Topics need their subscriptions before something
+        is published: see [`subscribe`][jmsql.testing.subscribe].
 
         Args:
-            transaction: What `jmsql.enlist` takes, such as a `Session` of SQLAlchemy's or Django's `connection`; or
-                what `jmsql.asyncio.enlist` takes: then it is awaited. Coroutine functions need one that is awaited.
+            transaction: As for `jmsql.enlist`, such as a `Session` of SQLAlchemy's or Django's `connection`; or as
+                for `jmsql.asyncio.enlist`: then the call is awaited. Coroutine functions need one that is awaited.
                 None, for the application of a Django project alone: Django's connection.
             with_delayed: Whether messages with a delivery delay are handled as well, after all others, in the order in
                 which they would be due.
             most: How many messages are handled at the most.
-            raise_failures: Whether what a handler raises is raised here, and ends it. If not, the failed message stays,
-                with the other results, and is not tried again.
+            raise_failures: Whether the error of a handler is raised here, and ends it. If not, the failed message
+                stays, with the other results, and is not tried again.
 
         Returns:
-            The messages, in the order in which they were handled; under asyncio what is awaited for that.
+            The messages, in the order in which they were handled; under asyncio an awaitable of them.
 
         Raises:
             IllegalStateException: There were more than `most`.
             TypeError: That is no transaction, or a coroutine function would have to be awaited.
-            BaseException: What a handler has raised; what it did is undone.
+            BaseException: The error of a handler, whose work is undone.
         """
         from jmsql.worker import draining
 
@@ -344,7 +344,7 @@ class Application:
 
     @property
     def own_transaction(self) -> Any:
-        """What `drain` takes for its transaction if it is given none; the integration of a framework may know one."""
+        """The default transaction of `drain`, if the integration of a framework knows one."""
         raise TypeError("drain() and call() need the transaction of the test: transaction=…")
 
     @property

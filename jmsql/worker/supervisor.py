@@ -181,7 +181,9 @@ class Supervisor:
                 logger.info("Hang-up: new processes take the places of the old.")
                 self._renew()
         elif number in _SIGNALS and self._exit_code is None:
-            logger.info("%s: no more messages; what runs has %g s.", _name(number), self._settings.drain_timeout)
+            logger.info(
+                "%s: no more messages; running handlers have %g s.", _name(number), self._settings.drain_timeout
+            )
             self._drain(0)
         elif number in _SIGNALS:
             logger.warning("%s again: ending at once.", _name(number))

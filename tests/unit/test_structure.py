@@ -1,4 +1,4 @@
-"""How much one class holds, and how many classes and places do the same: who reads the code has to keep it in mind.
+"""How much one class holds, and how many classes and places do the same, which readers have to keep in mind.
 
 The numbers are upper bounds, which a change may lower and not raise.
 """

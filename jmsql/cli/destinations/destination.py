@@ -16,7 +16,7 @@ from jmsql.store.destinations.access import AccessSummary
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
 
 application = command_group(
-    "Make, change and delete queues and topics, and see what is set for them.\n\n"
+    "Make, change and delete queues and topics, and see their settings.\n\n"
     "Example: `jmsql destination set orders --expiry-queue expired`"
 )
 
@@ -113,7 +113,7 @@ def set_settings(
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    """Change how a queue works, or a topic and all its subscriptions. What is not named stays.
+    """Change settings of a queue, or of a topic and all its subscriptions. Other settings stay.
 
     Example: `jmsql destination set orders --maximum-deliveries 5 --redelivery-delay 1 --redelivery-multiplier 2`
     """
@@ -143,7 +143,7 @@ def set_settings(
 
 @application.command()
 def show(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
-    """Show what is set for a queue or a topic.
+    """Show the settings of a queue or a topic.
 
     Example: `jmsql destination show orders`
     """
@@ -154,13 +154,13 @@ def show(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = 
         try:
             grants = administration.grants(destination)
         except JMSSecurityException:
-            typer.echo("Only an administrator sees who has access.", err=True)
+            typer.echo("Only an administrator sees the access of roles.", err=True)
     _show(summary, grants, as_json=as_json)
 
 
 @application.command("list")
 def list_destinations(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
-    """List the queues and topics, with what is set for them.
+    """List the queues and topics, with their settings.
 
     `jmsql queues` and `jmsql subscriptions` show how many messages there are.
 
@@ -185,8 +185,8 @@ def list_destinations(url: Url = None, schema: Schema = "jmsql", as_json: Json =
 def pause(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """Stop the delivery of messages from a queue, or from all subscriptions of a topic. They still collect.
 
-    No message is delivered until `jmsql resume`. What was delivered can be acknowledged or
-    committed. `jmsql queues` and `jmsql top` show what is paused.
+    No message is delivered until `jmsql resume`. Delivered messages can be acknowledged or
+    committed. `jmsql queues` and `jmsql top` mark paused destinations.
 
     Exits with 3 if there is no such destination.
 
@@ -202,7 +202,7 @@ def pause(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json =
 def resume(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """Resume the delivery of messages after a pause.
 
-    Consumers that wait get what has collected. A destination that is not paused is left as it is.
+    Waiting consumers get the collected messages. A destination that is not paused is left as it is.
 
     Exits with 3 if there is no such destination.
 
@@ -296,7 +296,7 @@ def delete(
 @application.command()
 def automatic_creation(
     enabled: Annotated[
-        Switch | None, typer.Argument(metavar="[on|off]", help="Without it, show what is set.", show_default=False)
+        Switch | None, typer.Argument(metavar="[on|off]", help="Without it, show the setting.", show_default=False)
     ] = None,
     url: Url = None,
     schema: Schema = "jmsql",
@@ -315,7 +315,7 @@ def automatic_creation(
 
 
 def _settings(summary: DestinationSummary) -> list[tuple[str, str]]:
-    """Return what is set, in words."""
+    """Return the settings in words."""
     return [
         (name.replace("_", " "), "yes" if value is True else str(value))
         for name, value in sorted(summary.settings.items())

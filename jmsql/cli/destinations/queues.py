@@ -19,7 +19,7 @@ _NO_QUEUE = "There is no queue yet. The first send to a queue makes it."
 
 
 class Order(StrEnum):
-    """What comes first in the list."""
+    """The order of the list."""
 
     name = "name"
     age = "age"
@@ -28,7 +28,7 @@ class Order(StrEnum):
 
 def queues(
     pattern: Pattern = None,
-    sort: Annotated[Order, typer.Option(help="What comes first: by name, the oldest messages, the most.")] = Order.name,
+    sort: Annotated[Order, typer.Option(help="The order: by name, by the oldest message, by depth.")] = Order.name,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many queues to list.")] = 100,
     exact: Exact = False,
     url: Url = None,

@@ -51,7 +51,7 @@ def subscribe(
     selector: Selector = None,
     client_id: ClientId = None,
     shared: Shared = False,
-    no_local: Annotated[bool, typer.Option("--no-local", help="Leave out what that client publishes.")] = False,
+    no_local: Annotated[bool, typer.Option("--no-local", help="Leave out messages of this client.")] = False,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,

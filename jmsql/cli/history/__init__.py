@@ -1,1 +1,1 @@
-"""Commands for what has left its destination: looked at, archived and counted."""
+"""Commands for messages that have left their destinations: looked at, archived and counted."""

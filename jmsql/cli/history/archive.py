@@ -33,7 +33,7 @@ def archive(
         ),
     ] = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Also write what waits now, to TARGET/_live; nothing is consumed.")
+        bool, typer.Option("--live", help="Also write the messages that wait now, to TARGET/_live; none is consumed.")
     ] = False,
     drop: Annotated[
         bool, typer.Option("--drop", help="Remove settled days from the history of which the archive has all.")
@@ -42,7 +42,7 @@ def archive(
         int, typer.Option("--keep-days", metavar="N", min=0, help="With --drop: the days before today that stay.")
     ] = 0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show, day by day, what would be archived and removed.")
+        bool, typer.Option("--dry-run", help="Only show, day by day, how much would be archived and removed.")
     ] = False,
     partitions: Annotated[
         int, typer.Option("--partitions", metavar="N", min=1, help="Over how many connections a batch is read.")
@@ -64,7 +64,7 @@ def archive(
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    """Write the history to Parquet files, by destination and day: what was added since the last run, each message once.
+    """Write the history to Parquet files, by destination and day: those added since the last run, each once.
 
     A run may be killed at any moment; the next one goes on from there. One run at a time writes to a target. It takes
     the extra `archive`.

@@ -1,4 +1,4 @@
-"""`jmsql history`: what has left destinations that keep history, sent again or removed."""
+"""`jmsql history`: messages that have left destinations with history, sent again or removed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from jmsql.values.destinations import Destination
 NOTHING_FOUND = 1
 
 application = command_group(
-    "See what has left the destinations that keep history, send it again, and remove it.\n\n"
+    "See the messages that have left destinations with history, send them again, and remove them.\n\n"
     "`jmsql destination set NAME --history` makes a destination keep it."
 )
 
@@ -51,7 +51,7 @@ Outcomes = Annotated[
     typer.Option("--outcome", metavar="OUTCOME", help=f"How it left: {', '.join(OUTCOMES)}. May be repeated."),
 ]
 Subscription = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Only what this subscription to the topic has had.")
+    str | None, typer.Option(metavar="NAME", help="Only messages of this subscription to the topic.")
 ]
 
 
@@ -180,7 +180,7 @@ def replay(
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    """Send what has left a destination in a range of time to a queue, in the order in which it was first sent.
+    """Send messages that left a destination in a range of time to a queue, in the order in which they were first sent.
 
     That is acknowledged messages, unless --outcome says otherwise. All of it is one transaction: if the command is
     interrupted, nothing was sent. It asks first; where there is no terminal to ask on, --yes is needed.
@@ -221,7 +221,7 @@ def prune(
         typer.Option(
             formats=["%Y-%m-%d"],
             metavar="DAY",
-            help="Remove what left before this day, in UTC, however long it was to be kept.",
+            help="Remove messages that left before this day, in UTC, however long they were to be kept.",
         ),
     ] = None,
     destination: Annotated[

@@ -1,4 +1,4 @@
-"""`jmsql statistics`: what has passed through the destinations, counted by Spark."""
+"""`jmsql statistics`: statistics of the history, computed by Spark."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def statistics(
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    """Count what has left the destinations that keep history: a Spark job, with a report in HTML.
+    """Compute statistics of the history: a Spark job, with a report in HTML.
 
     For each destination, and each destination and hour: messages and bytes, time in queue (p50, p95, p99),
     redeliveries, expiries, reasons of dead letters, shares of the consumers, largest groups. They are written as
-    Parquet to DIRECTORY/parquet, in place of what is there, as plots to DIRECTORY/plots, and all in one to
+    Parquet to DIRECTORY/parquet, in place of the files there, as plots to DIRECTORY/plots, and all in one to
     DIRECTORY/report.html.
 
-    What is in the history and in the archive counts once. It needs the extra `statistics`, and Java 17 or newer.
+    A message in the history and in the archive counts once. It needs the extra `statistics`, and Java 17 or newer.
 
     Exits with 1 if there is nothing to count.
 
@@ -104,7 +104,7 @@ def statistics(
     database = open_database(url, schema) if history else None
     if database is not None:
         with database.administration():
-            pass  # Spark takes its time to start; what is wrong with the database shows before.
+            pass  # Spark takes its time to start; problems with the database show before.
     source = Source(history, archive, destinations, *range_, schema=schema)
     with progress() as display:
         task = display.add_task("Starting Spark", total=None)

@@ -110,7 +110,7 @@ def show(
 ) -> None:
     """Show one message whole: its headers, properties and body, where it is, and where its delivery stands.
 
-    A message that was published is shown for each subscription that holds it. What has left destinations that keep
+    A message that was published is shown for each subscription that holds it. Messages that have left destinations with
     history is shown from there. The whole table of messages is read for it:
     identifiers have no index. A dead letter has the properties JMS_jmsql_..., which
     say where it comes from.

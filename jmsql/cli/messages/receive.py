@@ -89,7 +89,7 @@ def receive(
     A message is acknowledged after it was printed: if that fails, it stays in the queue. Text and JSON bodies end with
     an end of line; those of a BytesMessage are written as they are.
 
-    On a topic alone, it prints what is published from now on. With --subscription, it prints what a durable
+    On a topic alone, it prints messages that are published from now on. With --subscription, it prints what a durable
     subscription has collected, which is made if it is not there, and collects on when the command ends. It belongs to
     the client --client-id, or is shared.
 

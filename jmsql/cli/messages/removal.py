@@ -28,7 +28,7 @@ def move(
 
     They keep their headers, and come after those that are there. Messages that a client holds at that moment stay, and
     so do those that come in meanwhile. It goes in steps of 5,000 messages, each a transaction of its own: a message is
-    in one of the two queues at any time, and doing it again moves what is left.
+    in one of the two queues at any time, and doing it again moves the rest.
 
     Example: `jmsql move orders orders.old --selector "year < 2025"`
     """

@@ -175,7 +175,7 @@ def send(
     r"""Send messages to a queue, which is made if need be, or to the subscriptions of a topic.
 
     The body is taken as it is, with its last end of line. With --lines, each line without its end becomes a message;
-    what is read at once is committed at once.
+    lines that are read at once are committed at once.
 
     Examples:
     - `jmsql send orders hello -p color=blue -p weight:int=2600 --priority 7`

@@ -47,7 +47,7 @@ def console(
     url: Url = None,
     schema: Schema = "jmsql",
 ) -> None:
-    """Show in a browser what waits and what is wrong, and do something about it.
+    """Show messages and problems in a browser, with actions to solve them.
 
     It answers on this machine alone, at an address with a token, which it prints. The token is another one each time,
     unless JMSQL_CONSOLE_TOKEN has it. On any other address it needs a password, from JMSQL_CONSOLE_PASSWORD, or a proxy

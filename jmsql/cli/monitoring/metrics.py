@@ -28,7 +28,7 @@ def metrics(
     url: Url = None,
     schema: Schema = "jmsql",
 ) -> None:
-    """Show the metrics of the store to Prometheus: what SQL can tell, whether or not clients are connected.
+    """Show the metrics of the store to Prometheus: those that need no connected client.
 
     Messages are counted up to 1,000 in each destination, so that a scrape costs little whatever waits: the metric
     jmsql_count_limit says how far. After a scrape that took long, as with --exact, the next get its figures until four

@@ -30,11 +30,7 @@ from jmsql.values.counting import counted
 
 
 class Keyboard:
-    """The terminal that the standard input is, if it is one.
-
-    Args:
-        descriptor: Its file descriptor; None: there is no terminal.
-    """
+    """The terminal that the standard input is, if it is one."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -81,7 +77,7 @@ def top(
     interval: Annotated[
         float, typer.Option("--interval", "-i", min=0.1, metavar="SECONDS", help="How often to look.")
     ] = 2.0,
-    sort: Annotated[OverviewOrder, typer.Option(help="What comes first.")] = OverviewOrder.busy,
+    sort: Annotated[OverviewOrder, typer.Option(help="The order.")] = OverviewOrder.busy,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many destinations to show.")] = 50,
     exact: Exact = False,
     once: Annotated[bool, typer.Option("--once", help="Look twice, print the result and exit.")] = False,
@@ -100,7 +96,7 @@ def top(
     order is that of a sample where there are many messages. With --exact all messages are read, and the store is left
     alone for four times as long as that took.
 
-    Rates are of what clients have acknowledged, and of what must have come in for what is there.
+    Rates are those of acknowledgements, as clients count them, and of arrivals, which follow from the depth.
 
     Example: `jmsql top 'orders.%' --interval 1 --sort age`
     """

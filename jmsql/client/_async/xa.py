@@ -68,9 +68,9 @@ class XASession(Session):
         """Make the identifier of a branch of a global transaction.
 
         Args:
-            format_id: Says who makes such identifiers: 0 to 2,147,483,647.
-            global_transaction_id: What the branches of one global transaction have in common: up to 64 bytes in UTF-8.
-            branch_qualifier: What tells its branches apart: up to 64 bytes.
+            format_id: Identifies the transaction manager: 0 to 2,147,483,647.
+            global_transaction_id: The same for all branches of one global transaction: up to 64 bytes in UTF-8.
+            branch_qualifier: Different for each of its branches: up to 64 bytes.
 
         Raises:
             ValueError: A part is out of these bounds.
@@ -78,7 +78,7 @@ class XASession(Session):
         return Xid.checked(format_id, global_transaction_id, branch_qualifier)
 
     async def tpc_begin(self, xid: Xid) -> None:
-        """Begin a branch of a global transaction: what the session does from now on is part of it.
+        """Begin a branch of a global transaction: all that the session does from now on is part of it.
 
         Args:
             xid: Its identifier. No two branches in the database have the same.
@@ -109,8 +109,8 @@ class XASession(Session):
     async def tpc_commit(self, xid: Xid | None = None) -> None:
         """Commit a global transaction.
 
-        Without an identifier, that of the session, which need not be prepared: if nobody else takes part in it, one
-        phase will do. With one, any that is prepared; consumers that wait notice such a commit within a second or so.
+        Without an identifier, that of the session. It need not be prepared: if it is the only branch, one phase will
+        do. With an identifier, any transaction that is prepared; consumers notice such a commit within a second or so.
 
         Args:
             xid: The identifier, if it is not the session's own transaction.
@@ -127,7 +127,7 @@ class XASession(Session):
         await self._transaction.commit_branch(xid)
 
     async def tpc_rollback(self, xid: Xid | None = None) -> None:
-        """Roll a global transaction back; what was received in it is delivered again, with its redelivered flag.
+        """Roll a global transaction back; messages that were received in it are delivered again, as redelivered.
 
         Args:
             xid: The identifier of one that is prepared, if it is not the session's own.
@@ -196,7 +196,7 @@ class XAJMSContext(JMSContext):
         await self._xa_session.tpc_rollback(xid)
 
     async def tpc_recover(self) -> list[Xid]:
-        """Return what is prepared in the database; see [`XASession.tpc_recover`][jmsql.xa.XASession.tpc_recover]."""
+        """Return the prepared transactions; see [`XASession.tpc_recover`][jmsql.xa.XASession.tpc_recover]."""
         return await self._xa_session.tpc_recover()
 
 

@@ -74,7 +74,7 @@ class QueueConnection(Connection):
 
         Args:
             transacted: Whether it works in transactions.
-            acknowledge_mode: How it acknowledges what it receives, if it is not transacted.
+            acknowledge_mode: How it acknowledges messages, if it is not transacted.
 
         Raises:
             IllegalStateException: The connection is closed.
@@ -187,7 +187,7 @@ class TopicConnection(Connection):
 
         Args:
             transacted: Whether it works in transactions.
-            acknowledge_mode: How it acknowledges what it receives, if it is not transacted.
+            acknowledge_mode: How it acknowledges messages, if it is not transacted.
 
         Raises:
             IllegalStateException: The connection is closed.
@@ -214,7 +214,7 @@ class TopicSession(Session):
         Args:
             topic: The topic.
             selector: Which of its messages are wanted; None or "": all.
-            no_local: Whether to leave out what this connection publishes.
+            no_local: Whether to leave out messages that this connection publishes.
 
         Raises:
             InvalidDestinationException: It is no topic.
@@ -277,7 +277,7 @@ class TopicPublisher(MessageProducer):
             delivery_mode: PERSISTENT or NON_PERSISTENT; None: the publisher's.
             priority: 0 (lowest) to 9; None: the publisher's.
             time_to_live: After how many seconds (or a `timedelta`) it expires, 0: never; None: the publisher's.
-            completion_listener: What is told what became of it; None: wait.
+            completion_listener: Called with the outcome; None: wait.
 
         Raises:
             UnsupportedOperationException: The publisher has a topic and one is given, or neither.

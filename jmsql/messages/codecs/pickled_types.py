@@ -44,7 +44,7 @@ def register_pickled_type(cls: type[T], *, allow: Iterable[type] = (), name: str
     Args:
         cls: The class; its subclasses are not included.
         allow: The classes of the objects within, beyond Python's built-in containers, numbers and strings.
-        name: What the class is called in messages; None for its module and qualified name.
+        name: The name of the class in messages; None for its module and qualified name.
 
     Raises:
         ValueError: Another class has this name, or the class is one that always travels.

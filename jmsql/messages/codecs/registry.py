@@ -79,11 +79,11 @@ def register_codec(
 
     Args:
         cls: The class; its subclasses are not included.
-        encode: Gives something simpler for an object: built-in values, or objects of registered classes.
-        decode: Makes an object of what `encode` gave.
-        name: What the class is called in messages; None for its module and qualified name.
-        version: The version of what `encode` gives.
-        upgrade: Takes what an older version's `encode` gave, and that version; returns what `decode` takes.
+        encode: Returns something simpler for an object: built-in values, or objects of registered classes.
+        decode: Makes an object from the result of `encode`.
+        name: The name of the class in messages; None for its module and qualified name.
+        version: The version of the results of `encode`.
+        upgrade: Takes the result of an older version's `encode`, and that version; returns the argument of `decode`.
 
     Raises:
         ValueError: Another class has this name, or the class is one that always travels.
@@ -121,7 +121,7 @@ def register_type(
 
     Args:
         cls: The class; its subclasses, and the classes of its fields, are registered by themselves.
-        name: What the class is called in messages; None for its module and qualified name.
+        name: The name of the class in messages; None for its module and qualified name.
         version: The version of the class's fields.
         upgrade: Takes the fields of an older version as a dict, and that version; returns those of this version.
 

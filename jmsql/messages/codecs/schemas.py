@@ -61,9 +61,6 @@ class Schema(ABC):
 class PydanticSchema(Schema):
     """What pydantic says of a type.
 
-    Args:
-        annotation: The type.
-
     Raises:
         TypeError: pydantic does not know it.
     """
@@ -122,9 +119,6 @@ class PydanticSchema(Schema):
 class MsgspecSchema(Schema):
     """What msgspec says of a type.
 
-    Args:
-        annotation: The type.
-
     Raises:
         TypeError: msgspec does not know it.
     """
@@ -175,9 +169,6 @@ class MsgspecSchema(Schema):
 
 class CheckedSchema(Schema):
     """What Python's own annotations say of a type, where the application has neither library.
-
-    Args:
-        annotation: The type.
 
     Raises:
         TypeError: It is neither a dataclass nor a type of Python's.

@@ -28,9 +28,6 @@ class TypeCheck:
     strings, bytes (in base64), dates and times (as `isoformat` writes them), `timedelta` (in seconds), `Decimal` and
     `UUID`.
 
-    Args:
-        annotation: The type.
-
     Raises:
         TypeError: It does not know the type.
     """

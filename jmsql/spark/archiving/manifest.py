@@ -190,7 +190,7 @@ class Manifest:
 def archived_files(location: str) -> tuple[ArchivedFile, ...]:
     """Return the files of which an archive consists at one moment, each message once, also while a run writes to it.
 
-    A run may move or merge files later. So who reads them asks again when a file is gone.
+    A run may move or merge files later. So a reader asks again when a file is gone.
 
     Args:
         location: The directory of the archive: a local path, or a URL such as ``s3://bucket/archive``.

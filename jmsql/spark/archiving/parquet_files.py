@@ -235,7 +235,7 @@ _BATCHES_AHEAD = 5
 
 @dataclass(frozen=True)
 class Unloading:
-    """Who reads, threads or tasks of Spark, each over its own connection; and where it goes, in files of what size."""
+    """How to write files: by threads or by tasks of Spark, each over its own connection; where to, and of what size."""
 
     database: DatabaseReference
     target: str

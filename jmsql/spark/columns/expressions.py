@@ -60,7 +60,7 @@ MESSAGE_EXPRESSIONS = {
     "sequence": "m.sequence",
     "priority": "(9 - m.inverse_priority)::integer",
     "type": "m.message_type::text",
-    # Who reads makes texts of identifiers and of JSON, and times of milliseconds, in a fraction of the time that it
+    # The reader makes texts of identifiers and of JSON, and times of milliseconds, in a fraction of the time that it
     # takes here.
     "message_id": "m.jms_message_id",
     "sent_at": "m.jms_timestamp",

@@ -17,7 +17,7 @@ from jmsql.extension.values import ESCAPE, Byte, Float, Long, Short, Value, type
 def occurs(text: str, column: pa.Array) -> bool:
     """Tell whether a text stands in a column of strings: somewhere, which is found out sooner than where.
 
-    It may also stand across the end of a string, or where a null is: who has found it is to look more closely.
+    It may also stand across the end of a string, or where a null is: a hit has to be examined.
     """
     _, offsets, data = column.buffers()
     if data is None or not len(column):

@@ -17,7 +17,7 @@ bindings: Query[dict[str, dict[str, Any]]] = _sql.statement("bindings", "looking
 
 
 def bind(name: str, document: Mapping[str, Any]) -> Query[None]:
-    """Keep an object under a name, instead of what was there."""
+    """Keep an object under a name, in place of an earlier one."""
     return _bind.bind(name=name, object=json.dumps(document))
 
 
@@ -27,5 +27,5 @@ def unbind(name: str) -> Query[int]:
 
 
 def find_binding(name: str) -> Query[dict[str, Any] | None]:
-    """Return what is kept under a name, or None."""
+    """Return the object that is kept under a name, or None."""
     return _find.bind(name=name)

@@ -25,12 +25,6 @@ _find_durable = SqlFile("inspection").statement(
 def browse(queue: Queue | int, selector: Selector | None, after: Place | None, limit: int) -> Items[BrowsedMessage]:
     """Return messages of a queue or subscription in their order, whatever their state; the delayed ones come last.
 
-    Args:
-        queue: The queue, or the number of a queue or subscription.
-        selector: Which messages; None: all.
-        after: The place before them; None: from the first on.
-        limit: How many at most.
-
     Raises:
         InvalidDestinationException: There is no such queue.
         JMSSecurityException: The role may not browse it.

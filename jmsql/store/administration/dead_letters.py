@@ -70,11 +70,6 @@ dead_letter_queues = _sql.statement("dead_letter_queues", "looking for dead lett
 def first_dead_letters(queue: str | None, selector: Selector | None, limit: int) -> Steps[list[DeadLetter]]:
     """Return the dead letters that died last, at most so many.
 
-    Args:
-        queue: Those in this queue; None: in all.
-        selector: Which of them; None: all.
-        limit: How many.
-
     Raises:
         InvalidDestinationException: There is no such queue.
     """
@@ -92,12 +87,6 @@ def retry(
     queue: str, selector: Selector | None, limit: int | None, sequences: Sequence[int] | None = None
 ) -> Steps[Retry]:
     """Move dead letters back to where they come from, in one transaction.
-
-    Args:
-        queue: Where they are.
-        selector: Which of them; None: all.
-        limit: The first so many; None: all.
-        sequences: Which of them, by their sequences; None: all.
 
     Raises:
         InvalidDestinationException: There is no such queue.

@@ -249,20 +249,12 @@ def maintenance(most_rows: int | None = None) -> Query[MaintenanceFacts]:
 
 
 def claims(most_rows: int | None = None) -> Query[list[ClaimHolder]]:
-    """Return the clients that live and hold messages, those that have held one for longest first.
-
-    Args:
-        most_rows: How many deliveries are looked at; None: all.
-    """
+    """Return the clients that live and hold messages, those that have held one for longest first."""
     return _claims.bind(most_rows=most_rows)
 
 
 def failing(most_rows: int | None = None) -> Query[list[FailingDestination]]:
-    """Return the destinations with messages whose deliveries have failed with errors, the most of them first.
-
-    Args:
-        most_rows: How many deliveries are looked at; None: all.
-    """
+    """Return the destinations with messages whose deliveries have failed with errors, the most of them first."""
     return _failing.bind(most_rows=most_rows)
 
 

@@ -29,10 +29,6 @@ def purge(queue: str, selector: Selector | None) -> Items[int]:
 
     Each statement has to commit by itself.
 
-    Args:
-        queue: The name of the queue.
-        selector: Which messages; None: all.
-
     Yields:
         How many were deleted, after each step. Each step commits.
 
@@ -58,12 +54,6 @@ def move(source: str, target: str, selector: Selector | None, limit: int | None)
     """Move the messages that are in a queue now, but for those that a session holds.
 
     Each statement has to commit by itself.
-
-    Args:
-        source: The name of the queue that they are in.
-        target: The name of the other.
-        selector: Which messages; None: all.
-        limit: The most messages to move; None: all.
 
     Yields:
         How many were moved, after each step. Each step is a transaction: a message is in one of the queues.

@@ -1,6 +1,6 @@
 """Looks at the store that stay cheap however much it holds, and actions on exactly the messages that were looked at.
 
-Each statement reads at most 20,000 rows: what is counted is counted to a limit, and what is long is read in pages, each
+Each statement reads at most 20,000 rows: counts go up to a limit, and long lists are read in pages, each
 of which begins behind the key of the last row. A selector may choose few messages among many. So it is applied to a
 window of a few thousand, and a look that reaches the end of its window says how far it came.
 """
@@ -65,7 +65,7 @@ _DELIVERIES = 15_000
 
 
 class Rights(NamedTuple):
-    """Who has connected, and what it may do with all destinations."""
+    """The connected role, and its rights on all destinations."""
 
     role: str
     database: str
@@ -198,7 +198,7 @@ class WholeMessage(NamedTuple):
 
 
 class TopicLook(NamedTuple):
-    """A topic, with what is set for its subscriptions."""
+    """A topic, with the settings of its subscriptions."""
 
     topic_id: int
     name: str
@@ -231,7 +231,7 @@ class TopicSubscription(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A destination whose name has what was looked for; a subscription if it has both numbers."""
+    """A destination whose name has the text; a subscription if it has both numbers."""
 
     name: str
     queue_id: int | None
@@ -239,7 +239,7 @@ class Found(NamedTuple):
 
 
 class ConsumerLook(NamedTuple):
-    """Who receives from a queue or subscription."""
+    """A consumer of a queue or subscription."""
 
     connection_id: int
     client_id: str | None
@@ -410,7 +410,7 @@ def located(queue: Queue | int) -> Steps[tuple[int, Destination]]:
 
 
 def settings(queue_id: int) -> Steps[tuple[dict[str, Any], datetime] | None]:
-    """Return what is set for a queue, and when it was made."""
+    """Return the settings of a queue, and when it was made."""
     found = yield from _settings.bind(queue_id=queue_id)
     return (found[0][0], found[0][1]) if found else None
 
@@ -455,7 +455,7 @@ def find(text: str, after: int, limit: int) -> Steps[tuple[list[Found], int | No
 
 
 def consumers(queue_id: int, limit: int) -> Query[list[ConsumerLook]]:
-    """Return who receives from a queue or subscription."""
+    """Return the consumers of a queue or subscription."""
     return _consumers.bind(queue_id=queue_id, limit=limit)
 
 
@@ -465,7 +465,7 @@ def clients(after: int, limit: int) -> Query[list[ClientLook]]:
 
 
 def holders(limit: int) -> Query[list[Holding]]:
-    """Return who holds claimed messages, those first that have held one for longest, among 15,000 rows."""
+    """Return the holders of claimed messages, the one with the oldest claim first, among 15,000 rows."""
     return _holders.bind(window=_DELIVERIES, limit=limit)
 
 
@@ -744,7 +744,7 @@ def move(queue: Queue | int, target: Queue, places: Iterable[Place]) -> Items[in
 def retry(queue: Queue | int, places: Iterable[Place]) -> Steps[Retry]:
     """Move dead letters back to where they come from.
 
-    What is no dead letter stays, as do those that a session holds, and those whose origin is gone.
+    Other messages stay, as do those that a session holds, and those whose origin is gone.
 
     Raises:
         InvalidDestinationException: There is no such queue.

@@ -156,7 +156,7 @@ class _TopicFacts(NamedTuple):
 
 
 def require_pattern(like: object) -> None:
-    """Make sure that what was given as a pattern is one of SQL's LIKE, and can be sent.
+    """Make sure that a pattern is one of SQL's LIKE, and can be sent.
 
     Raises:
         TypeError: It is no text.
@@ -236,7 +236,7 @@ class Memory:
         return self._ages[2]
 
     def rates(self, measured: Iterable[tuple[int, Counters]], moment: float | None = None) -> dict[int, Rate]:
-        """Take in what was measured at a moment, in seconds, or now, and return the rates since before."""
+        """Take in measurements of a moment, in seconds, or of now, and return the rates since before."""
         return self._rates.see(time.monotonic() if moment is None else moment, dict(measured))
 
     def moved(self, counters: Sequence[tuple[int, int, int, int]]) -> list[int]:
@@ -404,7 +404,7 @@ def _is_wanted(each: DestinationLook, wanted: dict[str, Any]) -> bool:
 
 
 def _counted(found: Sequence[DestinationOverview], most: int) -> Steps[list[DestinationOverview]]:
-    """Add how many messages there are, and who receives."""
+    """Add the numbers of messages, and the consumers."""
     numbers = [each.number for each in found if each.number > 0]
     counts: dict[int, _Counts] = {}
     # Most have few messages, so that one statement counts those of many.
@@ -519,7 +519,7 @@ def _with_rates(each: DestinationOverview, rate: Rate | None) -> DestinationOver
 
 
 def store() -> Steps[StoreMeasurement]:
-    """Measure the store as a whole: what is long is counted to a limit."""
+    """Measure the store as a whole; counts go up to a limit."""
     return looks.look(measurement.store)
 
 

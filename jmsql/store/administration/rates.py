@@ -40,12 +40,7 @@ class Rates:
         self._known: dict[int, _Destination] = {}
 
     def see(self, time: float, looked_at: Mapping[int, Counters]) -> dict[int, Rate]:
-        """Take in a look, and return the rates since the look before, of the destinations that were in that, too.
-
-        Args:
-            time: When it was, in seconds.
-            looked_at: The destinations, by number.
-        """
+        """Take in a look, and return the rates since the look before, of the destinations that were in that, too."""
         rates = {}
         for number, now in looked_at.items():
             known = self._known.get(number)
@@ -61,7 +56,7 @@ class Rates:
 
 
 class _Destination:
-    """What has come and gone since a first look."""
+    """How many have come and gone since a first look."""
 
     def __init__(self, now: Counters, time: float) -> None:
         self.time = time

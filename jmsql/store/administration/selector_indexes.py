@@ -158,7 +158,7 @@ def create_index(
         "condition": " and ".join(f"{expression} is not null" for expression in written),
         "comment": "'" + "\n".join(expressions).replace("'", "''") + "'",
     }
-    runner.run(_drop(name, "making the index"))  # what is left from a making that broke off
+    runner.run(_drop(name, "making the index"))  # the rest of an interrupted creation
     with _Watch(runner, tell):
         try:
             for step in ("create_index", "comment_on_index"):
@@ -194,12 +194,7 @@ def _explaining(command: str, statement: Statement[Any], decode: Callable[[Resul
 
 
 class _Watch:
-    """Tells how far an index has come, from a thread and a connection of its own.
-
-    Args:
-        runner: Makes the index.
-        tell: Called with how far it has come.
-    """
+    """Tells how far an index has come, from a thread and a connection of its own."""
 
     def __init__(self, runner: PsycopgRunner, tell: Callable[[IndexProgress], None]) -> None:
         self._maker = runner

@@ -115,10 +115,7 @@ class DatabaseUrl(NamedTuple):
 def parse_url(url: str, user: str | None = None, password: str | None = None) -> DatabaseUrl:
     """Read a database URL, with the user and password put in if they are given.
 
-    Args:
-        url: ``postgresql://user@host:port/database``, with libpq's parameters after a ``?``.
-        user: The PostgreSQL role, instead of the one in the URL.
-        password: Its password.
+    The role and its password replace those in the URL.
 
     Raises:
         JMSException: The text is no URL of a PostgreSQL database. The message never shows a password.

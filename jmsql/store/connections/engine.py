@@ -72,7 +72,7 @@ def open_engine(url: str, *, timings: Timings = Timings(), **options: Any) -> En
 
 
 def endpoint(url: str, user: str | None, password: str | None, timings: Timings) -> Endpoint:
-    """Return where a URL leads, the same object for the same arguments: so what is known of the server is shared.
+    """Return where a URL leads, the same object for the same arguments: so knowledge of the server is shared.
 
     Raises:
         JMSException: The text is no URL of a PostgreSQL database.
@@ -92,12 +92,7 @@ def _endpoint(
 
 
 class Endpoint:
-    """A database, as one user connects to it: makes connections, and engines that share what they know of the server.
-
-    Args:
-        url: The database.
-        timings: Time-outs, where the URL says nothing of them.
-    """
+    """A database, as one user connects to it: makes connections, and engines that share what is known of it."""
 
     def __init__(self, url: DatabaseUrl, timings: Timings = Timings()) -> None:
         self.url = url
@@ -222,11 +217,6 @@ def connect(url: str, *, autocommit: bool, timings: Timings = Timings()) -> psyc
     """Connect without an engine; transactions run in READ COMMITTED, whatever the default is.
 
     The server notices if this client is gone.
-
-    Args:
-        url: The database, as libpq reads it.
-        autocommit: Whether each statement is a transaction of its own.
-        timings: Time-outs, where the URL says nothing of them.
     """
     connection = psycopg.connect(url, autocommit=True, **_ENCODING)
     try:

@@ -12,14 +12,14 @@ from jmsql.public_names import set_module
 
 @set_module("sqlalchemy.pool")  # whose name the pool's logger has: what it says is none of the `jmsql` logger's
 class DemandPool(QueuePool):
-    """A pool without a limit. It closes what comes back and was not needed lately, or is more than `most_idle`."""
+    """A pool without a limit. It closes returned connections that were not needed lately, or exceed `most_idle`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.most_idle = 5
         """How many idle connections it keeps at the most."""
         self.period = 2.0
-        """Seconds; what was in use at once in this period, or in the one before, may be needed again soon."""
+        """Seconds; as many as were in use at once in this period, or in the one before, may be needed again soon."""
         self._in_use_lately = self._in_use_before = 0
         self._period_ends = 0.0
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from jmsql.exceptions import JMSException
 from jmsql.store.control.handlers import QueueHandlers
-from jmsql.store.control.wake_ups import WakeUps, announce_waits, end_waits
+from jmsql.store.control.wake_ups import WakeUps
 from jmsql.store.errors import is_connection_lost
+from jmsql.store.statement import SqlFile, column, integers_literal, nothing
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 
@@ -18,6 +19,10 @@ logger = logging.getLogger("jmsql")
 
 _FIRST_PAUSE = 0.001
 """Seconds until it is tried again to announce what could not be announced; twice as long each time."""
+
+_sql = SqlFile("control")
+_announce = _sql.statement("announce_waits", "announcing what is waited for", column)
+_end = _sql.statement("end_waits", "announcing what is waited for", nothing)
 
 
 class Announcing:
@@ -59,7 +64,7 @@ class Announcing:
         wanted = self.wake_ups.unannounced()
         if wanted and now >= self._next_announcement:
             try:
-                announced = set(control.run(announce_waits(wanted)))
+                announced = set(control.run(_announce.bind(buckets=integers_literal(wanted))))
             except JMSException as error:
                 if is_connection_lost(error):
                     raise
@@ -76,7 +81,7 @@ class Announcing:
             self._next_withdrawal = now + self._timings.maintenance_interval
             unused = self.wake_ups.unused()
             if unused:
-                control.run(end_waits(unused))
+                control.run(_end.bind(buckets=integers_literal(unused)))
 
     def seconds_to_next(self) -> float:
         """Return in how many seconds something is to be announced."""

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable
 
 from jmsql.exceptions import JMSException
 from jmsql.store.control.announcing import Announcing
-from jmsql.store.control.wake_ups import Notified, notify_after_commit, notify_where_waited_for, waited_for
+from jmsql.store.control.wake_ups import BUCKETS
 from jmsql.store.rows.message_rows import GroupKey, MessageKey
 from jmsql.store.sending.notification import Notification, combine, notify
-from jmsql.store.statement import Query
+from jmsql.store.statement import Query, SqlFile, fill, first_value, integers_literal, nothing
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 
@@ -27,6 +27,18 @@ takes longer to ask each time than to leave it to the control connection, which 
 
 _LOCK_TIMEOUT = "100ms"
 """How long a session waits for the commits of others that notify. Beyond that the control connection notifies."""
+
+_sql = SqlFile("control")
+_parts = {"may_be_waited_for": fill(_sql["may_be_waited_for"], last_bucket=str(BUCKETS - 1))}
+_waited_for = _sql.statement("waited_for", "looking for those that wait", first_value, _parts)
+_notify_after_commit = _sql.statement(
+    "notify_after_commit", "notifying", lambda result: _Notified(result.rows[0][0]), _parts
+)
+_notify_where_waited_for = _sql.statement("notify_where_waited_for", "notifying", nothing, _parts)
+
+
+class _Notified(list[int]):
+    """Queues and topics for which a consumer may wait, and was notified."""
 
 
 class Notifier:
@@ -53,11 +65,11 @@ class Notifier:
     # From any thread
 
     def waited_for(self, queue_ids: Collection[int]) -> Query[list[int]] | None:
-        """Return what asks, after a commit and in its exchange, for which queues somebody waits.
+        """Return the question, after a commit and in its exchange, for which of the queues a consumer waits.
 
-        Who waits is notified there, unless the client has just notified: a lone message is heard of at once. None: that
-        of all is told, since clients do not announce what they wait for; or the control connection is about to ask, or
-        somebody else has just asked.
+        It also notifies the waiting consumers, unless the client has just notified: so a lone message is delivered at
+        once. None: the control connection notifies, since waits are not announced here, or since it is about to ask for
+        these queues anyway, or another session has just asked.
         """
         if not self._announcing.is_possible or self._collected.issuperset(map(Notification, queue_ids)):
             return None
@@ -65,13 +77,14 @@ class Notifier:
         if now < self._next_question:
             return None
         self._next_question = now + _QUESTION_INTERVAL
+        channels = integers_literal(queue_ids)
         if now < self._next_notification:
-            return waited_for(queue_ids)
-        return notify_after_commit(queue_ids, _LOCK_TIMEOUT)
+            return _waited_for.bind(channels=channels)
+        return _notify_after_commit.bind(channels=channels, lock_timeout=_LOCK_TIMEOUT)
 
     def sent(self, queue_ids: Iterable[int]) -> None:
         """Tell all clients that the queues have new messages, soon and without waiting, if they were not told."""
-        if isinstance(queue_ids, Notified):
+        if isinstance(queue_ids, _Notified):
             if queue_ids:
                 self._next_notification = time.monotonic() + self._timings.notification_interval
             for queue_id in queue_ids:
@@ -127,7 +140,7 @@ class Notifier:
             if payloads:
                 control.run(notify(payloads))
             if sent:
-                control.run(notify_where_waited_for([each.channel for each in sent]))
+                control.run(_notify_where_waited_for.bind(channels=integers_literal(each.channel for each in sent)))
         except JMSException as error:
             if error.error_code != _LOCK_NOT_AVAILABLE:
                 raise

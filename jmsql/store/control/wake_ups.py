@@ -1,8 +1,8 @@
-"""Which of a client's consumers wait for news of which queues, which of them are woken, and what senders are told.
+"""Which of a client's consumers wait for news of which queues, and which of them are woken.
 
-Nobody is told of messages that no consumer waits for. A client holds a shared lock for what its consumers wait for, and
-has them look once more when it has got it. A sender tries the exclusive lock after its commit. With it, nobody waits;
-who begins to later finds the message by that look.
+Messages that no consumer waits for are not notified. A client holds shared locks for the queues that its consumers wait
+for, and has the consumers look once more when it has got the locks. A sender tries the exclusive lock after its commit.
+If it gets that, no consumer waits, and one that begins to wait later finds the message by its second look.
 """
 
 from __future__ import annotations
@@ -14,59 +14,17 @@ from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from jmsql.store.statement import Query, SqlFile, column, fill, first_value, integers_literal, nothing
-
 BUCKETS = 32
 """How many locks there are for all queues and topics: a client with a thousand queues must not fill the server's table.
 A power of two; clients have to agree on it."""
 
-_sql = SqlFile("control")
-_announce = _sql.statement("announce_waits", "announcing what is waited for", column)
-_end = _sql.statement("end_waits", "announcing what is waited for", nothing)
-_parts = {"may_be_waited_for": fill(_sql["may_be_waited_for"], last_bucket=str(BUCKETS - 1))}
-_waited_for = _sql.statement("waited_for", "looking for those that wait", first_value, _parts)
-_notify_after_commit = _sql.statement(
-    "notify_after_commit", "notifying", lambda result: Notified(result.rows[0][0]), _parts
-)
-_notify = _sql.statement("notify_where_waited_for", "notifying", nothing, _parts)
-
-
-class Notified(list[int]):
-    """Queues and topics for which somebody may wait, and who does was notified."""
+_COUNTERS = 4096
+"""Channels share the counters of news, so that those of temporary queues leave nothing behind."""
 
 
 def bucket_of(channel: int) -> int:
     """Return the number of the lock for a queue, or for what stands for a topic."""
     return channel & (BUCKETS - 1)
-
-
-def announce_waits(buckets: Collection[int]) -> Query[list[int]]:
-    """Announce, on the control connection, that somebody waits; return where that could be done."""
-    return _announce.bind(buckets=integers_literal(buckets))
-
-
-def end_waits(buckets: Collection[int]) -> Query[None]:
-    """Announce that nobody waits any more."""
-    return _end.bind(buckets=integers_literal(buckets))
-
-
-def waited_for(channels: Collection[int]) -> Query[list[int]]:
-    """Return for which queues and topics somebody may wait; it is to run after the commit of their messages."""
-    return _waited_for.bind(channels=integers_literal(channels))
-
-
-def notify_after_commit(channels: Collection[int], lock_timeout: str) -> Query[Notified]:
-    """Notify those who wait, in the exchange of a commit and after it; return for which queues and topics some do."""
-    return _notify_after_commit.bind(channels=integers_literal(channels), lock_timeout=lock_timeout)
-
-
-def notify_where_waited_for(channels: Collection[int]) -> Query[None]:
-    """Notify of new messages of queues and topics for which somebody may wait; they are committed."""
-    return _notify.bind(channels=integers_literal(channels))
-
-
-_COUNTERS = 4096
-"""Channels share the counters of news, so that those of temporary queues leave nothing behind."""
 
 
 class Competition(NamedTuple):

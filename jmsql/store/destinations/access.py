@@ -63,7 +63,7 @@ def create_roles() -> Query[list[str]]:
 
 
 def access_summaries(destination: Destination | None = None) -> Query[list[AccessSummary]]:
-    """Return who has access to a destination, or to all and each of them, by destination and role."""
+    """Return the roles with access to a destination, or to all and each of them, by destination and role."""
     if destination is None:
         return _grants.bind(kind=None, name=None)
     return _grants.bind(kind="topic" if isinstance(destination, Topic) else "queue", name=destination.name)

@@ -13,21 +13,21 @@ from jmsql.values.destinations import Destination, Queue, Topic
 
 @set_module("jmsql.admin")
 class DestinationSettings(TypedDict, total=False):
-    """What can be set for a queue, or for the subscriptions of a topic. None: what it is by default.
+    """The settings of a queue, or of the subscriptions of a topic. None stands for the default.
 
     Attributes:
         paused: Whether it takes messages and delivers none.
-        expiry_queue: Where messages go that expire. By default they are gone.
+        expiry_queue: The queue for messages that expire. By default they are deleted.
         maximum_deliveries: How often a message is delivered, until it moves to the dead-letter queue. By default it is
             delivered until it is acknowledged.
         redelivery_delay: Seconds (or a `timedelta`) before the first redelivery. By default there is none.
-        redelivery_multiplier: What each further delay is multiplied with; 1 by default.
+        redelivery_multiplier: The factor from each delay to the next; 1 by default.
         maximum_redelivery_delay: The longest delay. By default there is none.
         redelivery_jitter: The share, 0 to 1, by which delays vary at random; 0 by default.
-        dead_letter_queue: Where messages go that were delivered `maximum_deliveries` times; ``DLQ`` by default.
+        dead_letter_queue: The queue for messages that were delivered `maximum_deliveries` times; ``DLQ`` by default.
         visibility_timeout: After how many seconds (or a `timedelta`) a session that is not transacted loses a message
             that it has not acknowledged. By default it holds it for as long as its client lives.
-        history: Whether messages go to the history when they leave. By default they are gone.
+        history: Whether messages go to the history when they leave. By default they are deleted.
         history_days: How many whole days they stay there. By default they stay until they are removed.
     """
 

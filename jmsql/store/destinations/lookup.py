@@ -30,10 +30,6 @@ def find_queue(name: str) -> Query[int | None]:
 def queue_id(name: str, *, create: bool = True) -> Steps[int]:
     """Return the number of a queue, which is created if it is not there.
 
-    Args:
-        name: The queue's name.
-        create: Whether to create it; if not, it has to be there.
-
     Raises:
         InvalidDestinationException: It was not there, and could not be created, or the schema's configuration does not
             want it to be.

@@ -17,13 +17,13 @@ from jmsql.values.postgresql_text import from_postgresql, optional_to_postgresql
 
 @set_module("jmsql.admin")
 class SubscriptionChange(StrEnum):
-    """What happens to a durable subscription that a consumer wants with another topic, selector or `no_local`."""
+    """The action on a durable subscription that a consumer opens with another topic, selector or `no_local`."""
 
     DROP = "drop"
-    """It is made again, and the messages that it has collected are deleted: what JMS asks for (4.2.3)."""
+    """It is made again, and the messages that it has collected are deleted, as JMS requires (4.2.3)."""
 
     KEEP = "keep"
-    """The new selector decides about what is published from now on; what is collected stays, and is delivered."""
+    """The new selector applies to messages from now on; those collected before stay, and are delivered."""
 
     REFUSE = "refuse"
     """It stays as it is, and the consumer gets an IllegalStateException."""
@@ -284,7 +284,7 @@ def _make(definition: SubscriptionDefinition, wanted_topic: int) -> Steps[int]:
     except JMSException as error:
         if error.error_code != _UNIQUE_VIOLATION:
             raise
-        # Who makes one to the same topic has waited for its lock.
+        # Another one to the same topic, made meanwhile, has waited for its lock.
         raise IllegalStateException(
             f"{definition} was made at the same moment, and wants something else (another topic); unsubscribe it "
             "first, or choose another name."

@@ -61,12 +61,7 @@ class QueuesWithHistory:
             return set(self._not_looked_at)
 
     def found(self, queue_ids: Collection[int], new: Collection[int]) -> None:
-        """Note what a look has found.
-
-        Args:
-            queue_ids: The queues that keep history.
-            new: The queues that were new before the look.
-        """
+        """Note what a look has found."""
         self._next_look = time.monotonic() + self._interval
         self._has_changed = False
         with self._lock:

@@ -116,7 +116,7 @@ class HistoryPartitions:
         """Remove what its destination keeps no longer: whole days where it can be, else the messages of some.
 
         Yields:
-            What was removed, after each step. Each step commits.
+            The removed messages of each step, which commits.
         """
         yield from self._with_patience(_finish_drops())
         before = yield from _oldest_wanted.bind()
@@ -136,14 +136,10 @@ class HistoryPartitions:
                 yield from self.delete(day, outdated)
 
     def remove(self, before: date, destination: Destination | None) -> Items[PruneStep]:
-        """Remove what is older than a day, however long it was to be kept.
-
-        Args:
-            before: The first day that stays.
-            destination: The destination whose messages go; None: all.
+        """Remove messages older than a day, however long they were to be kept.
 
         Yields:
-            What was removed, after each step. Each step commits.
+            The removed messages of each step, which commits.
 
         Raises:
             IllegalStateException: A transaction that is still open has acknowledged something in one of the days.
@@ -180,7 +176,7 @@ class HistoryPartitions:
             is_topic: Whether they are topics; None: topics and queues with these names.
 
         Yields:
-            What was removed, after each step. Each step commits.
+            The removed messages of each step, which commits.
         """
         deletion = _of_partition("delete", day.partition, row_count).bind(
             destinations=destinations, is_topic=is_topic, limit=_DELETED_AT_ONCE

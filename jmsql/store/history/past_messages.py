@@ -60,17 +60,7 @@ class PastMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HistoryRange:
-    """Which messages of the history are meant. What is None does not matter.
-
-    Args:
-        destination: Where they were.
-        since: They left it then or later.
-        until: They left it before.
-        selector: What they match.
-        outcomes: How they left it: "acknowledged", "expired", "dead-lettered", "purged".
-        subscription: The name of the subscription to the topic.
-        message_id: The JMSMessageID.
-    """
+    """Chooses messages of the history, those that left from `since` on and before `until`. None chooses all."""
 
     destination: Destination | None = None
     since: datetime | None = None
@@ -159,12 +149,6 @@ def replay(
     which: HistoryRange, target: str, *, keep_ids: bool, progress: Callable[[int, int], None] | None
 ) -> Steps[int]:
     """Send messages to a queue again, each once, in the order in which they were sent, in one transaction.
-
-    Args:
-        which: The messages, of one destination.
-        target: The name of the queue.
-        keep_ids: Whether they keep their message ids and timestamps.
-        progress: Called with how many were sent and how many there are; None: it is not called.
 
     Returns:
         How many were sent.

@@ -28,11 +28,7 @@ class HistoryMaintenance:
         self._held: dict[date, list[str]] = {}
 
     def run(self, runner: Runner) -> bool:
-        """Do some of what is due, and return whether there may be more.
-
-        Args:
-            runner: The control connection, in autocommit mode.
-        """
+        """Do some of what is due, and return whether there may be more."""
         patience = self._timings.history_lock_timeout
         partitions = HistoryPartitions(patience=patience, on_held=self._tell_held)
         try:

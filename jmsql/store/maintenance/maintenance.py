@@ -99,7 +99,7 @@ _restore_pages = _sql.statement("restore_pages", "restoring pages", column)
 
 
 class Maintenance:
-    """Frees what dead clients held, and removes what has expired and what was in queues that are gone.
+    """Frees messages of dead clients, and removes expired ones and those of deleted queues.
 
     Every client offers to do it; the one that gets the lease does it, for as long as it renews that. One instance
     serves one connection.
@@ -171,7 +171,7 @@ class Maintenance:
         assert standing is not None
         if queue_ids and now >= self._next_shared_look:
             pause = self._timings.maximum_poll_interval
-            if standing.leads or standing.seconds is not None:  # who leads looks more often, for all
+            if standing.leads or standing.seconds is not None:  # the leader looks more often, for all
                 pause = self._timings.shared_poll_interval
             self._next_shared_look = now + max(pause, _LOOK_SHARE * (time.monotonic() - now))
         if self._lease is None:
@@ -241,7 +241,7 @@ class Maintenance:
         return has_more
 
     def _release_lost_claims(self, runner: Runner, released: list[MessageKey]) -> None:
-        """Free what dead clients have claimed, and what was claimed for too long: it counts as a failed delivery."""
+        """Free messages that dead clients have claimed, or that were claimed for too long, as failed deliveries."""
         lost = runner.run(lost_claims(_RELEASE_LIMIT, keeps_outcomes=self._keeps_outcomes))
         runner.run(release([_release(claim) for claim in lost]))
         released += [claim.key for claim in lost]

@@ -78,8 +78,5 @@ def request_tasks(names: Collection[str]) -> Query[None]:
     """Have whatever client does the maintenance of a schema do these tasks, too, from the commit on.
 
     The role has to administer the schema.
-
-    Args:
-        names: The names of the tasks.
     """
     return _request.bind(names=sorted(names))

@@ -1,4 +1,4 @@
-"""Messages as rows: what goes to the server with a send, what comes back, and what identifies them there."""
+"""Messages as rows: their columns for a send, their columns as received, and their keys."""
 
 from __future__ import annotations
 

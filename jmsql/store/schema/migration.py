@@ -101,7 +101,7 @@ def refuse_downgrade() -> None:
         JMSException: Always.
     """
     raise JMSException(
-        "The schema is not taken back: a release works with the version after its own, too, so that an older release "
+        "The schema is never downgraded: a release works with the version after its own, too, so that an older release "
         "can run again without it."
     )
 
@@ -187,7 +187,7 @@ def _migrate(connection: Connection, schema: str) -> str | None:
         check_version(former, schema)
     else:
         if former is not None:
-            # Who gives or takes privileges waits, instead of writing the same rows of the catalog at once.
+            # Grants and revocations wait, instead of writing the same rows of the catalog at once.
             permission = f"{quote_identifier(internal_schema(schema))}.permission"
             connection.exec_driver_sql(f"lock table {permission} in share row exclusive mode")
         _upgrade(connection, schema)
@@ -196,7 +196,7 @@ def _migrate(connection: Connection, schema: str) -> str | None:
 
 @contextmanager
 def _sufficient_rights(engine: Engine, schema: str) -> Iterator[None]:
-    """Say which right is missing, where one is, and who gives it."""
+    """Name the missing right, if there is one, and the role that can grant it."""
     try:
         yield
     except (sqlalchemy.exc.DBAPIError, JMSSecurityException) as error:

@@ -84,13 +84,7 @@ def notify(payloads: Sequence[str]) -> Query[None]:
 
 
 def notify_sent(queues: Collection[str], topics: Collection[str], *, delayed: bool) -> Steps[None]:
-    """Tell all clients, with the commit of the open transaction, that destinations have new messages.
-
-    Args:
-        queues: The names of the queues.
-        topics: The names of the topics.
-        delayed: Whether there are new messages that are delivered later.
-    """
+    """Tell all clients, with the commit of the open transaction, that destinations have new messages."""
     if delayed:
         yield from notify([str(DELAYED_CHANNEL)])
     if queues:

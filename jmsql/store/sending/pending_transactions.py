@@ -5,8 +5,8 @@ application that writes over several connections therefore commits its messages 
 them where they belong, calls `hold_back` and commits. Every statement that reads messages leaves them out, by the
 condition ``{is_sent}``. Then one transaction sends all of them, or `abandon` discards them.
 
-Messages that were neither sent nor abandoned are discarded after a day. Who holds back messages has to call
-`remove_abandoned` from time to time, best in a maintenance task.
+Messages that were neither sent nor abandoned are discarded after a day. An application that calls
+`hold_back` has to call `remove_abandoned` from time to time, best in a maintenance task.
 """
 
 from __future__ import annotations

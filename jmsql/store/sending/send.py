@@ -117,13 +117,7 @@ def _copy(messages: Sequence[OutgoingMessage], *, flush: bool) -> Steps[int]:
 
 
 def queues_to_copy_to(names: Collection[str], *, flush: bool = True, delayed: bool = False) -> Query[dict[str, int]]:
-    """Return the numbers of the queues that there are, by name; none if the role may not copy messages into them.
-
-    Args:
-        names: The names of the queues.
-        flush: False lets the transaction of this statement commit without waiting for the disk.
-        delayed: Whether the messages have a delivery time to wait for.
-    """
+    """Return the numbers of the queues that there are, by name; none if the role may not copy messages into them."""
     return _queues_to_copy_to[delayed][flush].bind(names=array_literal(names))
 
 
@@ -194,12 +188,6 @@ def publish(
 ) -> Steps[None]:
     """Insert messages, in their order, for each subscription of a topic that wants them.
 
-    Args:
-        topic: The topic, which need not be there if it is not temporary.
-        messages: At least one; all of them have a delivery time to wait for, or none has.
-        publisher: Who sends them.
-        flush: False lets the transaction of this statement alone commit without waiting for the disk.
-
     Raises:
         InvalidDestinationException: The topic is temporary, and gone.
         JMSException: PostgreSQL refused.
@@ -227,7 +215,7 @@ def publish_with(
         topic: The topic.
         statement_for: Composes the statement for the selectors that it is to know.
         messages: Its parameters that say which messages.
-        publisher: Who sends them.
+        publisher: The sender.
     """
     client_id = optional_to_postgresql(publisher.client_id)
     while True:

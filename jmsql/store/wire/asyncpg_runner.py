@@ -134,9 +134,7 @@ class _Interruption:
 class AsyncpgRunner(Runner):
     """Runs statements on a connection of asyncpg.
 
-    Args:
-        connection: The connection; its codecs, its cache of statements and its time limit are the caller's.
-        schema: The plain name of the schema.
+    The connection's codecs, cache of statements and time limit are the caller's.
     """
 
     __slots__ = ("_connection",)

@@ -364,12 +364,7 @@ _PLACEHOLDER = re.compile(rb"%(?:%|\((\w+)\)s)")
 
 
 class NumberedStatement(NamedTuple):
-    """SQL as PostgreSQL itself takes it, with `$1` for the first of its parameters.
-
-    Args:
-        text: The SQL.
-        parameters: The names of the parameters, in the order of their numbers.
-    """
+    """SQL as PostgreSQL itself takes it, with `$1` for the first of its parameters."""
 
     text: bytes
     parameters: tuple[str, ...]

@@ -24,11 +24,7 @@ from jmsql.store.wire._sync.runner import Runner
 
 
 class GreenletRunner(Runner):
-    """Runs statements with a runner of asyncio.
-
-    Args:
-        runner: The runner.
-    """
+    """Runs statements with a runner of asyncio."""
 
     __slots__ = ("_runner",)
 

@@ -22,11 +22,7 @@ _PATIENCE = 5.0
 
 
 class Interruption:
-    """Interrupts the statement that runs on a connection of psycopg's.
-
-    Args:
-        connection: The connection; None: there is none.
-    """
+    """Interrupts the statement that runs on a connection of psycopg's."""
 
     __slots__ = ("_connection",)
 

@@ -30,10 +30,6 @@ async def wait_for_server(work: Generator[Any, Any, T], socket: int) -> T:
 
     psycopg's own wait may cancel the task that it runs in, to limit its time, as that of release 3.3.0 does.
 
-    Args:
-        work: The conversation: yields what it waits for, and is sent what has come.
-        socket: The file descriptor of the connection.
-
     Raises:
         psycopg.Error: As the conversation, or the connection was closed.
     """

@@ -43,7 +43,7 @@ def body_schema(annotation: Any) -> Schema | None:
     members = members_of(annotation)
     if any(member in _AS_IT_IS for member in members):
         if len(members) > 1:
-            raise TypeError("what is text or bytes cannot be something else in JSON")
+            raise TypeError("text and bytes cannot have another type in JSON")
         return None
     return schema_of(annotation)
 

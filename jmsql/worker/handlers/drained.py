@@ -15,6 +15,6 @@ class DrainedMessage(NamedTuple):
     message: Message
     """The message."""
     error: BaseException | None
-    """What the handler has raised; None: nothing."""
+    """The error of the handler, if it has failed."""
     sequence: int
     """The message's place in its queue."""

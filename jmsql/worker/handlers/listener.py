@@ -113,13 +113,13 @@ class Listener:
 
 @set_module("jmsql.worker")
 class HandlerCall:
-    """A call of a handler with one message: what `around` of an [`Application`][jmsql.worker.Application] is given.
+    """A call of a handler with one message, as `around` of an [`Application`][jmsql.worker.Application] gets it.
 
     Attributes:
         listener: The listener whose handler is called: its `name`, `destination`, `selector`, `transacted`, `timeout`
-            and so on, as `Application.listener` was given them, and `is_async`. `str` of it is what the log says.
+            and so on, as `Application.listener` was given them, and `is_async`. Its `str` is its name in the log.
         message: The message.
-        result: What the handler has returned, once it has; None before, and if it has raised.
+        result: The value that the handler has returned; None before, and if it has raised.
     """
 
     def __init__(self, listener: Listener, message: Message) -> None:
@@ -142,7 +142,7 @@ class HandlerCall:
     def provide(self, kind: type, value: object) -> None:
         """Give a value to the handler's parameters that are annotated with a class.
 
-        It goes before what the parameter would be given otherwise. A class that no parameter asks for does no harm.
+        It takes precedence over any other value of the parameter. A class that no parameter asks for does no harm.
 
         Args:
             kind: The class, which may be an abstract one or a protocol.
@@ -162,7 +162,7 @@ class HandlerCall:
     def after_commit(self, function: Callable[[], object]) -> None:
         """Have a function called once the message is handled: after the commit, or its acknowledgement.
 
-        It is not called if anything fails. What it raises itself is logged, since the message is handled by then.
+        It is not called if anything fails. An error of its own is logged, since the message is handled by then.
 
         Args:
             function: The function, which takes no arguments, and is not awaited.
@@ -199,7 +199,7 @@ class HandlerCall:
             raise IllegalStateException(f"{self.listener} is not transacted: its message has no transaction.")
 
     def connection(self) -> Any:
-        """Return the connection of the message's transaction, or under asyncio what is awaited for it."""
+        """Return the connection of the message's transaction, or under asyncio an awaitable of it."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

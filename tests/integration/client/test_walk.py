@@ -1,4 +1,4 @@
-"""How many files and functions of jmsql a message passes: who follows one has to read so many.
+"""How many files and functions of jmsql a message passes, all of which a reader has to follow.
 
 The numbers are upper bounds, which a change may lower and not raise. They are those of a client for threads that has
 sent and received before, and that has learned whether the queue keeps history: until then a deletion asks.
@@ -98,7 +98,7 @@ def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> N
         producer, consumer = session.create_producer(queue), session.create_consumer(queue)
         message = session.create_text_message("x")
         # Every 2 ms a send asks whether somebody waits, and on a slow machine each one does.
-        check(shortest(lambda: producer.send(message)), files=18, functions=44)
+        check(shortest(lambda: producer.send(message)), files=17, functions=43)
         learn_of_history(connection)
         check(shortest(lambda: consumer.receive(5)), files=17, functions=52)
 

@@ -251,9 +251,9 @@ class TestRunning:
     @pytest.mark.parametrize(
         ("path", "reason"),
         [
-            ("os.remove", "none"),
+            ("os.remove", "which is not a task"),
             ("antigravity.fly", "installed app"),
-            ("tests.integration.django.shop.tasks.not_a_task", "which is none"),
+            ("tests.integration.django.shop.tasks.not_a_task", "which is not a task"),
             ("tests.integration.django.shop.tasks.missing", "no task"),
         ],
     )

@@ -1,4 +1,4 @@
-"""Who holds a message of a group holds the group: nobody else gets the rest of it, and all the rest of the queue."""
+"""A session that holds a message of a group holds the group: others get the rest of the queue, none of the group."""
 
 from __future__ import annotations
 

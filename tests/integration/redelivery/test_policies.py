@@ -107,6 +107,8 @@ def test_dead_letters_are_chosen_by_selectors_and_seen_in_sql(
         with pytest.raises(ValueError, match="cannot do") as failure:
             fail_with(ValueError(f"cannot do {text}"))
         session.rollback(failure.value)
+    # Maintenance may be moving them at the moment, so that the rollback leaves them to it.
+    wait_for(lambda: server.rows("select count(*) from jmsql.dead_letters") == [(2,)])
     rows = server.rows(
         "select queue, original_destination, reason, deliveries, error, body, properties from jmsql.dead_letters "
         "order by died_at"
@@ -183,7 +185,7 @@ def test_a_default_policy_holds_where_nothing_else_does(
     send_texts(others, queue, "dies")
     receive(consumer)
     session.rollback()
-    assert texts_of(drain(others.create_consumer(DLQ))) == ["dies"]
+    assert receive(others.create_consumer(DLQ)).get_body(str) == "dies"
 
 
 @FAILING
@@ -255,9 +257,8 @@ def test_a_topics_policy_serves_its_subscriptions(
     send_texts(others, Topic("prices"), "poison")
     receive(consumer)
     session.rollback()
-    assert server.rows("select original_destination, original_subscription, body from jmsql.dead_letters") == [
-        ("topic://prices", "desk", "poison")
-    ]
+    letters = "select original_destination, original_subscription, body from jmsql.dead_letters"
+    wait_for(lambda: server.rows(letters) == [("topic://prices", "desk", "poison")])
 
 
 def test_a_dead_letter_queue_that_was_deleted_gives_way_to_the_default_one(
@@ -273,7 +274,7 @@ def test_a_dead_letter_queue_that_was_deleted_gives_way_to_the_default_one(
     administration.delete("dead")
     receive_texts(consumer, 1)
     session.rollback()
-    assert texts_of(drain(others.create_consumer(DLQ))) == ["b"]
+    assert receive(others.create_consumer(DLQ)).get_body(str) == "b"
 
 
 def test_deliveries_that_end_well_leave_nothing_behind(
@@ -311,7 +312,7 @@ def test_a_session_in_the_callers_transaction_has_no_policy(jmsql_clean_url: str
 
     with psycopg.connect(jmsql_clean_url) as database:
         consumer = enlist(database)._session.create_consumer(queue)
-        with pytest.raises(IllegalStateException, match="counts no deliveries"):
+        with pytest.raises(IllegalStateException, match="does not count deliveries"):
             consumer.redelivery_policy = RedeliveryPolicy()
 
 

@@ -1,4 +1,4 @@
-"""Claims with a visibility timeout: who is at work keeps them, who hangs loses them."""
+"""Claims with a visibility timeout: handlers at work keep them, and handlers that hang lose them."""
 
 from __future__ import annotations
 

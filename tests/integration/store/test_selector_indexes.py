@@ -1,4 +1,4 @@
-"""Indexes for selectors: who has one reads what matches alone, and all others go on by the primary key."""
+"""Indexes for selectors: a consumer with one reads matching messages alone, others go by the primary key."""
 
 from __future__ import annotations
 

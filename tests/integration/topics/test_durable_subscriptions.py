@@ -103,7 +103,7 @@ def test_the_log_says_how_many_messages_another_definition_drops(
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.getMessage().startswith("the durable subscription 'subscription' ")
-    assert "What it had collected, 3 messages, was dropped" in record.getMessage()
+    assert "Dropped: 3 messages." in record.getMessage()
 
 
 def test_is_not_defined_again_while_its_messages_are_held(reader: Connection, topic: Topic) -> None:

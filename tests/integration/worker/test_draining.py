@@ -116,7 +116,7 @@ def test_a_signal_lets_what_runs_finish_and_takes_no_more(
         wait_until_begun(worker, text)
     worker.send_signal(number)
     worker.wait_for_log("no more messages")
-    worker.wait_for_log("handlers finish what they have begun", times=2)  # those of threads and of the event loop
+    worker.wait_for_log("handlers to finish", times=2)  # those of threads and of the event loop
     worker.give_leave()
     assert worker.exit_code() == 0
     assert database.handled() == [("awaited", 1), ("news", 1), ("order", 1), ("rumour", 1)]

@@ -1,4 +1,4 @@
-"""Who is woken by news: one of those that wait for the same messages, and more as long as there are some."""
+"""News wakes one of the consumers that wait for the same messages, and more while there are some."""
 
 from __future__ import annotations
 

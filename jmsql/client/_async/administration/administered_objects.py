@@ -40,11 +40,7 @@ _DESTINATIONS: dict[str, type[Queue | Topic]] = {"Queue": Queue, "Topic": Topic}
 
 
 class AdministeredObjects:
-    """The administered objects that are kept in a schema.
-
-    Args:
-        runner: Runs the statements, each of which commits by itself.
-    """
+    """The administered objects that are kept in a schema."""
 
     def __init__(self, runner: Runner | ConnectionOnDemand) -> None:
         self._runner = runner
@@ -81,8 +77,8 @@ async def lookup(
 
     Args:
         name: Such as ``jms/orders``.
-        database: Where to look: a URL, a connection factory, or a SQLAlchemy engine. None: what the environment
-            variable ``JMSQL_URL`` says, else the embedded server.
+        database: Where to look: a URL, a connection factory, or a SQLAlchemy engine. None: the URL of the
+            environment variable ``JMSQL_URL``, else the embedded server.
         schema: The PostgreSQL schema of jmsql's tables; None: the factory's, else ``jmsql``.
 
     Raises:

@@ -59,8 +59,8 @@ class Administration:
     [`DestinationOverview`][jmsql.admin.DestinationOverview] stands for its queue or subscription.
 
     Args:
-        database: A URL, a connection factory, or a SQLAlchemy engine that uses psycopg. None: what the environment
-            variable ``JMSQL_URL`` says, else the embedded server.
+        database: A URL, a connection factory, or a SQLAlchemy engine that uses psycopg. None: the URL of the
+            environment variable ``JMSQL_URL``, else the embedded server.
         schema: The PostgreSQL schema of jmsql's tables; None: the factory's, else ``jmsql``.
 
     Raises:
@@ -138,7 +138,7 @@ class Administration:
         await self._link.run(destination_settings.alter(named_destination(destination), settings))
 
     async def reset(self, destination: Destination | str, *settings: str) -> None:
-        """Change settings, given by their names, to what they are by default.
+        """Restore the defaults of settings, which are given by their names.
 
         Raises:
             InvalidDestinationException: There is no such destination.
@@ -149,8 +149,8 @@ class Administration:
     async def pause(self, destination: Destination | str) -> None:
         """Stop the delivery of messages from a queue, or from all subscriptions of a topic; they still collect.
 
-        Nobody gets a message any more, also of those that consumers have fetched and not delivered. What was delivered
-        can be acknowledged, committed or rolled back. Browsers see the messages, and those that expire go.
+        No consumer gets a message any more, not even one that it has fetched and not delivered. Messages that were
+        delivered can be acknowledged, committed or rolled back. Browsers see the messages, and they expire.
 
         Raises:
             InvalidDestinationException: There is no such destination.
@@ -171,7 +171,7 @@ class Administration:
         Args:
             destination: The queue or topic.
             force: Delete it also while clients receive from it. Their consumers then wait for one of the same name to
-                be made; what they have received and not acknowledged goes when they let go of it.
+                be made. Messages that they have received and not acknowledged are deleted when they release them.
 
         Raises:
             InvalidDestinationException: There is no such destination.
@@ -188,11 +188,11 @@ class Administration:
         await self._link.run(set_automatic_creation(enabled=enabled))
 
     async def destinations(self) -> list[DestinationSummary]:
-        """Return all destinations, with what is set for them: queues first, by name."""
+        """Return all destinations, with their settings: queues first, by name."""
         return await self._link.run(destination_settings.destinations)
 
     async def destination(self, destination: Destination | str) -> DestinationSummary:
-        """Return a destination, with what is set for it.
+        """Return a destination, with its settings.
 
         Raises:
             InvalidDestinationException: There is no such destination.
@@ -212,8 +212,9 @@ class Administration:
     ) -> list[DestinationOverview]:
         """Return the destinations that come first in an order, with how much waits in each, and how it moves.
 
-        It costs little however many messages there are: they are counted to a limit, and few are read to find what
-        comes first. Rates are those since the overview before, by the same object. Temporary destinations are left out.
+        The cost does not grow with the number of messages: they are counted up to a limit, and few are read to find
+        the first destinations. Rates are those since the overview before, by the same object. Temporary destinations
+        are left out.
 
         Args:
             limit: How many destinations.
@@ -286,7 +287,7 @@ class Administration:
         Args:
             queue: The queue, or the number of a queue or subscription.
             selector: Which messages; None: all.
-            after: Only what comes behind this place: the `delivery.place` of a message that was browsed.
+            after: Only messages behind this place: the `delivery.place` of a message that was browsed.
             limit: How many at most.
 
         Raises:
@@ -340,7 +341,7 @@ class Administration:
         """Return a message, once for each queue and subscription that holds it, whatever its state.
 
         There is no index of identifiers, which each message would pay for: the whole table of messages is read. Where
-        the queue and the place are known, use `at`. What has left its destination is in the `history`, if that is kept.
+        the queue and the place are known, use `at`. Messages that have left their destination may be in the `history`.
 
         Args:
             message_id: Its JMSMessageID, with or without ``ID:``.
@@ -353,7 +354,7 @@ class Administration:
 
     @property
     def history(self) -> History:
-        """What has left the destinations that keep history."""
+        """The messages that have left the destinations that keep history."""
         from jmsql.client._async.administration.history import History
 
         return History(self._link, self._timings.prune_lock_timeout)
@@ -373,7 +374,7 @@ class Administration:
         Args:
             queue: The queue. With places, also the number of a queue or subscription.
             selector: Which of its messages; None: all.
-            places: Exactly those at these places, and no selector. What is not there any more is left out.
+            places: Only the messages at these places, without a selector. Messages that are gone are left out.
             progress: Called after each step with how many have been deleted so far. Each step commits.
 
         Returns:
@@ -407,7 +408,7 @@ class Administration:
             selector: Which of the topic's messages are wanted; None or "": all.
             client_id: The client identifier that it belongs to; None: it is shared, and belongs to none.
             shared: Whether its consumers share it; see `Session.create_shared_durable_consumer`.
-            no_local: Whether to leave out what that client publishes.
+            no_local: Whether to leave out messages that this client publishes.
 
         Returns:
             Whether it was made.
@@ -434,7 +435,7 @@ class Administration:
         return await self._link.run(in_transaction(create_durable(definition)))
 
     async def sees_all_messages(self) -> bool:
-        """Return whether the role may browse all destinations: else what it is shown may not be all that there is."""
+        """Return whether the role may browse all destinations; if not, results may be incomplete."""
         return await self._link.run(inspection.sees_all_messages)
 
     async def dead_letters(
@@ -470,13 +471,13 @@ class Administration:
         """Move the dead letters in a queue back to where they come from, in one transaction.
 
         They keep their identifiers, headers, properties and bodies, and count as never delivered. They queue up behind
-        what is there. Those that a session holds stay, and those whose queue or subscription is gone.
+        the messages that are there. Those that a session holds stay, and those whose queue or subscription is gone.
 
         Args:
             queue: Where they are now. With places, also the number of a queue or subscription.
             selector: Which of them; None: all.
-            places: Exactly those at these places, in transactions of 5,000, and no selector. What is no dead letter
-                stays.
+            places: Only the messages at these places, in transactions of 5,000, without a selector. A message that is
+                not a dead letter stays.
             limit: The first so many; None: all.
 
         Raises:
@@ -501,13 +502,13 @@ class Administration:
     ) -> int:
         """Move the messages that are in a queue now to another queue, but for those that a session holds.
 
-        They keep their headers, and come after those that are in the target already. Doing it again moves what is left.
+        They keep their headers, and come after those that are in the target already. Doing it again moves the rest.
 
         Args:
             source: The queue that they are in. With places, also the number of a queue or subscription.
             target: The other.
             selector: Which of the messages; None: all.
-            places: Exactly those at these places, and no selector. What is not there any more is left out.
+            places: Only the messages at these places, without a selector. Messages that are gone are left out.
             limit: The first so many; None: all.
             progress: Called after each step with how many have been moved so far. Each step is one transaction, of
                 5,000 messages at the most.
@@ -550,8 +551,8 @@ class Administration:
     async def create_roles(self) -> list[str]:
         """Make the roles ``jmsql_producer``, ``jmsql_consumer``, ``jmsql_browser`` and ``jmsql_admin``.
 
-        Their members may do with all destinations what the roles are called after. Roles are the server's, not the
-        database's: those that are there already are given the rights in this schema.
+        Each role is named after what its members may do with all destinations. Roles belong to the server, not to the
+        database: roles that exist already are given the rights in this schema.
 
         Returns:
             Those that were not there.
@@ -592,7 +593,7 @@ class Administration:
         receive: bool = False,
         browse: bool = False,
     ) -> None:
-        """Take back what `grant` has given; raises as `grant`."""
+        """Revoke the access that `grant` has given; raises as `grant`."""
         await self._link.run(access.revoke(named_destination(destination), role, _actions(send, receive, browse)))
 
     async def grants(self, destination: Destination | str | None = None) -> list[AccessSummary]:
@@ -609,7 +610,7 @@ class Administration:
     async def bind(self, name: str, administered: ConnectionFactory | Destination) -> None:
         """Keep a connection factory, queue or topic in the database, for [`lookup`][jmsql.asyncio.lookup].
 
-        What was bound to the name is replaced. No password is stored: let it come from ``PGPASSWORD``, ``~/.pgpass``
+        It replaces an object of the same name. No password is stored: let it come from ``PGPASSWORD``, ``~/.pgpass``
         or a service file where the factory is used, or give it to `create_connection`.
 
         Args:
@@ -622,10 +623,10 @@ class Administration:
         await self._objects().bind(name, administered)
 
     async def unbind(self, name: str) -> None:
-        """Forget what is bound to a name.
+        """Remove the object that is bound to a name.
 
         Raises:
-            JMSException: Nothing is.
+            JMSException: No object is bound to it.
         """
         await self._objects().unbind(name)
 

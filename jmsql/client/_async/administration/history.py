@@ -56,14 +56,14 @@ class History:
             destination: Where they were; None: anywhere.
             since: They left then or later.
             until: They left before.
-            selector: What they match.
+            selector: Which of them; None: all.
             outcomes: How they left: "acknowledged", "expired", "dead-lettered", "purged"; None: in any way.
             subscription: The name of the subscription to the topic; None: any.
             limit: The most to return.
 
         Raises:
             InvalidSelectorException: The selector has an error; the message shows where.
-            ValueError: An outcome is none.
+            ValueError: An outcome is not one of these.
         """
         which = _range(destination, since, until, selector, outcomes, subscription)
         return self._link.iterate(past_messages.read(which, limit))
@@ -103,17 +103,18 @@ class History:
         keep_ids: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> int:
-        """Send what left a destination to a queue again, in the order in which it was first sent.
+        """Send messages that left a destination to a queue again, in the order in which they were first sent.
 
-        All of it is one transaction: when it fails, nothing was sent. What is repeated is sent twice. A message that
-        several subscriptions of a topic have had is sent once. Messages do not expire, and go without their delay; the
-        properties ``JMS_jmsql_ReplayedFrom`` and ``JMS_jmsql_ReplayedMessageID`` say what they were.
+        All of it is one transaction: when it fails, nothing was sent. A second call sends the messages again. A message
+        that several subscriptions of a topic have had is sent once. Messages do not expire, and are not delayed again.
+        The properties ``JMS_jmsql_ReplayedFrom`` and ``JMS_jmsql_ReplayedMessageID`` keep the old destination and
+        identifier.
 
         Args:
             source: The queue or topic.
             target: The queue.
-            since: What left then or later.
-            until: What left before; None: all that has left by now.
+            since: They left then or later.
+            until: They left before; None: by now.
             selector: Which of the messages; None: all.
             outcomes: How they left, as in `messages`.
             subscription: The name of the subscription whose messages they are; None: any.
@@ -126,7 +127,7 @@ class History:
         Raises:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
-            ValueError: An outcome is none.
+            ValueError: An outcome is not one of these.
         """
         which = _range(source, since, until, selector, outcomes, subscription)
         name = require_queue(named_destination(target)).name
@@ -147,21 +148,21 @@ class History:
         return await self._link.run(self._partitions.cursors_before(day, names))
 
     async def today(self) -> date:
-        """Return the day in UTC to whose partition goes what leaves its destination now."""
+        """Return the day in UTC whose partition gets the messages that leave their destinations now."""
         return await self._link.run(today)
 
     def prune(
         self, *, before: date | None = None, destination: Destination | str | None = None
     ) -> AsyncIterator[PruneStep]:
-        """Remove what destinations keep no longer (`history_days`), or all that is older than a day.
+        """Remove messages that destinations keep no longer (`history_days`), or all that are older than a day.
 
-        Clients do the former by themselves. It takes the rights of the schema's owner, and waits for those who read the
-        history, for a minute at most, unless the factory's `timings` say otherwise; those who acknowledge messages do
-        not wait for it. What streaming reads of Spark have not passed stays, which is logged as a warning; with
-        `before` it goes, and those reads are told.
+        Clients do the former by themselves. It takes the rights of the schema's owner, and waits until the history is
+        not being read, for a minute at most unless the factory's `timings` say otherwise; acknowledgements do not wait
+        for it. Messages that streaming reads of Spark have not passed are kept, which is logged as a warning; with
+        `before` they are removed, and those reads fail with an error that says so.
 
         Yields:
-            What was removed, after each step. Each step commits.
+            The day and the number of messages that a step has removed. Each step commits.
 
         Raises:
             IllegalStateException: A transaction that is still open has acknowledged something in one of the days.
@@ -169,7 +170,7 @@ class History:
         """
         if before is None:
             if destination is not None:
-                raise ValueError("Whose messages go is a question only together with a day.")
+                raise ValueError("A destination can only be given together with a day (before=...).")
             return self._link.iterate(self._partitions.apply_retention())
         named = None if destination is None else named_destination(destination)
         return self._link.iterate(self._partitions.remove(before, named))

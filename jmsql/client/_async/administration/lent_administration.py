@@ -7,11 +7,7 @@ from jmsql.store.wire._async.runner import PsycopgRunner
 
 
 class LentAdministration(Administration):
-    """Inspects and changes destinations on a connection that is lent for it, and stays open when this is closed.
-
-    Args:
-        runner: The connection.
-    """
+    """Inspects and changes destinations on a connection that is lent for it, and stays open when this is closed."""
 
     def __init__(self, runner: PsycopgRunner) -> None:
         super().__init__(schema=runner.schema)

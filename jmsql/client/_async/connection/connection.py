@@ -132,7 +132,7 @@ class Connection:
         return opened
 
     def _serve(self, control: ControlConnection) -> None:
-        """Have the control connection do its duties while somebody has this connection, or what it has made."""
+        """Have the control connection do its duties while this connection, or an object that it has made, is in use."""
         itself, is_loop_closed = weakref.ref(self), is_over()
         kind, url = type(self).__name__, self._client.pool.url
         tell, join = weakref.WeakMethod(self.tell_exception_listener), weakref.WeakMethod(self._join_again)
@@ -209,7 +209,7 @@ class Connection:
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """What is told, on a thread of the connection's, when the server is lost; None: nobody. Calls do not overlap.
+        """The listener that is called, on a thread of the connection's, when the server is lost. Calls do not overlap.
 
         The connection keeps trying to reach the server again, so the listener need not. Setting it is the same as
         `set_exception_listener`.
@@ -225,7 +225,7 @@ class Connection:
         """Have a listener told when the server is lost (JMS 1.1, chapter 4.3.8).
 
         Args:
-            listener: A callable, or an object with `on_exception`; None: nobody is told.
+            listener: A callable, or an object with `on_exception`; None: no listener.
 
         Raises:
             IllegalStateException: The connection is closed.
@@ -241,7 +241,7 @@ class Connection:
 
         Args:
             transacted: Whether it works in transactions.
-            acknowledge_mode: How it acknowledges what it receives, if it is not transacted.
+            acknowledge_mode: How it acknowledges messages, if it is not transacted.
 
         Raises:
             IllegalStateException: The connection is closed.
@@ -260,11 +260,11 @@ class Connection:
         try:
             mode = AcknowledgeMode.TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
         except ValueError as error:
-            raise JMSException(f"{acknowledge_mode!r} is no AcknowledgeMode.") from error
+            raise JMSException(f"Expected an AcknowledgeMode, got {acknowledge_mode!r}.") from error
         return kind(self._client, mode, self._sessions)
 
     def requestor(self, queue: Queue | str) -> Requestor:
-        """Return what sends requests to a queue, and returns their replies: many at a time, from any thread.
+        """Return a requestor for a queue, which can be called from any thread, also many times at once.
 
         All requestors of a connection have one temporary queue for the replies.
 
@@ -384,9 +384,9 @@ class Connection:
     async def close(self) -> None:
         """Close the connection, its sessions and all that they made. Closing again does nothing.
 
-        Open transactions are rolled back, and what was received and not acknowledged is delivered again. It waits for
-        listeners that run, which keep the use of the connection and its sessions until they return. A listener may
-        call it too: its own session then closes when it returns. It waits until asynchronous sends are complete, too.
+        Open transactions are rolled back, and messages that were received and not acknowledged are delivered again. It
+        waits for running listeners, which can use the connection and its sessions until they return, and for
+        asynchronous sends. A listener may call it too: its own session then closes when it returns.
 
         Raises:
             IllegalStateException: It is called from a completion listener of one of its sessions; or from a listener

@@ -56,7 +56,7 @@ class ConnectionConsumer:
 
     Made by [`Connection.create_connection_consumer`][jmsql.Connection.create_connection_consumer] and its relatives.
     When there are messages, it takes a server session from the pool, has its session fetch up to `max_messages`, and
-    starts it. What then goes wrong in the pool or with the server, the connection's exception listener is told.
+    starts it. The connection's exception listener is told of errors in the pool or with the server.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ConnectionConsumer:
         return self._pool
 
     async def close(self) -> None:
-        """Take no more messages. What sessions have been loaded with is still delivered; closing again does nothing."""
+        """Take no more messages; sessions still deliver those that they are loaded with. Closing again does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -131,7 +131,7 @@ class ConnectionConsumer:
         await dispatch(self._state, watch, lambda: buffers, lambda: self._dispatch(watch), lambda: self, self._failed)
 
     async def _dispatch(self, watch: Watch) -> bool:
-        """Have a server session deliver what is there, and return whether that was anything."""
+        """Have a server session deliver waiting messages, and return whether there were any."""
         if not self._client.started:
             return False
         first = None if self._is_busy else await self._look()
@@ -156,7 +156,7 @@ class ConnectionConsumer:
     async def _look(self) -> MessageKey | None:
         """Return the key of the first message that can be had now."""
         buffer = self._consumer.buffer
-        # Who closes the session waits for its lock: nothing is asked of the server after that.
+        # Closing the session waits for its lock: nothing is asked of the server after that.
         async with self._state.lock:
             if self._state.closed:
                 return None

@@ -34,12 +34,7 @@ class _Pending:
 
 
 class Replies:
-    """The temporary queue of a connection for the replies to all its requests, and the requests that wait.
-
-    Args:
-        create_session: Makes a session of the connection.
-        is_started: Tells whether the connection delivers messages.
-    """
+    """The temporary queue of a connection for the replies to all its requests, and the requests that wait."""
 
     def __init__(self, create_session: Callable[[], Session], is_started: Callable[[], bool]) -> None:
         self._create_session = create_session
@@ -120,7 +115,7 @@ class Replies:
         self._queue = queue
 
     def _replied(self, reply: Message) -> None:
-        """Give a reply to the request that waits for it; what comes too late is dropped."""
+        """Give a reply to the request that waits for it; a late reply is dropped."""
         correlation_id = reply.jms_correlation_id or ""
         with self._lock:
             pending = self._pending.get(correlation_id)
@@ -161,8 +156,8 @@ class Requestor:
     async def request(self, body: object, timeout: float | timedelta = 30.0) -> Message:
         """Send a request, and wait for its reply.
 
-        The request expires when nobody waits for its reply any more. A handler of a [worker](handlers.md#replies)
-        replies with what it returns; any other program sends its reply to JMSReplyTo, with the request's
+        The request expires with the timeout. The value that a handler of a [worker](handlers.md#replies) returns is the
+        reply; any other program sends its reply to JMSReplyTo, with the request's
         JMSCorrelationID, or its JMSMessageID, as the JMSCorrelationID.
 
         Args:
@@ -184,7 +179,7 @@ class Requestor:
         if transaction is not None:
             raise IllegalStateException(
                 f"A request is made inside of {transaction}: it would stay open until the reply has come, and the "
-                "replier sees nothing of what was done in it. Make the request before it begins, or after its end."
+                "replier cannot see its changes. Make the request before it begins, or after its end."
             )
         limit = seconds(timeout, "timeout")
         if not limit:

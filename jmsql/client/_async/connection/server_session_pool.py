@@ -29,24 +29,24 @@ logger = logging.getLogger("jmsql")
 class TaskServerSessionPool:
     """A pool of sessions that run side by side, for connection consumers of one connection.
 
-    With transactions, what a session is loaded with is one transaction: it commits when the listener has returned from
-    all of it, and rolls back as soon as the listener raises. In CLIENT mode the listener acknowledges; if it raises,
-    the session recovers. In the other modes each message is acknowledged when the listener returns.
+    With transactions, the messages that a session is loaded with are one transaction: it commits when the listener has
+    returned from all of them, and rolls back as soon as the listener raises. In CLIENT mode the listener acknowledges;
+    if it raises, the session recovers. In the other modes each message is acknowledged when the listener returns.
 
     As a context manager it closes at the end of the block.
 
     Args:
         connection: Whose sessions they are.
         size: How many sessions there are, and so how many messages are handled at once.
-        create_listener: Called once for each session, with it: makes what the session's messages are given to, which
+        create_listener: Called once for each session, with it: returns the listener for the session's messages, which
             may send and use the database through that session.
         transacted: Whether the sessions work in transactions.
-        acknowledge_mode: How they acknowledge what they receive, if they are not transacted.
+        acknowledge_mode: How they acknowledge messages, if they are not transacted.
 
     Raises:
         ValueError: The size is less than 1.
         TypeError: `create_listener` has made something that is no listener.
-        JMSException: The connection is closed, or the acknowledge mode is none.
+        JMSException: The connection is closed, or the acknowledge mode is not an `AcknowledgeMode`.
     """
 
     def __init__(

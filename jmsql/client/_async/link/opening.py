@@ -17,7 +17,7 @@ from jmsql.store.wire._async.runner import Origin, PsycopgRunner
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 
 T = TypeVar("T")
@@ -28,11 +28,7 @@ _limit_statements = SqlFile("administration").statement("limit_statements", "con
 
 
 class ConnectionOnDemand:
-    """A connection that is made when the first statement needs it. It may be used by one task at a time.
-
-    Args:
-        connect: Connects.
-    """
+    """A connection that is made when the first statement needs it. It may be used by one task at a time."""
 
     def __init__(self, connect: Callable[[], Awaitable[PsycopgRunner]]) -> None:
         self._connect = connect
@@ -136,12 +132,6 @@ async def _of_engine(engine: AsyncEngine, schema: str) -> PsycopgRunner:
         raise JMSException(f"The database is a URL or {_EXPECTED}, not {type(engine).__qualname__}.")
     with jms_errors(f"connecting to {engine.url.render_as_string(hide_password=True)}"):
         connection = await (await engine.connect()).execution_options(isolation_level="AUTOCOMMIT")
-    return await _of_sqlalchemy(connection, schema, another=lambda: _of_engine(engine, schema))
-
-
-async def _of_sqlalchemy(
-    connection: AsyncConnection, schema: str, *, another: Callable[[], Awaitable[PsycopgRunner]]
-) -> PsycopgRunner:
     lent = synchronous(connection)
     driver_connection = lent.connection.driver_connection
     if not isinstance(driver_connection, psycopg.AsyncConnection):
@@ -157,7 +147,7 @@ async def _of_sqlalchemy(
         await connection.close()
 
     is_pooled = bool(lent.info.get(POOLED))
-    return PsycopgRunner(found, schema, origin=Origin(close, another, is_pooled))
+    return PsycopgRunner(found, schema, origin=Origin(close, lambda: _of_engine(engine, schema), is_pooled))
 
 
 def default_url(schema: str) -> str:
@@ -165,9 +155,6 @@ def default_url(schema: str) -> str:
 
     That is what the environment variable ``JMSQL_URL`` says, else the embedded server, which is started if need be. As
     nobody else administers that one, its schema is made and brought up to date.
-
-    Args:
-        schema: The PostgreSQL schema of jmsql's tables.
 
     Raises:
         JMSException: The environment variable is empty.

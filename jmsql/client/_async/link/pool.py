@@ -26,19 +26,14 @@ _AT_ONCE = 4
 
 
 class ConnectionPool:
-    """The connections of a client's sessions. Its engine is made when the first of them is needed.
-
-    Args:
-        endpoint: Where they lead.
-        facts: What SQLAlchemy's dialect depends on, as the server says now.
-    """
+    """The connections of a client's sessions. Its engine is made when the first of them is needed."""
 
     def __init__(self, endpoint: Endpoint, facts: tuple[Hashable, ...]) -> None:
         self.url = endpoint.url
         self.limit: ConnectionLimit[AsyncConnection] = ConnectionLimit(give_back)
         """Which sessions have connections."""
         self.turns = Turns(_AT_ONCE)
-        """For what is done beside the sessions' transactions, where a thousand tasks may ask at once."""
+        """For statements beside the sessions' transactions, which a thousand tasks may run at once."""
         self._openings = Openings(self._open, give_back, _discard)
         self._endpoint = endpoint
         self._facts = facts
@@ -79,9 +74,7 @@ class ConnectionPool:
     async def runner(self, schema: str, *, prepares: bool = True) -> AsyncIterator[Runner]:
         """Run statements, each of which commits by itself, on a connection of the pool while a block runs.
 
-        Args:
-            schema: The plain name of the schema.
-            prepares: Whether statements are prepared; not those that differ each time.
+        With `prepares=False` nothing is prepared: for statements that differ each time.
 
         Raises:
             JMSException: The server cannot be reached, or refuses.
@@ -103,7 +96,7 @@ class ConnectionPool:
 
 
 async def give_back(connection: AsyncConnection) -> None:
-    """Return a connection to its pool, on which nothing is open but what is being committed."""
+    """Return a connection to its pool, on which no transaction is open but one that is being committed."""
     if connection.closed:
         return
     driver = driver_connection(connection)

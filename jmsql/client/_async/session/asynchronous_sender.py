@@ -30,11 +30,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 
 class BatchInsertion:
-    """For sessions without transactions: each batch is one transaction, on a connection of its own.
-
-    Args:
-        client: The session's connection.
-    """
+    """For sessions without transactions: each batch is one transaction, on a connection of its own."""
 
     def __init__(self, client: ClientContext) -> None:
         self._client = client
@@ -89,7 +85,7 @@ class BatchInsertion:
         try:
             await self._client.sent(send_buffer.ended(), waited_for)
         except JMSException as error:
-            logger.info("Consumers hear of what was sent a little later: %s", error)
+            logger.info("Consumers are notified of the sent messages a little later: %s", error)
 
 
 def _fails_all(error: JMSException) -> bool:
@@ -103,9 +99,7 @@ class AsynchronousSender:
     their way; then `submit` waits. Listeners are called one at a time, in the order of the sends (Jakarta Messaging
     3.1, chapter 7.3). `start` starts its thread.
 
-    Args:
-        insert: Inserts messages in their order, and returns what went wrong with each.
-        release: Lets go of what that has taken; None: nothing.
+    `insert` returns the error, or None, for each message. `release` lets go of what `insert` has taken.
     """
 
     def __init__(
@@ -125,7 +119,7 @@ class AsynchronousSender:
         self._task = BackgroundTask(self._run, "jmsql-sender")
 
     def start(self) -> None:
-        """Begin to send what is submitted."""
+        """Begin to send submitted messages."""
         self._task.start()
 
     @property

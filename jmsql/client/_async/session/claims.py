@@ -48,13 +48,7 @@ class Claims(Delivery):
     before is claimed for itself, so that it alone is blamed if its delivery fails once more.
 
     A client that was suspended, or cut off, may have been taken for dead, and its claims given to others. While that is
-    not certain to be wrong, nothing is claimed, nor delivered of what was, without asking the server.
-
-    Args:
-        connection: The session's connection, where each statement commits by itself.
-        control: The control connection, in whose name messages are claimed.
-        redelivery: Knows the policies.
-        notify_released: Tells consumers of messages and groups that are free again.
+    possible, it asks the server before it claims messages, or delivers claimed ones.
     """
 
     def __init__(
@@ -108,9 +102,7 @@ class Claims(Delivery):
     async def next_accepted(self, buffer: PrefetchBuffer, accept: Accept | None) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none.
 
-        Args:
-            buffer: Where it comes to.
-            accept: Called with the message, which is not delivered if it is refused; None: any is delivered.
+        A message is not delivered if `accept` refuses it by an exception.
         """
         row = await self.next(buffer)
         if row is not None and accept is not None:
@@ -208,7 +200,7 @@ class Claims(Delivery):
 
     @property
     def extended_claims(self) -> list[ExtendedClaim]:
-        """The claims on what was delivered, as far as they have visibility timeouts."""
+        """The claims on delivered messages, as far as they have visibility timeouts."""
         return list(self._extended)
 
     async def acknowledge(self) -> None:
@@ -236,8 +228,7 @@ class Claims(Delivery):
     async def release(self, failure: Failure | None = None) -> list[MessageKey]:
         """Release all that was delivered and return it.
 
-        Args:
-            failure: Why its listener failed, if it did. The message then waits before its next delivery.
+        A message with which a listener has failed waits before its next delivery.
         """
         if not self._delivered:
             return []

@@ -63,7 +63,7 @@ class MessageConsumer:
     @property
     @settable
     def message_listener(self) -> MessageListener | None:
-        """What messages are given to as they come, on a thread of the session's; None while `receive` is used.
+        """The listener that is called with each message, on a thread of the session's; None while `receive` is used.
 
         A session calls its listeners one at a time. When a listener raises, the message is delivered again in AUTO and
         DUPS_OK sessions: at once, then after ever longer pauses, until it moves to the dead-letter queue. In the other
@@ -80,7 +80,7 @@ class MessageConsumer:
     async def set_message_listener(self, listener: MessageListener | None) -> None:
         """Have a listener called with the messages from now on (JMS 1.1, chapter 4.5.2).
 
-        What was fetched ahead for `receive` is released first.
+        Messages that were fetched ahead for `receive` are released first.
 
         Args:
             listener: A callable, or an object with `on_message`; None: `receive` is used from now on.
@@ -98,9 +98,9 @@ class MessageConsumer:
     @property
     @settable
     def redelivery_policy(self) -> RedeliveryPolicy | None:
-        """What holds for messages of this consumer whose deliveries fail, instead of what is set for the destination.
+        """The redelivery policy of this consumer, in place of that of the destination.
 
-        None: what is set for the destination, or else `default_redelivery_policy`. Setting it is the same as
+        None: that of the destination, or else `default_redelivery_policy`. Setting it is the same as
         `set_redelivery_policy`.
 
         Raises:
@@ -111,10 +111,10 @@ class MessageConsumer:
         return None if rules is None else rules.policy
 
     async def set_redelivery_policy(self, policy: RedeliveryPolicy | None) -> None:
-        """Say what holds for messages of this consumer whose deliveries fail.
+        """Set the redelivery policy of this consumer.
 
         Args:
-            policy: What holds, instead of what is set for the destination; None: what is set for it.
+            policy: The policy, in place of that of the destination; None: that of the destination.
 
         Raises:
             IllegalStateException: The consumer is closed, or of a session in the caller's transaction.
@@ -129,7 +129,7 @@ class MessageConsumer:
     @property
     @settable
     def default_redelivery_policy(self) -> RedeliveryPolicy | None:
-        """What holds for messages whose deliveries fail where neither consumer nor destination has a policy.
+        """The redelivery policy where neither consumer nor destination has one.
 
         Setting it is the same as `set_default_redelivery_policy`.
 
@@ -141,10 +141,10 @@ class MessageConsumer:
         return None if rules is None else rules.policy
 
     async def set_default_redelivery_policy(self, policy: RedeliveryPolicy | None) -> None:
-        """Say what holds for messages whose deliveries fail where neither consumer nor destination has a policy.
+        """Set the redelivery policy for the case that neither consumer nor destination has one.
 
         Args:
-            policy: What holds; None: nothing does.
+            policy: The policy; None: there is none.
 
         Raises:
             IllegalStateException: The consumer is closed, or of a session in the caller's transaction.
@@ -164,7 +164,7 @@ class MessageConsumer:
         """For how many seconds (or a `timedelta`) messages are claimed in sessions that are not transacted.
 
         A message that is not acknowledged in time is delivered again, to the first consumer that asks, and its
-        acknowledgement then fails. While a listener runs, its claim is extended. None: what is set for the
+        acknowledgement then fails. While a listener runs, its claim is extended. None: that of the
         destination, or else no limit: messages are claimed for as long as the client lives.
 
         Raises:
@@ -213,7 +213,7 @@ class MessageConsumer:
         """Return the next message's body, or None if none came in time, or the consumer was closed meanwhile.
 
         Args:
-            body_type: What the body is expected to be, as in [`Message.get_body`][jmsql.Message.get_body].
+            body_type: The type that the body is expected to have, as in [`Message.get_body`][jmsql.Message.get_body].
             timeout: At most how long to wait: seconds, or a `timedelta`. None waits for ever, 0 does not wait.
 
         Raises:

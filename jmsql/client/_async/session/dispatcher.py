@@ -34,7 +34,7 @@ async def dispatch(
     waiting: Callable[[], object | None],
     failed: Callable[[JMSException], Awaitable[None]],
 ) -> None:
-    """Deliver what comes until a session is closed.
+    """Deliver messages until a session is closed.
 
     Args:
         state: The session's.
@@ -69,13 +69,8 @@ class Dispatcher:
     """Gives messages to the listeners of one session, and settles them.
 
     Those of its consumers are called on a thread of its own, begun by `start`. Its `message_listener` is called by
-    `run`, with what a connection consumer has loaded: it is locked in the session's transaction, or claimed, as what
-    comes to any consumer's listener is.
-
-    Args:
-        state: The session's; its lock is held while messages are fetched, and while a listener runs.
-        client: The session's connection.
-        transaction: The session's.
+    `run`, with the messages that a connection consumer has loaded: they are locked in the session's transaction, or
+    claimed, as those for the listener of any consumer.
     """
 
     def __init__(self, state: SessionState, client: ClientContext, transaction: OwnTransaction) -> None:
@@ -141,7 +136,7 @@ class Dispatcher:
 
     @property
     def _may_deliver(self) -> bool:
-        # The flags are looked at under the lock: who stops or closes sets them first, then waits for the lock.
+        # The flags are read under the lock: stopping and closing set them first, and then wait for the lock.
         return self._client.started and not self.state.closed
 
     def _waiting(self) -> ConsumerState | None:
@@ -186,10 +181,6 @@ class Dispatcher:
     async def load(self, consumer: ConsumerState, limit: int) -> int:
         """Fetch up to `limit` messages for the next `run`, and return how many there were.
 
-        Args:
-            consumer: Not open to the application; says where the messages come from.
-            limit: The most messages to fetch.
-
         Raises:
             IllegalStateException: The session is closed, has no listener, or waits to run already.
         """
@@ -199,7 +190,7 @@ class Dispatcher:
             if state.message_listener is None:
                 raise IllegalStateException("The session has no message_listener; set it before the pool hands it out.")
             if self._loaded is not None:
-                raise IllegalStateException("The session was handed out again before it ran what it has.")
+                raise IllegalStateException("The session was handed out again before it had run its messages.")
             if not self._client.started:
                 return 0
             self._loaded = consumer
@@ -209,14 +200,14 @@ class Dispatcher:
             return len(consumer.buffer.rows)
 
     async def run(self) -> None:
-        """Deliver what was loaded.
+        """Deliver the loaded messages.
 
         Raises:
             IllegalStateException: The session has consumers with listeners, or runs already.
         """
         state = self.state
         if state.listener is not None:
-            raise IllegalStateException("A session with consumers that have listeners, or that runs, is not run.")
+            raise IllegalStateException("Consumers of the session have listeners, or it runs already.")
         ended = Event()
         self._join = ended.wait
         state.listener = current()
@@ -246,7 +237,7 @@ class Dispatcher:
             )
 
     async def unload(self) -> None:
-        """Release what was loaded and is not delivered."""
+        """Release loaded messages that are not delivered."""
         async with self.state.lock:
             consumer, self._loaded = self._loaded, None
             if consumer is not None:

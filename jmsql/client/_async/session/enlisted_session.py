@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 
 class EnlistedSession(Session):
-    """A session whose transaction is the caller's: it never commits, rolls back, or starts a thread.
-
-    Args:
-        transaction: The caller's.
-        schema: The name of the schema.
-        timings: How often it polls and notifies.
-    """
+    """A session whose transaction is the caller's: it never commits, rolls back, or starts a thread."""
 
     def __init__(self, transaction: CallerTransaction, schema: str, timings: InternalTimings) -> None:
         client = Client(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Collection, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from jmsql.client._async.link.lease import Holding
 from jmsql.client._async.session.delivery import Delivery, count_outcome
+from jmsql.client._async.session.transaction_claims import TransactionClaims, claimed_of
 from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
@@ -18,7 +18,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import claim_of, lock_claimed, present
 from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
 from jmsql.store.receiving.redelivery import Release, Rules
-from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, size_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
@@ -39,37 +39,18 @@ class _Known(Enum):
     """They are forgotten with the commit, which has not ended."""
 
 
-class _Claimed:
-    """What a transaction has claimed, which it then has not locked."""
-
-    __slots__ = ("are_deleted", "batches", "has_company")
-
-    def __init__(self) -> None:
-        self.batches: list[tuple[int, list[MessageRow]]] = []
-        """Each with the queue that it is in."""
-        self.are_deleted = False
-        """Whether the open transaction has deleted some of it."""
-        self.has_company = False
-        """Whether the transaction has locked other messages."""
-
-
 class Locks(Delivery):
     """For transactions: messages are locked when they are fetched, and deleted before the commit.
 
-    What was fetched and not delivered by the end of the transaction is simply unlocked. Where there is a redelivery
-    policy, deliveries are recorded before they are made: if the client dies, they count. A session whose transaction
-    has not begun claims the messages in place of locking them, which records their first deliveries; in an open
-    transaction they are locked, and recorded beside it. First deliveries are recorded together, since most end well; a
-    message that was delivered before is recorded for itself, so that it alone is blamed if its delivery fails once
-    more.
+    Messages that were fetched and not delivered by the end of the transaction are unlocked. Where there is a redelivery
+    policy, deliveries are recorded before they are made: if the client dies, they count. Before the transaction begins
+    the messages are claimed (`TransactionClaims`), which records their first deliveries; in an open transaction they
+    are locked, and recorded on another connection. First deliveries are recorded together, since most succeed; a
+    message that was delivered before is recorded by itself, so that it alone is blamed if its delivery fails again.
 
-    The application's savepoints are heard of before each of its statements. By then what was delivered is deleted, so
-    that a rollback to a savepoint brings back what was delivered since. Where the text of a statement does not tell
-    which savepoint it rolls back to, what came back is seen before the commit.
-
-    Args:
-        database: The transaction.
-        redelivery: Records deliveries outside of it.
+    Before each statement of the application's, the delivered messages are deleted, so that a rollback to a savepoint
+    brings back those that were delivered since. Where the text of a statement does not tell which savepoint it rolls
+    back to, the commit looks for the messages that came back.
     """
 
     operation: Fetch = staticmethod(lock)
@@ -77,7 +58,7 @@ class Locks(Delivery):
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
         self._database = database
         self._redelivery = redelivery
-        self._claimed = _Claimed()
+        self._claimed = TransactionClaims(database, redelivery)
         self._buffers: list[PrefetchBuffer] = []
         self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
         self._redelivered: list[MessageKey] = []
@@ -86,6 +67,7 @@ class Locks(Delivery):
         self._savepoints = Savepoints()
         self._came_back: list[MessageKey] = []
         self._claims: dict[MessageKey, int] = {}
+        """The claims that record deliveries beside the locks, or that the transaction has to release."""
         self._known = _Known.AS_BEFORE
         self._has_exhausted = False
 
@@ -100,7 +82,7 @@ class Locks(Delivery):
         return self._listed
 
     def _list(self) -> None:
-        """Note the keys of what was delivered, as long as they are known by the buffers' queues."""
+        """Note the keys of delivered messages, as long as they are known by the buffers' queues."""
         if self._unlisted:
             self._listed.update([(delivered[0].key(delivered[1]), delivered) for delivered in self._unlisted])
             self._unlisted.clear()
@@ -120,7 +102,7 @@ class Locks(Delivery):
     async def next_in_shared_transaction(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Do what `next` does in a transaction that the application shares."""
         if not self._database.has_begun or self._database.was_committed:
-            await self._give_up()  # what was locked in a transaction that the application has ended
+            await self._give_up()  # the locks of a transaction that the application has ended
         row = await self.next(buffer)
         if row is None:
             await self._database.run(require_read_committed())
@@ -177,64 +159,33 @@ class Locks(Delivery):
             self._database.holding is Holding.LENT or await self._database.look(buffer.may_find())
         ):
             return False
-        if time.monotonic() >= buffer.free_until:
-            claimed = await self._claim(buffer, limit)
-            if claimed is not None:
-                return claimed
-        # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
-        # prefetch buffers of the session hold is left out here.
-        if self._undeleted:
-            await self.flush()
-        if self._unlisted:
-            self._list()  # before the buffer may move to another queue
-        if not self._buffers:
-            self._buffers.append(buffer)
-        if len(self._buffers) == 1 and self._buffers[0] is buffer and not self._claims:  # most transactions
-            rows = await self._database.attempt(buffer.fetch(limit))
-        else:
-            rows = await self._fetch_beside_others(buffer, limit)
-        self._claimed.has_company |= bool(rows)
-        buffer.prefetch.fetched(len(rows), size_of(rows))
-        buffer.rows.extend(rows)
-        return bool(rows)
-
-    async def _claim(self, buffer: PrefetchBuffer, limit: int) -> bool | None:
-        """Claim up to `limit` messages, and return whether there are any; None: they have to be locked."""
-        source = buffer.source
-        if self._database.holding is Holding.LENT or self._database.has_begun or source.has_groups:
-            return None
-        rules = await self._redelivery.rules(buffer)
-        if rules is None:
-            return None
-        self._list()  # before the buffer may move to another queue
-        rows = await self._redelivery.claim(
-            self._database, buffer, 1 if rules.policy.maximum_deliveries == 1 else limit
-        )
-        if rows is None:
-            return None
-        claimed = rows
-        if rows and (rows[-1].handle is None or claim_of(rows[0]) is None):
-            # The last one was delivered before, or the queue has just got groups, and nothing is claimed.
-            claimed = rows[:-1] if rows[-1].handle is None else []
-            for row in rows[len(claimed) :]:
-                source.returned(buffer.key(row))
-            if not claimed:
-                return None
         if buffer not in self._buffers:
             self._buffers.append(buffer)
-        buffer.prefetch.fetched(len(claimed), size_of(claimed))
-        buffer.rows.extend(claimed)
-        buffer.recorded = len(buffer.rows)
-        if claimed:
-            self._claimed.batches.append((source.queue_id, claimed))
-        return bool(claimed)
+        if self._unlisted:
+            self._list()  # before the buffer may move to another queue
+        claimed = await self._claimed.claim(buffer, limit) if time.monotonic() >= buffer.free_until else None
+        if claimed is not None:
+            rows = claimed
+        else:
+            # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
+            # prefetch buffers of the session hold is left out here.
+            if self._undeleted:
+                await self.flush()
+            if len(self._buffers) == 1 and not self._claims:  # most transactions
+                rows = await self._database.attempt(buffer.fetch(limit))
+            else:
+                rows = await self._fetch_beside_others(buffer, limit)
+            self._claimed.has_company |= bool(rows)
+        buffer.prefetch.fetched(len(rows), size_of(rows))
+        buffer.rows.extend(rows)
+        if claimed is not None:
+            buffer.recorded = len(buffer.rows)
+        return bool(rows)
 
     async def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:
         """Fetch up to `limit` messages that no other prefetch buffer of the session holds, nor comes to first."""
         others = [other for other in self._buffers if other is not buffer]
         held = {key for other in others for key in other.held}
-        if buffer not in self._buffers:
-            self._buffers.append(buffer)
         own_claims = {claim_id for key, claim_id in self._claims.items() if key.group_hash is not None}
         rows = await self._database.attempt(buffer.fetch(limit + len(held), own_claims))
         if held:
@@ -246,10 +197,10 @@ class Locks(Delivery):
         return rows
 
     async def flush(self) -> None:
-        """Delete what was delivered, still in the open transaction."""
+        """Delete delivered messages, still in the open transaction."""
         if self._undeleted:
             rows, queue_ids = self._to_delete()
-            if self._claimed.batches and (claimed := self._claimed_of(self._undeleted)):
+            if self._claimed.batches and (claimed := claimed_of(self._undeleted)):
                 rows += await self._database.attempt(lock_claimed(claimed))
                 queue_ids |= {key.queue_id for key, _ in claimed}
                 self._claimed.are_deleted = True
@@ -257,7 +208,7 @@ class Locks(Delivery):
             self._undeleted.clear()
 
     def _to_delete(self) -> tuple[list[MessageRow], set[int]]:
-        """Return what was locked, delivered and is not deleted, and the queues that it is in."""
+        """Return the locked messages that are delivered and not deleted, and their queues."""
         undeleted = self._undeleted
         if self._claimed.batches and not self._claimed.has_company:
             return [], set()
@@ -265,18 +216,13 @@ class Locks(Delivery):
             undeleted = [(buffer, row) for buffer, row in undeleted if claim_of(row) is None]
         return [row for _, row in undeleted], {buffer.source.queue_id for buffer, _ in undeleted}
 
-    @staticmethod
-    def _claimed_of(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]]) -> list[tuple[MessageKey, MessageRow]]:
-        """Return those of some messages that were claimed when they were received."""
-        return [(buffer.key(row), row) for buffer, row in delivered if claim_of(row) is not None]
-
     async def before_commit(self) -> Sequence[Query[object]]:
-        """Delete what was delivered, and what is recorded of its deliveries.
+        """Delete delivered messages, and the records of their deliveries.
 
         No sooner: a rollback counts the deliveries through another connection, which this transaction would hold up.
 
         Returns:
-            What is still to be deleted, together with the commit.
+            The deletions that are left for the commit.
         """
         if self._savepoints.is_one_unknown:
             await self.flush()
@@ -292,22 +238,10 @@ class Locks(Delivery):
 
     @property
     def _has_delivered_all_claimed(self) -> bool:
-        """Whether the transaction has delivered what it has claimed, and nothing else."""
-        claimed = sum([len(rows) for _, rows in self._claimed.batches])
-        return not self._claimed.has_company and claimed == len(self._listed) + len(self._unlisted)
+        return self._claimed.are_all(len(self._listed) + len(self._unlisted))
 
     def _claimed_and_delivered(self) -> list[tuple[int, list[MessageRow]]]:
-        """Return what was delivered of what is claimed, with the queues that it is in."""
-        if self._has_delivered_all_claimed:
-            return self._claimed.batches
-        delivered = self._handles()
-        claimed = [
-            (queue_id, [row for row in rows if row.handle in delivered]) for queue_id, rows in self._claimed.batches
-        ]
-        return [(queue_id, rows) for queue_id, rows in claimed if rows]
-
-    def _handles(self) -> set[str]:
-        return {row.handle for _, row in (*self._listed.values(), *self._unlisted)}
+        return self._claimed.batches if self._has_delivered_all_claimed else self._claimed.among(self._delivered)
 
     def _recorded(self) -> tuple[Sequence[MessageKey], set[int]]:
         """Return those of the delivered messages of whose deliveries something may be recorded.
@@ -322,10 +256,10 @@ class Locks(Delivery):
         return delivered, {*claims} if len(claims) == len(delivered) else set()
 
     async def committed(self) -> list[MessageKey]:
-        """Note that the transaction is over: what was delivered is gone.
+        """Note that the transaction is over: delivered messages are gone.
 
         Returns:
-            The rest, which is unlocked, and what was delivered of groups, which are free again.
+            The other messages, which are unlocked, and delivered ones of groups, which are free again.
         """
         count_outcome(self._listed.values(), "acknowledged")
         count_outcome(self._unlisted, "acknowledged")
@@ -338,14 +272,15 @@ class Locks(Delivery):
         return freed + await self._ended()
 
     async def _ended(self) -> list[MessageKey]:
-        if self._claimed.batches:
-            self._note_undelivered_claims()
+        if self._claimed.batches and not self._has_delivered_all_claimed:
+            self._claims |= self._claimed.undelivered(self._delivered)
+        self._claimed.end()
         if self._claims:
             await self._give_up_claims()
         if self._has_exhausted:
             await self._redelivery.bury()
         self._known = _Known.AS_BEFORE
-        self._has_exhausted = self._claimed.has_company = False
+        self._has_exhausted = False
         self._unlisted.clear()
         self._listed.clear()
         self._undeleted.clear()
@@ -358,17 +293,6 @@ class Locks(Delivery):
         self._buffers.clear()
         return unlocked
 
-    def _note_undelivered_claims(self) -> None:
-        """Have the claims on what was not delivered given up."""
-        if not self._has_delivered_all_claimed:
-            delivered = self._handles()
-            for queue_id, rows in self._claimed.batches:
-                for row in rows:
-                    if row.handle not in delivered and (claim_id := claim_of(row)) is not None:
-                        self._claims[key_of(queue_id, row)] = claim_id
-        self._claimed.batches = []
-        self._claimed.are_deleted = False
-
     async def _give_up_claims(self) -> None:
         try:
             await self._redelivery.release([Release(key, claim_id) for key, claim_id in self._claims.items()])
@@ -377,11 +301,7 @@ class Locks(Delivery):
         self._claims.clear()
 
     async def before_rollback(self, failure: Failure | None = None) -> None:
-        """Count the deliveries, so that no other consumer sees the messages without their redelivered flag.
-
-        Args:
-            failure: Why they failed, if that is known.
-        """
+        """Count the deliveries, so that no other consumer sees the messages without their redelivered flag."""
         if self._delivered and self._known is _Known.AS_BEFORE:
             await self._count_failures(self._delivered, failure)
             self._known = _Known.COUNTED
@@ -399,10 +319,10 @@ class Locks(Delivery):
             self._claims.pop(release.key, None)
 
     async def before_prepare(self) -> None:
-        """Delete what was delivered, and count the deliveries as before a rollback, since this may become one.
+        """Delete delivered messages, and count the deliveries as before a rollback, since this may become one.
 
-        Who rolls a prepared transaction back need not know what it had delivered. If it is committed instead, what is
-        known of the deliveries goes later: the prepared transaction would hold up who counts.
+        A transaction manager that rolls a prepared transaction back need not know its deliveries. If it commits, the
+        records of the deliveries are deleted later: the prepared transaction would block the counting.
         """
         await self.flush()
         await self._notice_what_came_back()
@@ -431,15 +351,15 @@ class Locks(Delivery):
     async def heed(self, step: SavepointStep) -> None:
         """Note what the application is about to do with a savepoint.
 
-        With a rollback, what was received since comes back. The deliveries are counted while it is still locked, so
-        that no other consumer sees it without its redelivered flag.
+        A rollback brings back messages that were received since. Their deliveries are counted while they are locked, so
+        that no other consumer sees them without their redelivered flag.
         """
         if step.command is SavepointCommand.SET:
             self._savepoints.begin(step.name, self._delivered)
         elif step.command is SavepointCommand.RELEASE:
             self._savepoints.release(step.name)
         else:
-            await self._give_up()  # what was locked since
+            await self._give_up()  # the locks since
             self._undeleted.clear()  # delivered after a statement had failed
             before = self._savepoints.roll_back(step.name)
             if before is not None:
@@ -470,29 +390,3 @@ class Locks(Delivery):
             buffer.source.returned(key)
         self._redelivered = [key for key in self._redelivered if key not in keys]
         self._came_back += keys
-
-
-class FrugalLocks(Locks):
-    """Locks what it delivers and nothing else: a prepared transaction may hold its locks for long.
-
-    Args:
-        database: The transaction.
-        sending: Held by the thread that inserts messages in the transaction meanwhile.
-        redelivery: Records deliveries outside of it.
-    """
-
-    def __init__(self, database: Lease, sending: AbstractAsyncContextManager[bool], redelivery: Redelivery) -> None:
-        super().__init__(database, redelivery)
-        self._sending = sending
-
-    async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        row = await self.next_held(buffer)
-        if row is not None:
-            return row
-        await self.flush()  # not within the savepoint, which may be undone
-        async with self._sending, self._database.savepoint() as undo:
-            await self.fetch(buffer, 1)
-            row = await self.next_held(buffer)
-            if row is None:
-                await undo()  # with the lock of a message that another client had just claimed
-            return row

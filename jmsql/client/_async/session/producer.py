@@ -181,7 +181,7 @@ class MessageProducer:
         (JMS 1.1, chapter 3.4.11).
 
         With a completion listener the message is sent asynchronously: the method returns before the server has it, and
-        the listener is told what became of it, on a thread of the session's (Jakarta Messaging 3.1, chapter 7.3). It
+        the listener is called with the outcome, on a thread of the session's (Jakarta Messaging 3.1, chapter 7.3). It
         gets the message itself: a BytesMessage or StreamMessage is reset, to be read. Messages that are sent so go out
         in batches, in their order, each with one commit. The method waits while 10,000 messages or 64 MiB are on their
         way.
@@ -193,14 +193,14 @@ class MessageProducer:
             priority: 0 (lowest) to 9; None: the producer's.
             time_to_live: After how many seconds (or a `timedelta`) it expires, 0 and all above a hundred years: never;
                 None: the producer's.
-            completion_listener: What is told that the message was sent, or why it was not: a callable that takes the
+            completion_listener: Called when the message was sent, or could not be sent: a callable that takes the
                 message and None or the error, or an object with `on_completion` and `on_exception`. None: wait.
 
         Raises:
             UnsupportedOperationException: The producer has a destination and one is given, or neither.
             InvalidDestinationException: The destination does not exist, or is not a destination.
             MessageFormatException: The message is not a `Message`.
-            JMSException: It was not sent: it is larger than 256 MiB, or what else the message says.
+            JMSException: It was not sent: it is larger than 256 MiB, or for another reason, which the error names.
         """
         state = self._transaction.state
         if self._closed or state.closed or state.home is not None:
@@ -253,9 +253,9 @@ class MessageProducer:
                 await self._transaction.send_asynchronously(send)
 
     async def close(self) -> None:
-        """Send no more. What was sent in a transaction is still committed with it. Closing again does nothing.
+        """Send no more. Messages that it sent in a transaction are committed with it. Closing again does nothing.
 
-        It waits until the completion listeners of what it has sent have returned.
+        It waits until its completion listeners have returned.
 
         Raises:
             IllegalStateException: It is called from such a listener.

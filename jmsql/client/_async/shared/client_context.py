@@ -34,22 +34,13 @@ T = TypeVar("T")
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Client:
-    """What a session works for: a connection of jmsql's, or the application's transaction.
-
-    Args:
-        schema: The schema of jmsql's tables.
-        timings: The intervals and time-outs.
-        clock: By which messages expire.
-        counters: Where it is counted what is sent and received; None: it is not.
-        start_reminder: Warns of consumers of a connection that was never started.
-        started: Whether messages are delivered.
-        closed: Whether it is closed.
-    """
+    """What a session works for: a connection of jmsql's, or the application's transaction."""
 
     schema: str
     timings: InternalTimings
     clock: ServerClock
     counters: DestinationCounters | None
+    """None: nothing is counted."""
     start_reminder: StartReminder
     started: bool = False
     closed: bool = False
@@ -57,24 +48,12 @@ class Client:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ClientContext(Client):
-    """A connection as its sessions see it: its links to the server, and the state that it is in.
-
-    Args:
-        pool: The connections of the sessions to the server.
-        control: The control connection.
-        side: Where is done what does not belong into a session's transaction.
-        destinations: The connection's destinations.
-        subscription_registry: The subscriptions that its consumers have joined.
-        redelivery: What becomes of messages whose deliveries fail.
-        counters: Where it is counted what is sent and received.
-        failed: Tells the exception listener of a problem.
-        client_id: The client identifier, if it has one.
-        used: Whether anything was done with it, so that its client identifier cannot be set any more.
-    """
+    """A connection as its sessions see it: its links to the server, and the state that it is in."""
 
     pool: ConnectionPool
     control: ControlConnection
     side: SideConnection
+    """For statements outside of the sessions' transactions."""
     destinations: ConnectionDestinations
     subscription_registry: SubscriptionRegistry
     redelivery: Redelivery
@@ -82,6 +61,7 @@ class ClientContext(Client):
     failed: Callable[[JMSException], Awaitable[None]]
     client_id: str | None = None
     used: bool = False
+    """Whether it is too late to set the client identifier."""
 
     @property
     def is_restricted(self) -> bool:
@@ -90,7 +70,7 @@ class ClientContext(Client):
 
     @property
     def publisher(self) -> Publisher:
-        """Who publishes what the sessions send to topics."""
+        """The publisher of what the sessions send to topics."""
         return Publisher(self.control.connection_id, self.client_id)
 
     async def run_beside(self, work: Steps[T]) -> T:
@@ -112,9 +92,7 @@ class ClientContext(Client):
     async def sent(self, news: News, waited_for: Collection[int] | None = None) -> None:
         """Count what a session has sent, and wake those that wait for it.
 
-        Args:
-            news: What it has sent.
-            waited_for: For what of it somebody waits; None: nobody has been asked.
+        `waited_for` has the numbers of the destinations for which a consumer may wait; None: that was not asked.
         """
         channels = []
         for destination, sent in news.destinations.items():

@@ -110,12 +110,6 @@ class Redelivery:
     """Knows the redelivery policies, and records deliveries beside the sessions' transactions.
 
     Its methods may be called from any thread.
-
-    Args:
-        side: Where the work is done.
-        destinations: Knows the dead-letter queues.
-        control: The control connection.
-        refresh_interval: Seconds after which a queue's policy is looked up again.
     """
 
     def __init__(
@@ -134,10 +128,6 @@ class Redelivery:
     async def rules_of(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
         """Return what a consumer's own policy means; its dead-letter queue is made if need be.
 
-        Args:
-            policy: The policy.
-            queue_id: What the consumer receives from.
-
         Raises:
             JMSSecurityException: The role may not send to the dead-letter queue, nor is it the one of the queue.
         """
@@ -151,7 +141,7 @@ class Redelivery:
             return Rules(policy, named, named)
         try:
             return Rules(policy, 0, await self._destinations.look_up(Queue(DEFAULT_DEAD_LETTER_QUEUE)))
-        except (InvalidDestinationException, JMSSecurityException):  # who buries makes it
+        except (InvalidDestinationException, JMSSecurityException):  # the burial makes it
             return Rules(policy, 0, 0)
 
     async def _require_access(self, name: str, queue_id: int) -> None:
@@ -202,12 +192,7 @@ class Redelivery:
         return rules.is_exhausted(key, deliveries - (0 if earlier is None else earlier.retries))
 
     async def failures(self, failed: Sequence[FailedDelivery], failure: Failure | None) -> list[Release]:
-        """Say what becomes of messages whose deliveries have failed together.
-
-        Args:
-            failed: The deliveries.
-            failure: Why, if that is known, and what the handler has said of them.
-        """
+        """Decide what becomes of messages whose deliveries have failed together."""
         earlier = await self._earlier(failed, failure)
         releases = [await self._after(each, earlier[each.key], failure) for each in failed]
         for each, release in zip(failed, releases, strict=True):
@@ -242,7 +227,7 @@ class Redelivery:
 
     @property
     def _keeps_outcomes(self) -> bool:
-        """Whether the schema counts retries, and knows reasons. In schema 0001 what is put off counts as failed."""
+        """Whether the schema counts retries, and knows reasons. In schema 0001 a postponed one counts as failed."""
         return self._control.server.keeps_outcomes
 
     @staticmethod
@@ -278,11 +263,6 @@ class Redelivery:
     async def claim(self, database: Lease, buffer: PrefetchBuffer, limit: int) -> list[MessageRow] | None:
         """Claim messages that a transaction delivers which has not begun: the claims are the record.
 
-        Args:
-            database: The session's connection.
-            buffer: Where they come to.
-            limit: The most messages to claim.
-
         Returns:
             The messages; None: they cannot be claimed now, but perhaps locked.
         """
@@ -302,9 +282,7 @@ class Redelivery:
     async def record(self, keys: Sequence[MessageKey], *, is_new: bool) -> int:
         """Record that a transaction delivers messages that it has locked; return the number of the claim on them.
 
-        Args:
-            keys: The messages.
-            is_new: Whether nothing was known of earlier deliveries when they were locked.
+        `is_new` says that nothing was known of earlier deliveries when they were locked.
         """
         record = record_first_deliveries if is_new else record_deliveries
         connection_id = self._control.connection_id
@@ -319,7 +297,7 @@ class Redelivery:
         await self._side.run(self._side.recipient.release, releases)
 
     async def bury(self) -> None:
-        """Move what is delivered no more to the dead-letter queues; maintenance does it later if this fails."""
+        """Move exhausted messages to the dead-letter queues; maintenance does it later if this fails."""
         try:
             self._control.notifier.sent(await self._side.run(bury))
         except JMSException as error:

@@ -16,13 +16,7 @@ Parameters = ParamSpec("Parameters")
 
 
 class SideConnection:
-    """Short pieces of work, from any thread, outside any transaction of a session.
-
-    Args:
-        pool: Where connections come from.
-        schema: The name of the schema.
-        restricted: Whether policies hide something from the role.
-    """
+    """Short pieces of work, from any thread, outside any transaction of a session."""
 
     def __init__(self, pool: ConnectionPool, schema: str, *, restricted: bool) -> None:
         self._pool = pool

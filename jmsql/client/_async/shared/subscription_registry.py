@@ -23,13 +23,7 @@ logger = logging.getLogger("jmsql")
 
 
 class SubscriptionRegistry:
-    """Joins and leaves subscriptions, one at a time; its methods may be called from any thread.
-
-    Args:
-        destinations: The connection's.
-        control: The control connection, which hears what wakes consumers.
-        on_lost: Called when a consumer receives nothing any more.
-    """
+    """Joins and leaves subscriptions, one at a time; its methods may be called from any thread."""
 
     def __init__(
         self,
@@ -46,12 +40,7 @@ class SubscriptionRegistry:
     async def join(
         self, definition: SubscriptionDefinition, create_subscriber: Callable[[int], Awaitable[ConsumerState]]
     ) -> ConsumerState:
-        """Join a subscription.
-
-        Args:
-            definition: The subscription, which is made if need be.
-            create_subscriber: Makes the consumer for the id of the subscription's queue.
-        """
+        """Join a subscription."""
         async with self._lock:
             return await create_subscriber(await self._destinations.join(definition))
 
@@ -67,12 +56,7 @@ class SubscriptionRegistry:
                     logger.warning("Closing %r: %s", consumer, error)
 
     async def join_again(self, former_ids: Sequence[int], subscribers: Callable[[], Iterable[ConsumerState]]) -> None:
-        """Tell the server, under a new number, what is this client's; some of it may be gone, and is made again.
-
-        Args:
-            former_ids: The numbers that the client had.
-            subscribers: Returns the consumers of all sessions that have subscriptions.
-        """
+        """Give the client's subscriptions its new number at the server; those that are gone are made again."""
         async with self._lock:
             await self._destinations.create_temporary_again()
             kept = await self._destinations.join_again(former_ids)

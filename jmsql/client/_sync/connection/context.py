@@ -61,7 +61,7 @@ class JMSContext:
 
     @property
     def session_mode(self) -> AcknowledgeMode:
-        """How the session acknowledges what it receives."""
+        """How the session acknowledges messages."""
         return self._own_session.acknowledge_mode
 
     @property
@@ -77,7 +77,7 @@ class JMSContext:
         The connection closes with the last of its contexts.
 
         Args:
-            session_mode: How the session acknowledges what it receives; TRANSACTED for one with transactions.
+            session_mode: How the session acknowledges messages; TRANSACTED for one with transactions.
 
         Raises:
             IllegalStateException: The context is closed, or has no connection of its own.
@@ -126,7 +126,7 @@ class JMSContext:
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """What is told when the server is lost; see [`Connection`][jmsql.Connection.exception_listener]."""
+        """Called when the server is lost; see [`Connection`][jmsql.Connection.exception_listener]."""
         return self._require_connection().exception_listener
 
     @exception_listener.setter
@@ -140,7 +140,7 @@ class JMSContext:
     def _require_connection(self) -> Connection:
         self._check_open()
         if self._connection is None:
-            raise IllegalStateException("This context is part of a session of someone else's, and has no connection.")
+            raise IllegalStateException("This context is part of an existing session, and has no connection.")
         return self._connection
 
     # Destinations and messages
@@ -200,7 +200,7 @@ class JMSContext:
         jms_reply_to: Destination | None = None,
         completion_listener: CompletionListener | None = None,
     ) -> JMSProducer:
-        """Make a producer, with what its messages have in common.
+        """Make a producer, with defaults for its messages.
 
         Args:
             delivery_mode: PERSISTENT or NON_PERSISTENT.
@@ -211,7 +211,7 @@ class JMSContext:
             jms_correlation_id: The JMSCorrelationID that each message gets; None: its own.
             jms_type: The JMSType that each message gets; None: its own.
             jms_reply_to: The JMSReplyTo that each message gets; None: its own.
-            completion_listener: What is told what became of each message, which is then sent asynchronously, as by
+            completion_listener: Called with the outcome of each message, which is then sent asynchronously, as by
                 [`MessageProducer.send`][jmsql.MessageProducer.send]; None: sends wait.
         """
         producer = JMSProducer(self._session.unidentified_producer())
@@ -229,7 +229,7 @@ class JMSContext:
         Args:
             destination: The queue or topic to receive from.
             selector: Which of its messages are wanted; None or "": all.
-            no_local: Whether to leave out what this connection publishes. Means nothing for a queue.
+            no_local: Whether to leave out messages that this connection publishes. Means nothing for a queue.
 
         Raises:
             InvalidDestinationException: It is no destination.
@@ -313,7 +313,7 @@ class JMSContext:
         self._session.rollback(error)
 
     def recover(self, error: BaseException | str | None = None) -> None:
-        """Deliver what was received and not acknowledged again.
+        """Deliver the messages again that were received and not acknowledged.
 
         Args:
             error: Why; see [`Session.recover`][jmsql.Session.recover].

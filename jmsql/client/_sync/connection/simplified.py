@@ -70,7 +70,7 @@ def _map_message(body: Mapping[Any, Any]) -> MapMessage | None:
 class JMSProducer(PropertyAccess):
     """Sends messages, each to the destination that is named with it.
 
-    Made by [`JMSContext.create_producer`][jmsql.JMSContext.create_producer]. What its messages have in common is given
+    Made by [`JMSContext.create_producer`][jmsql.JMSContext.create_producer]. Defaults for its messages are given
     there by keywords, or set here: as attributes, or by methods that return the producer, so that calls chain:
     `producer.set_priority(7).set_property("colour", "blue").send(queue, "text")`.
 
@@ -203,7 +203,7 @@ class JMSProducer(PropertyAccess):
 
     @property
     def completion_listener(self) -> CompletionListener | None:
-        """What is told what became of each message, which is then sent asynchronously; None: sends wait.
+        """The listener that is called with the outcome of each message, sent asynchronously then; None: sends wait.
 
         Raises:
             TypeError: On setting, it is no completion listener.
@@ -319,7 +319,7 @@ class JMSConsumer:
 
     @property
     def message_listener(self) -> MessageListener | None:
-        """What messages are given to as they come; None while `receive` is used."""
+        """The listener that is called with each message; None while `receive` is used."""
         return self._consumer.message_listener
 
     @message_listener.setter

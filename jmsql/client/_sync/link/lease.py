@@ -120,7 +120,7 @@ class Lease:
         pool: Where connections come from.
         schema: The name of the schema.
         transacted: Whether statements run in a transaction that lasts until commit or rollback; else each commits.
-        client: Who receives messages through it.
+        client: The client that receives messages through it.
         restricted: Whether policies hide something from the role.
     """
 
@@ -137,7 +137,7 @@ class Lease:
         self._pool = pool
         self._transacted = transacted
         self.recipient = Recipient(client, restricted=restricted)
-        """Who receives messages through it."""
+        """The receiver of messages through it."""
         self.shares_connections = False
         """Whether it keeps no connection while it waits for messages."""
         self._connection: Connection | None = None

@@ -18,7 +18,7 @@ from jmsql.store.wire._sync.runner import Origin, PsycopgRunner
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
 
 
 T = TypeVar("T")
@@ -29,11 +29,7 @@ _limit_statements = SqlFile("administration").statement("limit_statements", "con
 
 
 class ConnectionOnDemand:
-    """A connection that is made when the first statement needs it. It may be used by one task at a time.
-
-    Args:
-        connect: Connects.
-    """
+    """A connection that is made when the first statement needs it. It may be used by one task at a time."""
 
     def __init__(self, connect: Callable[[], PsycopgRunner]) -> None:
         self._connect = connect
@@ -137,10 +133,6 @@ def _of_engine(engine: Engine, schema: str) -> PsycopgRunner:
         raise JMSException(f"The database is a URL or {_EXPECTED}, not {type(engine).__qualname__}.")
     with jms_errors(f"connecting to {engine.url.render_as_string(hide_password=True)}"):
         connection = (engine.connect()).execution_options(isolation_level="AUTOCOMMIT")
-    return _of_sqlalchemy(connection, schema, another=lambda: _of_engine(engine, schema))
-
-
-def _of_sqlalchemy(connection: Connection, schema: str, *, another: Callable[[], PsycopgRunner]) -> PsycopgRunner:
     lent = synchronous(connection)
     driver_connection = lent.connection.driver_connection
     if not isinstance(driver_connection, psycopg.Connection):
@@ -156,7 +148,7 @@ def _of_sqlalchemy(connection: Connection, schema: str, *, another: Callable[[],
         connection.close()
 
     is_pooled = bool(lent.info.get(POOLED))
-    return PsycopgRunner(found, schema, origin=Origin(close, another, is_pooled))
+    return PsycopgRunner(found, schema, origin=Origin(close, lambda: _of_engine(engine, schema), is_pooled))
 
 
 def default_url(schema: str) -> str:
@@ -164,9 +156,6 @@ def default_url(schema: str) -> str:
 
     That is what the environment variable ``JMSQL_URL`` says, else the embedded server, which is started if need be. As
     nobody else administers that one, its schema is made and brought up to date.
-
-    Args:
-        schema: The PostgreSQL schema of jmsql's tables.
 
     Raises:
         JMSException: The environment variable is empty.

@@ -28,8 +28,8 @@ class QueueBrowser:
     """Looks at the messages of a queue, in the order in which they would be received (JMS 1.1, chapter 5.9).
 
     Made by [`Session.create_browser`][jmsql.Session.create_browser]. Each iteration starts at the front. It reads a
-    page at a time, so that it sees what comes or goes behind its place meanwhile. Messages that a session has claimed
-    are not shown, nor what the session itself has sent and not committed.
+    page at a time, so it sees messages that are added or removed behind its place meanwhile. Messages that a session
+    has claimed are not shown, nor those that the session itself has sent and not committed.
     """
 
     def __init__(

@@ -43,11 +43,7 @@ def _remaining(deadline: float | None) -> float | None:
 class Receiving:
     """The consumers and browsers of one session, and the way of their messages.
 
-    Args:
-        state: The session's; its lock is held while messages are fetched.
-        transaction: The session's.
-        client: The session's connection; None: the session works in the application's transaction.
-        dispatcher: Calls their listeners; None: they have none.
+    In the application's transaction it has neither a `client` nor a `dispatcher`, and so no listeners.
     """
 
     def __init__(
@@ -202,7 +198,7 @@ class Receiving:
                                     watch.looked(found=True)
                                 return message
                 if state.closed or client.closed:
-                    return None  # a listener gets what is there, and does not make close() wait for what may come
+                    return None  # a listener gets waiting messages, and does not make close() wait for more
                 pause = None if started else client.start_reminder.remind(consumer)
                 remaining = _remaining(deadline)
                 if remaining == 0:

@@ -55,10 +55,10 @@ class Session:
     """A single-threaded context for sending and receiving (JMS 1.1, chapter 4.4).
 
     Made by [`Connection.create_session`][jmsql.Connection.create_session]. A transacted session wraps one transaction
-    of PostgreSQL after another: what it sends and receives, and what the application does through
-    [`database`][jmsql.Session.database], takes effect together with `commit`, or not at all.
+    of PostgreSQL after another: the messages that it sends and receives, and the application's SQL through
+    [`database`][jmsql.Session.database], take effect together with `commit`, or not at all.
 
-    A session and what it makes are for one thread; only `close` may be called from another.
+    A session and its producers and consumers are for one thread; only `close` may be called from another.
     """
 
     # What destinations it has to do with: for each other object, this raises InvalidDestinationException.
@@ -93,7 +93,7 @@ class Session:
 
     @property
     def acknowledge_mode(self) -> AcknowledgeMode:
-        """How the session acknowledges what it has received."""
+        """How the session acknowledges messages."""
         self._state.check_open()
         return self._state.acknowledge_mode
 
@@ -105,13 +105,13 @@ class Session:
     def get_database(self) -> Connection:
         """Return the SQLAlchemy connection of the session's transaction, for the application's own SQL.
 
-        It is taken when it is first needed. What the session has sent and received so far is visible through it.
-        Savepoints take back what is sent and received after them. Leave committing, rolling back and closing it to the
-        session.
+        It is taken when it is first needed. Messages that the session has sent and received so far are visible through
+        it. A rollback to a savepoint takes back those that were sent and received after it. Leave committing, rolling
+        back and closing it to the session.
 
         Raises:
             IllegalStateException: The session is not transacted, or is closed.
-            TransactionRolledBackException: It was closed, or rolled back, with what the session had done.
+            TransactionRolledBackException: It was closed, or rolled back, with the work of the session.
         """
         self._check_open()
         return self._transaction.share()
@@ -213,7 +213,7 @@ class Session:
         Args:
             destination: The queue or topic to receive from.
             selector: Which of its messages are wanted; None or "": all.
-            no_local: Whether to leave out what this connection publishes. Means nothing for a queue.
+            no_local: Whether to leave out messages that this connection publishes. Means nothing for a queue.
 
         Raises:
             InvalidDestinationException: It is no destination.
@@ -242,7 +242,7 @@ class Session:
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> MessageConsumer:
-        """Do what `create_durable_subscriber` does: the newer name."""
+        """Make a durable subscriber: the newer name of `create_durable_subscriber`."""
         return self.create_durable_subscriber(topic, name, selector, no_local=no_local)
 
     def create_durable_subscriber(
@@ -251,13 +251,13 @@ class Session:
         """Make the consumer of a durable subscription, which collects messages while it has no consumer, too.
 
         The subscription is made if it is not there. With another topic, selector or `no_local` than before it is made
-        again: what it had collected is gone, and the log says how many messages that were.
+        again: the messages that it had collected are deleted, and the log says how many.
 
         Args:
             topic: The topic.
             name: The subscription's name, for this client identifier.
             selector: Which of the topic's messages are wanted; None or "": all.
-            no_local: Whether to leave out what this client publishes.
+            no_local: Whether to leave out messages that this client publishes.
 
         Raises:
             IllegalStateException: The connection has no client identifier; or the subscription has a consumer, or is
@@ -382,7 +382,7 @@ class Session:
 
     @property
     def message_listener(self) -> MessageListener | None:
-        """What `run` gives the messages to that a connection consumer has loaded (JMS 1.1, chapter 8.2.1).
+        """The listener that `run` calls with the messages of a connection consumer (JMS 1.1, chapter 8.2.1).
 
         Setting it is the same as `set_message_listener`.
 
@@ -399,8 +399,8 @@ class Session:
     def set_message_listener(self, listener: MessageListener | None) -> None:
         """Have `run` call a listener with the messages that a connection consumer has loaded (JMS 1.1, chapter 8.2.1).
 
-        Only who makes the sessions of a [`ServerSessionPool`][jmsql.connection_consumers.ServerSessionPool] needs it;
-        others set the listeners of consumers. While it is set, the session's consumers neither receive nor have
+        It is for the sessions of a [`ServerSessionPool`][jmsql.connection_consumers.ServerSessionPool]; other programs
+        set the listeners of consumers. While it is set, the session's consumers neither receive nor have
         listeners.
 
         Args:
@@ -433,7 +433,7 @@ class Session:
     # Transactions
 
     def commit(self) -> None:
-        """Commit: what was sent goes out, what was received is acknowledged, and the application's SQL takes effect.
+        """Commit: send and acknowledge the messages of the transaction, and let the application's SQL take effect.
 
         Raises:
             IllegalStateException: The session is not transacted, or is closed.
@@ -444,13 +444,13 @@ class Session:
         self._transaction.commit()
 
     def rollback(self, error: BaseException | str | None = None) -> None:
-        """Roll back: what was sent is forgotten, what was received is delivered again, the application's SQL undone.
+        """Roll back: discard what was sent, deliver received messages again, and undo the application's SQL.
 
         Args:
             error: Why. It is kept with the messages that were received, up to 10,000 characters of an exception's
                 traceback; and where no [redelivery policy](redelivery.md) says otherwise, they come again at once
                 after their first error, and then after ever longer pauses. `Reject` and `RetryAfter` of `jmsql.worker`
-                say what becomes of them instead.
+                decide what becomes of them instead.
 
         Raises:
             IllegalStateException: The session is not transacted, or is closed.
@@ -459,7 +459,7 @@ class Session:
         self._transaction.rollback(error)
 
     def recover(self, error: BaseException | str | None = None) -> None:
-        """Deliver what was received and not acknowledged again, from the first message on.
+        """Deliver the messages again that were received and not acknowledged, from the first one on.
 
         Args:
             error: Why, as for `rollback`.
@@ -471,7 +471,7 @@ class Session:
         self._transaction.recover(error)
 
     def extend_claims(self) -> AbstractContextManager[None]:
-        """Extend, for as long as a `with` block runs, the claims on what was received and not acknowledged.
+        """Extend, for as long as a `with` block runs, the claims on messages that were received and not acknowledged.
 
         Where claims have a visibility timeout, a message that takes longer to handle would be taken away meanwhile.
         Listeners need not ask for it.

@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 
 class SessionState:
-    """How a session works, and where it is.
-
-    Args:
-        client: What the session works for.
-        acknowledge_mode: How it acknowledges what it receives.
-        facts: What the instrumentation is told of it.
-        kind: What the session is called, for the log.
-        home: The event loop that it belongs to; None: any.
-    """
+    """How a session works, and where it is."""
 
     def __init__(
         self,
@@ -83,7 +75,7 @@ class SessionState:
     def check_no_completion(self, method: str) -> None:
         """Refuse to a completion listener of the session's what would wait for it."""
         if self.completion is current():
-            raise IllegalStateException(f"A completion listener does not call {method}(), which would wait for it.")
+            raise IllegalStateException(f"A completion listener cannot call {method}(), which would wait for it.")
 
     def check_no_message_listener(self) -> None:
         """Raise IllegalStateException if the session receives for connection consumers."""

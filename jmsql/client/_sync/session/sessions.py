@@ -34,12 +34,7 @@ class OpenSession(Protocol):
 
 
 class Sessions:
-    """Knows the sessions of a connection until they are closed; its methods may be called from any thread.
-
-    Args:
-        client: The connection.
-        on_removed: Called when there is one session less.
-    """
+    """Knows the sessions of a connection until they are closed; its methods may be called from any thread."""
 
     def __init__(self, client: ClientContext, on_removed: Callable[[], None]) -> None:
         self._client = client
@@ -148,7 +143,7 @@ class Sessions:
         """Note that the caller waits for listeners, if a listener itself calls.
 
         Args:
-            method: What is called.
+            method: The method that waits.
             session: For whose listener it waits; None: for those of all sessions.
 
         Raises:

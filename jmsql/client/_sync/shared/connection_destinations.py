@@ -22,13 +22,7 @@ Temporary = TypeVar("Temporary", TemporaryQueue, TemporaryTopic)
 
 
 class ConnectionDestinations:
-    """The destinations of one connection. Its methods may be called from any thread.
-
-    Args:
-        side: Where the work is done.
-        connection_id: Returns the number of the client's connection.
-        automatic_creation: Whether to make queues and topics that are not there.
-    """
+    """The destinations of one connection. Its methods may be called from any thread."""
 
     def __init__(self, side: SideConnection, connection_id: Callable[[], int], *, automatic_creation: bool) -> None:
         self._side = side
@@ -81,8 +75,8 @@ class ConnectionDestinations:
         if attachment.dropped is not None:
             logger.log(
                 logging.WARNING if attachment.dropped else logging.INFO,
-                "%s is another now, as its consumer wants another topic, selector or no_local than before. What "
-                "it had collected, %s, was dropped.",
+                "%s was made again, since its consumer has another topic, selector or no_local than before. "
+                "Dropped: %s.",
                 definition,
                 counted(attachment.dropped, "message"),
             )
@@ -105,9 +99,7 @@ class ConnectionDestinations:
     def create_temporary(self, kind: type[Temporary], check_unused: Callable[[Destination], None]) -> Temporary:
         """Make a temporary queue or topic.
 
-        Args:
-            kind: Which of the two.
-            check_unused: Called before it is deleted by its owner; raises if it has a consumer.
+        When its owner deletes it, `check_unused` is called before, and raises if it has a consumer.
         """
         name = f"temporary-{uuid.uuid4()}"
 
@@ -122,7 +114,7 @@ class ConnectionDestinations:
         return destination
 
     def create_temporary_again(self) -> None:
-        """Bind the temporary destinations to the connection's new number; what was removed meanwhile is made again."""
+        """Bind the temporary destinations to the connection's new number; those removed meanwhile are made again."""
         for destination in list(self._temporary):
             self._create(destination)
             self.numbers.pop(destination, None)

@@ -21,15 +21,11 @@ class OnException(Protocol):
 
 
 ExceptionListener = Callable[[JMSException], object] | OnException
-"""What is told of a connection's problems: a callable, or an object with `on_exception`."""
+"""A listener for a connection's problems: a callable, or an object with `on_exception`."""
 
 
 class ExceptionListening:
-    """A connection's exception listener, which is told of one problem at a time.
-
-    Args:
-        of: What the problems are of, for the log.
-    """
+    """A connection's exception listener, which is told of one problem at a time."""
 
     def __init__(self, of: object) -> None:
         self._of = of
@@ -38,7 +34,7 @@ class ExceptionListening:
 
     @property
     def listener(self) -> ExceptionListener | None:
-        """What is told; None: nobody."""
+        """The listener, if there is one."""
         return self._listener
 
     @listener.setter

@@ -47,11 +47,7 @@ T = TypeVar("T")
 
 
 class Runner(ABC):
-    """Runs statements, and decisions that take several, in whatever transaction its connection is in.
-
-    Args:
-        schema: The plain name of the schema.
-    """
+    """Runs statements, and decisions that take several, in whatever transaction its connection is in."""
 
     __slots__ = ("before", "failed", "schema")
 
@@ -160,11 +156,8 @@ class Origin(NamedTuple):
 class PsycopgRunner(Runner):
     """Runs statements on a psycopg connection. A context manager, if the connection is its user's to end.
 
-    Args:
-        connection: The connection; its row factory, cursor factory and adapters are left alone.
-        schema: The plain name of the schema.
-        prepares: Whether statements are prepared, which takes a round trip more the first time.
-        origin: Where the connection comes from; None: somebody else ends it.
+    The connection's row factory, cursor factory and adapters are left alone. To prepare statements takes a round trip
+    more the first time. Without an `origin` somebody else ends the connection.
     """
 
     __slots__ = ("_origin", "_prepares", "connection")
@@ -179,7 +172,7 @@ class PsycopgRunner(Runner):
     ) -> None:
         super().__init__(schema)
         self.connection = connection
-        """The connection, for what is no statement."""
+        """The connection, for uses other than statements."""
         self._prepares = prepares
         self._origin = origin
 
@@ -288,15 +281,15 @@ def _require_no_rows(cursor: psycopg.AsyncCursor[Any]) -> None:
 # - An exchange is repeated only if it has begun the transaction. PostgreSQL refuses a prepared statement that it does
 #   not know, or whose tables have changed, and with it goes the whole transaction; one that had done something before
 #   would be repeated in part. It is repeated once, since what it has just prepared is not outdated.
-# - Who has left a commit behind is told of its failure, and nobody else. The next user of the connection must not get
-#   an error for what another session did.
+# - The failure of a commit that was left behind is told to its sender, and to no one else. The next user of the
+#   connection must not get an error for what another session did.
 
 
 class WireConnection(psycopg.AsyncConnection[Any]):
     """Carries exchanges out, one at a time.
 
     A commit may be left unanswered. Whatever the connection is used for next, also through psycopg's own methods, has
-    it answered first; its sender hears what became of it, and nobody else.
+    it answered first; only its sender is told the outcome.
     """
 
     is_pooled = False
@@ -328,7 +321,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
 
     @property
     def is_committing(self) -> bool:
-        """Whether a commit was sent whose answer nobody has read."""
+        """Whether a commit was sent whose answer is still unread."""
         return self._failed is not None
 
     def notice_loss(self) -> None:
@@ -340,7 +333,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
 
     @property
     def has_unread(self) -> bool:
-        """Whether the server has sent something that nobody has read: to an idle connection, that it ends."""
+        """Whether something of the server is unread: on an idle connection, that it ends."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.pgconn.socket, selectors.EVENT_READ)
             return bool(selector.select(timeout=0))
@@ -361,7 +354,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
             return await super().wait(gen, *arguments, **parameters)  # whose parameters differ between releases
 
     async def exchange(self, exchange: Exchange) -> Outcome:
-        """Carry an exchange out; once more if it begins its transaction and what was prepared is outdated.
+        """Carry an exchange out; once more if it begins its transaction and a prepared statement is outdated.
 
         If it fails in a transaction that PostgreSQL has begun by itself, or that it was to begin and end, that
         transaction is rolled back. Another one stays open, as failed.
@@ -401,7 +394,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
         """Have the server commit what it has begun by itself, and leave the answer to the next use of the connection.
 
         Args:
-            failed: Called if the commit has failed, or nobody knows.
+            failed: Called if the commit has failed, or its outcome is unknown.
         """
         try:
             await self.exchange(Exchange(is_answered=False))
@@ -437,7 +430,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
             self.give_up()
 
     def give_up(self) -> None:
-        """End the connection if nobody knows where it is: an exchange was not read to its end."""
+        """End the connection if its state is unknown: an exchange was not read to its end."""
         self._is_open = False
         if self.pgconn.pipeline_status != PipelineStatus.OFF and not self.is_committing:
             self.pgconn.finish()

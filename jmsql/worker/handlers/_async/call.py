@@ -182,7 +182,7 @@ class HandlerCall(AnyCall):
         except InvalidDestinationException:
             if not isinstance(destination, TemporaryQueue | TemporaryTopic):
                 raise
-            logger.info("%s: nobody waits for its reply to %s any more.", self.listener, self.message_id)
+            logger.info("%s: the reply to %s was dropped: its temporary queue is gone.", self.listener, self.message_id)
             return
         reply = result if isinstance(result, Message) else message_of(result)
         reply.jms_correlation_id = self.message.jms_correlation_id or self.message_id
@@ -228,7 +228,7 @@ class HandlerCall(AnyCall):
             try:
                 function()
             except Exception:  # the message is handled, whatever this does
-                logger.exception("%s: what was to be called after the commit has failed.", self.listener)
+                logger.exception("%s: a function of after_commit has failed.", self.listener)
 
     # The log
 

@@ -303,7 +303,7 @@ class Handlers:
             await claims.release_held()
         for task in self.members:
             await task.stop()
-        logger.debug("%d handlers finish what they have begun.", len(self.members))
+        logger.debug("Waiting for %d handlers to finish.", len(self.members))
         left = await self._wait_until(deadline)
         for task in left:
             logger.warning(

@@ -297,7 +297,7 @@ class Handlers:
             claims.release_held()
         for task in self.members:
             task.stop()
-        logger.debug("%d handlers finish what they have begun.", len(self.members))
+        logger.debug("Waiting for %d handlers to finish.", len(self.members))
         left = self._wait_until(deadline)
         for task in left:
             logger.warning(

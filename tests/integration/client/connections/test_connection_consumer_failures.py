@@ -97,7 +97,8 @@ def test_load_goes_back_when_the_pool_does_not_start_it(
     send_texts(others, queue, "a", "b")
     with connection.create_connection_consumer(queue, None, OneSession(mode_session, fails=True), 2):
         wait_for(lambda: problems)
-        assert receive_texts(others.create_consumer(queue), 2) == ["a", "b"]
+        # In any order: the connection consumer, which goes on looking, may lock one of them for a moment.
+        assert sorted(receive_texts(others.create_consumer(queue), 2)) == ["a", "b"]
     assert "no thread is left" in str(problems[0])
 
 

@@ -1,4 +1,4 @@
-"""Claims on messages: who has lost one can no longer acknowledge, and the message goes to another."""
+"""Claims on messages: without its claim a client cannot acknowledge, and the message goes to another."""
 
 from __future__ import annotations
 

@@ -53,8 +53,7 @@ class CallerTransaction(ABC):
 class PsycopgTransaction(CallerTransaction):
     """A transaction on a psycopg connection.
 
-    Args:
-        connection: The connection; its row factory, cursor factory and adapters are left alone.
+    The connection's row factory, cursor factory and adapters are left alone.
     """
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:

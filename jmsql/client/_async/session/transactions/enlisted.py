@@ -58,10 +58,6 @@ class EnlistedTransaction(Transaction):
     """What the session sends and receives becomes part of the caller's transaction, which it never ends.
 
     But for one that has begun with a look at a queue which has found nothing.
-
-    Args:
-        state: The session's.
-        caller: The caller's transaction.
     """
 
     def __init__(self, state: SessionState, caller: CallerTransaction) -> None:
@@ -147,7 +143,7 @@ class EnlistedTransaction(Transaction):
 
     async def send_asynchronously(self, send: AsynchronousSend) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
         raise IllegalStateException(
-            "A session in your transaction tells no completion listener; its sends take effect with your commit."
+            "A session in your transaction calls no completion listeners; its sends take effect with your commit."
         )
 
     # Receiving
@@ -217,7 +213,7 @@ class EnlistedTransaction(Transaction):
 
     @property
     def is_settled(self) -> bool:
-        """False: nobody knows when the transaction ends."""
+        """False: it is not known when the transaction ends."""
         return False
 
     async def browse(
@@ -240,8 +236,8 @@ class EnlistedTransaction(Transaction):
 
     async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> NoReturn:  # noqa: ARG002 - refused
         raise IllegalStateException(
-            "A session in your transaction counts no deliveries: how that ends, it need not learn. Make a connection "
-            "with ConnectionFactory.create_connection."
+            "A session in your transaction does not count deliveries, since it cannot know how that ends. Make a "
+            "connection with ConnectionFactory.create_connection."
         )
 
     # Ending
@@ -253,7 +249,7 @@ class EnlistedTransaction(Transaction):
         raise TransactionInProgressException("The session is part of your transaction: roll that back instead.")
 
     async def recover(self, error: BaseException | str | None) -> NoReturn:  # noqa: ARG002 - refused
-        raise IllegalStateException("A session in a transaction is not recovered; roll your transaction back instead.")
+        raise IllegalStateException("A session in your transaction cannot recover; roll the transaction back instead.")
 
     async def share(self) -> NoReturn:
         raise IllegalStateException("The session is part of your transaction, whose connection you have already.")
@@ -267,12 +263,6 @@ class _EnlistedWaiting(Waiting):
 
     In the caller's transaction PostgreSQL notifies of nothing. A connection of jmsql's that this process has to the
     same database wakes it, if there is one. Else it looks now and then, ever more seldom.
-
-    Args:
-        transaction: The session's.
-        news: Wakes the caller.
-        buffer: Where messages come to.
-        poll: How long the pauses are.
     """
 
     def __init__(
@@ -290,10 +280,10 @@ class _EnlistedWaiting(Waiting):
         """Whether the call has ended."""
 
     def begin(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
-        """Do nothing: what is new is noted between two looks."""
+        """Do nothing: news is noted between two looks."""
 
     def looked(self, *, found: bool) -> None:
-        """Do nothing: nobody else of a client waits for the same."""
+        """Do nothing: no other consumer of a client waits for the same."""
 
     async def wait(self, most: float | None = None) -> None:
         has_looked, self._has_looked = self._has_looked, True

@@ -291,7 +291,7 @@ class LocalTransaction(OwnTransaction):
         self._client.returned(await self._locks.rolled_back())
 
     async def recover(self, error: BaseException | str | None) -> NoReturn:  # noqa: ARG002 - refused
-        raise IllegalStateException("A transacted session is not recovered; call rollback() instead.")
+        raise IllegalStateException("A transacted session cannot recover; call rollback() instead.")
 
     async def close(self) -> None:
         await self._undo()

@@ -46,12 +46,7 @@ logger = logging.getLogger("jmsql")
 
 
 class NoTransaction(OwnTransaction):
-    """Messages are inserted as they are sent. They are claimed, and deleted when they are acknowledged.
-
-    Args:
-        state: The session's.
-        client: The session's connection.
-    """
+    """Messages are inserted as they are sent. They are claimed, and deleted when they are acknowledged."""
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
         database = Lease(
@@ -129,11 +124,7 @@ class NoTransaction(OwnTransaction):
             await self._release(failure)
 
     async def _release(self, failure: Failure | None = None) -> None:
-        """Release what was claimed and not acknowledged.
-
-        Args:
-            failure: Why, if something went wrong.
-        """
+        """Release claimed messages that are not acknowledged."""
         released = await self._claims.release(failure)
         for consumer in self.state.consumers:
             released += await self._claims.closed(consumer.buffer)
@@ -244,7 +235,7 @@ class AutoAcknowledge(OwnAcknowledge):
                     self._tell_of_return(buffer, row)
 
             await transaction.connection.leave_commit(failed)
-            # Those who wait for a group are told, and look at once; who is about to wait has it written down before.
+            # The commit is answered before others hear that the group is free, and before the caller waits.
             if row is None or row.group_hash is not None:
                 await self.database.settle()
         except BaseException:
@@ -351,7 +342,7 @@ class DupsOkAcknowledge(OwnAcknowledge):
             await self._thread.join()
 
     def _watch(self) -> None:
-        """Have the thread acknowledge in time what was delivered."""
+        """Have the thread acknowledge delivered messages in time."""
         if self._thread is None:
             self._thread = BackgroundTask(self._acknowledge_in_time, "jmsql-acknowledging")
             self._thread.start()
@@ -362,7 +353,7 @@ class DupsOkAcknowledge(OwnAcknowledge):
     async def _acknowledge_in_time(self) -> None:
         while not self._is_ended:
             count = self._changed.count
-            self._is_idle = True  # before the look, so that what comes after it is told
+            self._is_idle = True  # before the look, so that later deliveries wake it
             since = self._claims.delivered_since
             if since is None:
                 await self._changed.wait(count, None)

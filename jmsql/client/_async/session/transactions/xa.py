@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractAsyncContextManager
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from jmsql.client._async.session.locks import FrugalLocks
+from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.local import LocalTransaction
 from jmsql.client.instrumentation import settling
 from jmsql.concurrency.tasks import finished
@@ -20,10 +21,11 @@ from jmsql.store.global_transactions import Xid, commit_prepared, prepared_trans
 
 if TYPE_CHECKING:
     from jmsql.client._async.link.lease import Lease
-    from jmsql.client._async.session.locks import Locks
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.shared.client_context import ClientContext
     from jmsql.client._async.shared.redelivery import Redelivery
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.store.rows.message_rows import MessageRow
     from jmsql.store.statement import Steps
 
 
@@ -41,13 +43,28 @@ class _Phase(Enum):
     """The connection broke while it was being prepared."""
 
 
-class GlobalTransaction(LocalTransaction):
-    """One transaction of PostgreSQL after another, which the session or a transaction manager ends.
+class _FrugalLocks(Locks):
+    """Locks what it delivers and nothing else: a prepared transaction may hold its locks for long."""
 
-    Args:
-        state: The session's.
-        client: The session's connection.
-    """
+    def __init__(self, database: Lease, sending: AbstractAsyncContextManager[bool], redelivery: Redelivery) -> None:
+        super().__init__(database, redelivery)
+        self._sending = sending
+
+    async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        row = await self.next_held(buffer)
+        if row is not None:
+            return row
+        await self.flush()  # not within the savepoint, which may be undone
+        async with self._sending, self._database.savepoint() as undo:
+            await self.fetch(buffer, 1)
+            row = await self.next_held(buffer)
+            if row is None:
+                await undo()  # with the lock of a message that another client had just claimed
+            return row
+
+
+class GlobalTransaction(LocalTransaction):
+    """One transaction of PostgreSQL after another, which the session or a transaction manager ends."""
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
         super().__init__(state, client)
@@ -55,7 +72,7 @@ class GlobalTransaction(LocalTransaction):
         self._phase = _Phase.NONE
 
     def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
-        return FrugalLocks(database, self._sending, redelivery)
+        return _FrugalLocks(database, self._sending, redelivery)
 
     async def begin(self, xid: Xid) -> None:
         """Do what `XASession.tpc_begin` does."""

@@ -288,7 +288,7 @@ class LocalTransaction(OwnTransaction):
         self._client.returned(self._locks.rolled_back())
 
     def recover(self, error: BaseException | str | None) -> NoReturn:  # noqa: ARG002 - refused
-        raise IllegalStateException("A transacted session is not recovered; call rollback() instead.")
+        raise IllegalStateException("A transacted session cannot recover; call rollback() instead.")
 
     def close(self) -> None:
         self._undo()

@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
 
 class Transaction(ABC):
-    """How a session sends, receives, acknowledges, and ends what it has begun. Each session has one, for its life.
-
-    Args:
-        state: The session's.
-    """
+    """How a session sends, receives, acknowledges, and ends what it has begun. Each session has one, for its life."""
 
     database: Lease | None = None
     """The session's connection; None: it works on the caller's."""
@@ -68,13 +64,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
-        """Send a message, now or with the commit.
-
-        Args:
-            destination: Where to.
-            message: The message.
-            size: About how many bytes it has.
-        """
+        """Send a message, now or with the commit."""
 
     @abstractmethod
     def send_asynchronously(self, send: AsynchronousSend) -> None:
@@ -82,9 +72,6 @@ class Transaction(ABC):
 
     def complete(self, method: str) -> None:  # noqa: B027 - there may be none
         """Wait until all listeners of asynchronous sends have returned.
-
-        Args:
-            method: What is called that waits, and that such a listener itself may not call.
 
         Raises:
             IllegalStateException: The caller is such a listener.
@@ -150,7 +137,7 @@ class Transaction(ABC):
         """Acknowledge now what the session would acknowledge by itself later; not what a running listener has."""
 
     def extend_claims(self) -> AbstractContextManager[None]:
-        """Extend the claims on what was delivered and not acknowledged for as long as a `with` block runs."""
+        """Extend the claims on messages that are delivered and not acknowledged for as long as a `with` block runs."""
         return nullcontext()
 
     # Ending
@@ -183,14 +170,7 @@ class Transaction(ABC):
 
 
 class OwnTransaction(Transaction):
-    """How a session of a connection of jmsql's does it, which has a connection to the server of its own.
-
-    Args:
-        state: The session's.
-        client: The session's connection.
-        database: Its connection to the server.
-        delivery: How messages come to its listeners, and to connection consumers.
-    """
+    """How a session of a connection of jmsql's does it, which has a connection to the server of its own."""
 
     database: Lease
 
@@ -252,11 +232,7 @@ class OwnTransaction(Transaction):
     # For listeners
 
     def handled(self, failure: Failure | None) -> None:
-        """Settle what a listener was given.
-
-        Args:
-            failure: What went wrong, if something did.
-        """
+        """Settle what a listener was given."""
 
     def paused(self) -> None:
         """Settle what waits for company, since no message comes next."""

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from jmsql.client._sync.session.locks import FrugalLocks
+from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.local import LocalTransaction
 from jmsql.client.instrumentation import settling
 from jmsql.exceptions import (
@@ -20,10 +21,11 @@ from jmsql.store.global_transactions import Xid, commit_prepared, prepared_trans
 
 if TYPE_CHECKING:
     from jmsql.client._sync.link.lease import Lease
-    from jmsql.client._sync.session.locks import Locks
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.shared.client_context import ClientContext
     from jmsql.client._sync.shared.redelivery import Redelivery
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.store.rows.message_rows import MessageRow
     from jmsql.store.statement import Steps
 
 
@@ -41,13 +43,28 @@ class _Phase(Enum):
     """The connection broke while it was being prepared."""
 
 
-class GlobalTransaction(LocalTransaction):
-    """One transaction of PostgreSQL after another, which the session or a transaction manager ends.
+class _FrugalLocks(Locks):
+    """Locks what it delivers and nothing else: a prepared transaction may hold its locks for long."""
 
-    Args:
-        state: The session's.
-        client: The session's connection.
-    """
+    def __init__(self, database: Lease, sending: AbstractContextManager[bool], redelivery: Redelivery) -> None:
+        super().__init__(database, redelivery)
+        self._sending = sending
+
+    def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        row = self.next_held(buffer)
+        if row is not None:
+            return row
+        self.flush()  # not within the savepoint, which may be undone
+        with self._sending, self._database.savepoint() as undo:
+            self.fetch(buffer, 1)
+            row = self.next_held(buffer)
+            if row is None:
+                undo()  # with the lock of a message that another client had just claimed
+            return row
+
+
+class GlobalTransaction(LocalTransaction):
+    """One transaction of PostgreSQL after another, which the session or a transaction manager ends."""
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
         super().__init__(state, client)
@@ -55,7 +72,7 @@ class GlobalTransaction(LocalTransaction):
         self._phase = _Phase.NONE
 
     def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
-        return FrugalLocks(database, self._sending, redelivery)
+        return _FrugalLocks(database, self._sending, redelivery)
 
     def begin(self, xid: Xid) -> None:
         """Do what `XASession.tpc_begin` does."""

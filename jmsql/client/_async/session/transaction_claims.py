@@ -1,0 +1,89 @@
+"""What a transaction claims in place of locking it, where a redelivery policy counts deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING
+
+from jmsql.client._async.link.lease import Holding
+from jmsql.client._async.shared.redelivery import Redelivery
+from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.store.receiving.acknowledge import claim_of
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of
+
+if TYPE_CHECKING:
+    from jmsql.client._async.link.lease import Lease
+
+
+# A claim is lock and record in one: it takes one exchange, and what is locked takes another to record its delivery.
+# So a transaction claims while nothing of it is open. What is claimed and not delivered is released when it ends, as a
+# lock would be. A row tells by its handle whether it was claimed (`claim_of`).
+
+
+def claimed_of(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]]) -> list[tuple[MessageKey, MessageRow]]:
+    """Return those of some messages that were claimed when they were received."""
+    return [(buffer.key(row), row) for buffer, row in delivered if claim_of(row) is not None]
+
+
+class TransactionClaims:
+    """The claims of one transaction after another. The commit deletes the messages behind them."""
+
+    def __init__(self, database: Lease, redelivery: Redelivery) -> None:
+        self._database = database
+        self._redelivery = redelivery
+        self.batches: list[tuple[int, list[MessageRow]]] = []
+        """What the transaction has claimed, each batch with the queue that it is in."""
+        self.are_deleted = False
+        """Whether the open transaction has deleted some of it."""
+        self.has_company = False
+        """Whether the transaction has locked other messages."""
+
+    async def claim(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow] | None:
+        """Claim up to `limit` messages, and return them; None: they have to be locked."""
+        source = buffer.source
+        if self._database.holding is Holding.LENT or self._database.has_begun or source.has_groups:
+            return None
+        rules = await self._redelivery.rules(buffer)
+        if rules is None:
+            return None
+        rows = await self._redelivery.claim(
+            self._database, buffer, 1 if rules.policy.maximum_deliveries == 1 else limit
+        )
+        if rows is None:
+            return None
+        claimed = rows
+        if rows and (rows[-1].handle is None or claim_of(rows[0]) is None):
+            # The last one was delivered before, or the queue has just got groups, and nothing is claimed.
+            claimed = rows[:-1] if rows[-1].handle is None else []
+            for row in rows[len(claimed) :]:
+                source.returned(buffer.key(row))
+            if not claimed:
+                return None
+        if claimed:
+            self.batches.append((source.queue_id, claimed))
+        return claimed
+
+    def are_all(self, delivered: int) -> bool:
+        """Whether a transaction that has delivered so many messages has delivered all claimed ones and no others."""
+        return not self.has_company and delivered == sum([len(rows) for _, rows in self.batches])
+
+    def among(self, delivered: Container[MessageKey]) -> list[tuple[int, list[MessageRow]]]:
+        """Return the claimed ones of the delivered messages, with the queues that they are in."""
+        claimed = [
+            (queue_id, [row for row in rows if key_of(queue_id, row) in delivered]) for queue_id, rows in self.batches
+        ]
+        return [(queue_id, rows) for queue_id, rows in claimed if rows]
+
+    def undelivered(self, delivered: Container[MessageKey]) -> dict[MessageKey, int]:
+        """Return the claims on messages that were not delivered."""
+        return {
+            key: claim_id
+            for queue_id, rows in self.batches
+            for row in rows
+            if (key := key_of(queue_id, row)) not in delivered and (claim_id := claim_of(row)) is not None
+        }
+
+    def end(self) -> None:
+        """Forget the claims as the transaction ends."""
+        self.batches = []
+        self.are_deleted = self.has_company = False
