@@ -107,7 +107,7 @@ def emulate(browser: webdriver.Chrome, *, width: int = 1280, scheme: str = "ligh
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
     )
-    # Whoever wants no motion has the colours of a scheme at once.
+    # Without motion, a page has the colours of a scheme at once.
     features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia",

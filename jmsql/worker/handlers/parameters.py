@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import typing
 from collections.abc import Callable, Collection, Iterator
-from functools import cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 from jmsql.exceptions import MessageFormatException
@@ -67,9 +68,8 @@ class Kinds(NamedTuple):
         }
 
 
-@cache
 def _kinds(*, is_async: bool) -> Kinds:
-    # Imported here: a process loads only what its handlers need.
+    # A process loads what its handlers need, and no more. Who asks for a session of sqlalchemy.orm has loaded it.
     if is_async:
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
@@ -78,7 +78,8 @@ def _kinds(*, is_async: bool) -> Kinds:
 
         return Kinds(AsyncConnection, AsyncSession, asynchronous_session.Session, asynchronous_context.JMSContext)
     import sqlalchemy
-    from sqlalchemy import orm
+
+    orm: Any = sys.modules.get("sqlalchemy.orm", SimpleNamespace(Session=sqlalchemy.Connection))
 
     from jmsql.client._sync.connection.context import JMSContext
     from jmsql.client._sync.session.session import Session
