@@ -665,8 +665,10 @@ class Lease:
         runner.is_certain = True  # what ends prepared statements was heard of
         async with driver.lock:
             answer = await runner.commit(last, question)
-        if self._shared is not None:
-            await connection.commit()  # so that SQLAlchemy knows; the server is not asked
+        shared = self._shared
+        if shared is not None and (shared.in_nested_transaction() or not self.shares_connections):
+            # So that SQLAlchemy knows; the server is not asked. A handler's next transaction may be the same one to it.
+            await connection.commit()
         return answer
 
     @property

@@ -661,8 +661,10 @@ class Lease:
         runner.is_certain = True  # what ends prepared statements was heard of
         with driver.lock:
             answer = runner.commit(last, question)
-        if self._shared is not None:
-            connection.commit()  # so that SQLAlchemy knows; the server is not asked
+        shared = self._shared
+        if shared is not None and (shared.in_nested_transaction() or not self.shares_connections):
+            # So that SQLAlchemy knows; the server is not asked. A handler's next transaction may be the same one to it.
+            connection.commit()
         return answer
 
     @property
