@@ -31,6 +31,7 @@ NAMES = {
     "AsyncIterator": "Iterator",
     "AsyncServerCursor": "ServerCursor",
     "AsyncSession": "Session",
+    "AsyncPipeline": "Pipeline",
     "AsyncTransaction": "Transaction",
     "ConnectionLimit": "NoLimit",
     "Openings": "Opener",

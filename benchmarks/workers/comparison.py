@@ -16,10 +16,10 @@ from benchmarks.peers.peer import Unavailable, import_peer
 from benchmarks.setting import Setting
 from benchmarks.workers import effects, figures
 from benchmarks.workers.brokers import Broker
-from benchmarks.workers.figures import JMSQL, JMSQL_COROUTINES
+from benchmarks.workers.figures import JMSQL, OWN
 from benchmarks.workers.ledger import Batch, Ledger, open_ledger
 from benchmarks.workers.running import RunningWorker, Sender, WorkerFailedError
-from benchmarks.workers.systems import SYSTEMS, System
+from benchmarks.workers.systems import BOUNDS, SYSTEMS, System
 
 _QUICK_ARRANGEMENTS = (figures.USUAL,)
 _FIRST = 100
@@ -157,7 +157,7 @@ def _environment(database: BenchmarkDatabase, broker: Broker | None, concurrency
 
 def _skip(setting: Setting, name: str, what: str, error: WorkerFailedError) -> None:
     """Go on without a peer that has failed; jmsql's own failure ends the run."""
-    if name in {JMSQL, JMSQL_COROUTINES}:
+    if name in OWN:
         raise error
     setting.skip(f"{name}{what}", str(error).partition("\n")[0])
 
@@ -242,24 +242,18 @@ def _turn(contestant: _Contestant, concurrency: int, processes: int, count: int)
 
 
 def _beside_peers(benchmark: str, samples: Samples, unit: str, *, has_targets: bool) -> list[BenchmarkResult]:
-    targets = {system.name: at_least(2.0 if system.open_broker is None else 1.0) for system in SYSTEMS}
-    results = []
-    for name in samples:
-        subject, reference = (JMSQL_COROUTINES, JMSQL) if name == JMSQL_COROUTINES else (JMSQL, name)
-        target = at_least(1.0) if name == JMSQL_COROUTINES else targets[name]
-        if name != JMSQL:
-            results.append(
-                BenchmarkResult(
-                    benchmark,
-                    subject,
-                    reference,
-                    unit,
-                    samples[subject],
-                    samples[reference],
-                    target if has_targets else None,
-                )
-            )
-    return results
+    return [
+        BenchmarkResult(
+            benchmark,
+            subject,
+            reference,
+            unit,
+            samples[subject],
+            samples[reference],
+            at_least(bound) if has_targets else None,
+        )
+        for subject, reference, bound in figures.pairs([*samples], BOUNDS)
+    ]
 
 
 # How soon it begins
@@ -304,7 +298,7 @@ def _latencies(setting: Setting, contestants: Sequence[_Contestant]) -> list[Ben
             "ms",
             percentiles(times[JMSQL], percent, _BLOCKS),
             percentiles(times[name], percent, _BLOCKS),
-            at_most(1.0) if percent == 50 and name != JMSQL_COROUTINES else None,
+            at_most(1.0) if percent == 50 and name not in OWN else None,
         )
         for percent in (50, 95)
         for name in times
@@ -335,7 +329,7 @@ def _kills(setting: Setting, contestants: Sequence[_Contestant]) -> list[Benchma
         BenchmarkResult(benchmark, name, figures.SENT, "messages", [found[name]], [sent], target)
         for benchmark, found in ((figures.MISSING, missing), (figures.DOUBLED, doubled))
         for name in found
-        for target in [at_most(0.0) if name in {JMSQL, JMSQL_COROUTINES} else None]
+        for target in [at_most(0.0) if name in OWN else None]
     ]
 
 

@@ -14,6 +14,13 @@ MISSING = "worker-peers kill -9: missing"
 DOUBLED = "worker-peers kill -9: doubled"
 
 JMSQL, JMSQL_COROUTINES = "jmsql, def", "jmsql, async def"
+JMSQL_PSYCOPG, JMSQL_PSYCOPG_COROUTINES = "jmsql, def, psycopg", "jmsql, async def, psycopg"
+
+OWN = (JMSQL, JMSQL_COROUTINES, JMSQL_PSYCOPG, JMSQL_PSYCOPG_COROUTINES)
+"""jmsql's workers: with SQLAlchemy's connection unless they name another."""
+
+_BESIDE = {JMSQL_COROUTINES: JMSQL, JMSQL_PSYCOPG: JMSQL, JMSQL_PSYCOPG_COROUTINES: JMSQL_PSYCOPG}
+"""What jmsql's other workers are compared with."""
 
 ARRANGEMENTS = ((1, 1), (10, 1), (50, 1), (10, 2), (50, 2))
 """How many handlers at a time in a process, and how many processes."""
@@ -23,6 +30,28 @@ USUAL = (10, 1)
 
 SENT = "sent"
 """What stands where messages are counted beside those that were sent."""
+
+
+def pairs(workers: Sequence[str], bounds: Mapping[str, float]) -> list[tuple[str, str, float]]:
+    """Return which workers are compared, each a subject and its reference, and by what factor the subject has to win.
+
+    Peers on PostgreSQL alone insert their rows by its driver, so jmsql's worker with psycopg's connection stands beside
+    them as well.
+
+    Args:
+        workers: Those that were measured.
+        bounds: By what factor jmsql has to win against each of the others.
+    """
+    found = []
+    for worker in workers:
+        if worker in OWN:
+            found += [(worker, _BESIDE[worker], 1.0)] if _BESIDE.get(worker) in workers else []
+            continue
+        bound = bounds.get(worker, 1.0)
+        found.append((JMSQL, worker, bound))
+        if bound > 1.0:
+            found += [(subject, worker, bound) for subject in OWN if subject in workers and "psycopg" in subject]
+    return found
 
 
 def arrangement(concurrency: int, processes: int) -> str:
@@ -49,7 +78,7 @@ class WorkerFigures:
     def workers(self) -> list[str]:
         """The names of the workers: jmsql's own, then the others in the order in which they were compared."""
         names = {name: None for figures in self._found.values() for name in figures if name != SENT}
-        return sorted(names, key=lambda name: (name != JMSQL, name != JMSQL_COROUTINES))
+        return sorted(names, key=lambda name: OWN.index(name) if name in OWN else len(OWN))
 
     @property
     def arrangements(self) -> list[tuple[int, int]]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.plots import draw_workers
 from benchmarks.workers import figures
-from benchmarks.workers.figures import JMSQL, JMSQL_COROUTINES, WorkerFigures
-from benchmarks.workers.systems import SYSTEMS
+from benchmarks.workers.figures import JMSQL, WorkerFigures
+from benchmarks.workers.systems import BOUNDS
 
 _BEGIN, _END = "<!-- figures -->\n", "<!-- end of figures -->\n"
 _DOCUMENTATION = Path("docs")
@@ -73,13 +73,7 @@ def _rates(found: WorkerFigures) -> str:
 
 def _ratios(found: WorkerFigures) -> str:
     rows = []
-    targets = {system.name: 2.0 if system.open_broker is None else 1.0 for system in SYSTEMS}
-    for worker in found.workers:
-        subject, reference, bound = JMSQL, worker, targets.get(worker, 1.0)
-        if worker == JMSQL:
-            continue
-        if worker == JMSQL_COROUTINES:
-            subject, reference, bound = worker, JMSQL, 1.0
+    for subject, reference, bound in figures.pairs(found.workers, BOUNDS):
         row = [reference if subject == JMSQL else f"{subject}, beside {reference}", f"≥ {bound:g}"]
         for each in found.arrangements:
             ratio = found.ratio(figures.RATE + figures.arrangement(*each), subject, reference)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from benchmarks.workers.brokers import Broker, open_rabbitmq, open_redis
-from benchmarks.workers.figures import JMSQL, JMSQL_COROUTINES
+from benchmarks.workers.figures import JMSQL, JMSQL_COROUTINES, JMSQL_PSYCOPG, JMSQL_PSYCOPG_COROUTINES
 
 Command = Sequence[str]
 Commands = Callable[[int, int], list[Command]]
@@ -114,6 +114,8 @@ def _dramatiq(
 SYSTEMS = (
     _jmsql(JMSQL, "jmsql_worker"),
     _jmsql(JMSQL_COROUTINES, "jmsql_coroutine_worker"),
+    _jmsql(JMSQL_PSYCOPG, "jmsql_psycopg_worker"),
+    _jmsql(JMSQL_PSYCOPG_COROUTINES, "jmsql_psycopg_coroutine_worker"),
     _procrastinate(),
     _pgqueuer(),
     _celery("Celery, RabbitMQ", open_rabbitmq, ["pika"]),
@@ -122,3 +124,6 @@ SYSTEMS = (
     # After a minute of silence a worker counts as dead.
     _dramatiq("Dramatiq, Redis", open_redis, ["redis"], recovery=90.0),
 )
+
+BOUNDS = {system.name: 2.0 if system.open_broker is None else 1.0 for system in SYSTEMS}
+"""By what factor jmsql's rate has to be higher: peers on PostgreSQL, and those with a broker."""

@@ -117,6 +117,9 @@ def write_array(values: Sequence[Value]) -> tuple[str, str | None]:
     return f"[{', '.join(elements)}]", f"{{{', '.join(types)}}}" if types else None
 
 
+_DECODER = json.JSONDecoder(strict=False)  # to make one takes longer than to parse most bodies
+
+
 def parse_json(text: str, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """Parse what PostgreSQL prints of a jsonb value whose strings `json_string` wrote.
 
@@ -125,7 +128,8 @@ def parse_json(text: str, object_hook: Callable[[dict[str, Any]], Any] | None = 
     """
     try:
         # Characters that PostgreSQL cannot store become control characters or surrogates inside the JSON's strings.
-        return json.loads(from_postgresql(text), strict=False, object_hook=object_hook)
+        decoder = _DECODER if object_hook is None else json.JSONDecoder(strict=False, object_hook=object_hook)
+        return decoder.decode(from_postgresql(text))
     except (ValueError, RecursionError) as error:
         raise MessageFormatException(f"The content of the message is not the JSON expected: {error}.") from error
 

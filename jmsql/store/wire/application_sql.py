@@ -32,6 +32,12 @@ _OUTLIVES = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _DEALLOCATES = re.compile(r"\b(?:deallocate|discard)\b", re.IGNORECASE)
+_SPACE = r"(?:\s|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|\Z))"
+_ENDS = re.compile(
+    rf"{_SPACE}*(?:(?:commit|end|abort)\b|prepare{_SPACE}+transaction\b|"
+    rf"rollback\b(?!{_SPACE}+(?:(?:work|transaction){_SPACE}+)?to\b))",
+    re.IGNORECASE,
+)
 
 
 def outlives_transaction(statement: str) -> bool:
@@ -45,6 +51,11 @@ def outlives_transaction(statement: str) -> bool:
 def deallocates(statement: str) -> bool:
     """Return whether a statement, by its text, may end prepared statements."""
     return _DEALLOCATES.search(statement) is not None
+
+
+def ends_transaction(statement: str) -> bool:
+    """Return whether a statement, by the beginning of its text, ends the transaction."""
+    return _ENDS.match(statement) is not None
 
 
 class SavepointCommand(Enum):
@@ -67,7 +78,6 @@ class SavepointStep(NamedTuple):
     name: str | None
 
 
-_SPACE = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|\Z))"
 _NAME = rf'(?P<name>"(?:[^"]|"")+"|[^\W\d][\w$]*){_SPACE}*;?{_SPACE}*'
 _PATTERNS = {
     command: re.compile(rf"{_SPACE}*{words}{_NAME}".replace(" ", f"{_SPACE}+"), re.IGNORECASE | re.DOTALL)
@@ -100,11 +110,13 @@ class Effects(NamedTuple):
         outlives_transaction: Whether it changes what holds beyond the transaction.
         deallocates: Whether it may end prepared statements.
         savepoint: What it does with a savepoint; None: nothing.
+        ends_transaction: Whether it ends the transaction.
     """
 
     outlives_transaction: bool
     deallocates: bool
     savepoint: SavepointStep | None
+    ends_transaction: bool = False
 
 
 _LONGEST_KEPT = 4096
@@ -117,7 +129,12 @@ def effects_of(statement: str) -> Effects:
 
 
 def _effects(statement: str) -> Effects:
-    return Effects(outlives_transaction(statement), deallocates(statement), read_savepoint_step(statement))
+    return Effects(
+        outlives_transaction(statement),
+        deallocates(statement),
+        read_savepoint_step(statement),
+        ends_transaction(statement),
+    )
 
 
 _known_effects = lru_cache(maxsize=256)(_effects)

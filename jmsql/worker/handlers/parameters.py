@@ -9,6 +9,9 @@ from collections.abc import Callable, Collection, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
+import psycopg
+from psycopg.rows import TupleRow
+
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import Message
 from jmsql.values.outcomes import UNREADABLE, RejectBecause
@@ -29,6 +32,9 @@ class Source(Protocol):
 
     def connection(self) -> object:
         """Return the connection of the message's transaction, or under asyncio what is awaited for it."""
+
+    def driver_connection(self) -> object:
+        """Return psycopg's own connection in the message's transaction, or what is awaited for it."""
 
     def orm_session(self, kind: type[Any]) -> object:
         """Return a session of SQLAlchemy's in the message's transaction, or what is awaited for it."""
@@ -52,9 +58,15 @@ class Kinds(NamedTuple):
     """The classes of what a handler can ask for beside the message."""
 
     database: type
+    driver: type
     orm_session: type
     session: type
     context: type
+
+    @property
+    def of_transaction(self) -> tuple[type, ...]:
+        """The classes of those that belong to a transaction."""
+        return self.database, self.driver, self.orm_session
 
     @property
     def by_name(self) -> dict[str, type]:
@@ -76,7 +88,13 @@ def _kinds(*, is_async: bool) -> Kinds:
         from jmsql.client._async.connection import context as asynchronous_context
         from jmsql.client._async.session import session as asynchronous_session
 
-        return Kinds(AsyncConnection, AsyncSession, asynchronous_session.Session, asynchronous_context.JMSContext)
+        return Kinds(
+            AsyncConnection,
+            psycopg.AsyncConnection,
+            AsyncSession,
+            asynchronous_session.Session,
+            asynchronous_context.JMSContext,
+        )
     import sqlalchemy
 
     orm: Any = sys.modules.get("sqlalchemy.orm", SimpleNamespace(Session=sqlalchemy.Connection))
@@ -84,7 +102,7 @@ def _kinds(*, is_async: bool) -> Kinds:
     from jmsql.client._sync.connection.context import JMSContext
     from jmsql.client._sync.session.session import Session
 
-    return Kinds(sqlalchemy.Connection, orm.Session, Session, JMSContext)
+    return Kinds(sqlalchemy.Connection, psycopg.Connection, orm.Session, Session, JMSContext)
 
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -93,9 +111,10 @@ _POSSIBLE = (
     "class given to jmsql.register_codec), {}, or a class that around=… of the application provides; "
     "without an annotation it is named message, body, database, session or context"
 )
-_IN_THREADS = "sqlalchemy.Connection, sqlalchemy.orm.Session, jmsql.Session or jmsql.JMSContext"
+_IN_THREADS = "sqlalchemy.Connection, sqlalchemy.orm.Session, psycopg.Connection, jmsql.Session or jmsql.JMSContext"
 _IN_EVENT_LOOP = (
-    "AsyncConnection or AsyncSession of sqlalchemy.ext.asyncio, jmsql.asyncio.Session or jmsql.asyncio.JMSContext"
+    "AsyncConnection or AsyncSession of sqlalchemy.ext.asyncio, psycopg.AsyncConnection, jmsql.asyncio.Session or "
+    "jmsql.asyncio.JMSContext"
 )
 
 
@@ -190,8 +209,10 @@ def _read(
     may_be_provided = kind if provides is None or kind in provides else None
     if may_be_provided is not None and provides is not None:
         return _provided(parameter, may_be_provided, handler)
+    if kind is kinds.driver:
+        _check_rows(parameter, handler)
     given = None if kind is None else _of_session(name, kind, kinds, transacted=transacted)
-    if given is None and kind is not None and issubclass(kind, kinds.database | kinds.orm_session):
+    if given is None and kind is not None and not transacted and issubclass(kind, kinds.of_transaction):
         if may_be_provided is not None:
             return _provided(parameter, may_be_provided, handler)
         raise TypeError(
@@ -212,7 +233,20 @@ def _class_of(annotation: Any) -> type[Any] | None:
     """Return the class that an annotation is, perhaps with None; None: it is something else, or any object."""
     members = members_of(annotation)
     kind = members[0] if len(members) == 1 else None
-    return kind if isinstance(kind, type) and typing.get_origin(kind) is None and kind is not object else None
+    origin = typing.get_origin(kind)
+    if isinstance(origin, type) and issubclass(origin, psycopg.BaseConnection):
+        return origin
+    return kind if isinstance(kind, type) and origin is None and kind is not object else None
+
+
+def _check_rows(parameter: inspect.Parameter, handler: str) -> None:
+    """Refuse a connection of psycopg's whose rows are to be something else than tuples."""
+    (annotation,) = members_of(parameter.annotation)
+    if any(row not in {Any, tuple, TupleRow} for row in typing.get_args(annotation)):
+        raise TypeError(
+            f"The handler {handler} has the parameter {parameter}, and the rows of that connection are tuples: "
+            f"annotate it with {typing.get_origin(annotation).__name__} alone, and give its cursors their row_factory."
+        )
 
 
 def _of_session(name: str, kind: type[Any], kinds: Kinds, *, transacted: bool) -> Parameter | None:
@@ -223,6 +257,8 @@ def _of_session(name: str, kind: type[Any], kinds: Kinds, *, transacted: bool) -
         return Parameter(name, lambda call: call.session, shares_transaction=transacted)
     if issubclass(kind, kinds.context):
         return Parameter(name, lambda call: call.context(), shares_transaction=transacted)
+    if transacted and kind is kinds.driver:
+        return Parameter(name, lambda call: call.driver_connection(), shares_transaction=True)
     if transacted and issubclass(kind, kinds.database | kinds.orm_session):
         return Parameter(name, _database if kind is kinds.database else _orm(kind), shares_transaction=True)
     return None

@@ -15,7 +15,19 @@ from benchmarks.machine import describe_machine
 from benchmarks.report import write_json
 from benchmarks.setting import QUICK, Setting
 from benchmarks.workers import comparison, page
-from benchmarks.workers.figures import DOUBLED, JMSQL, JMSQL_COROUTINES, MISSING, RATE, WorkerFigures, arrangement
+from benchmarks.workers.figures import (
+    DOUBLED,
+    JMSQL,
+    JMSQL_COROUTINES,
+    JMSQL_PSYCOPG,
+    JMSQL_PSYCOPG_COROUTINES,
+    MISSING,
+    OWN,
+    RATE,
+    WorkerFigures,
+    arrangement,
+    pairs,
+)
 from benchmarks.workers.systems import SYSTEMS, System
 
 pytestmark = [
@@ -37,7 +49,7 @@ def database() -> Iterator[BenchmarkDatabase]:
 def test_a_run_tells_what_jmsql_does_and_what_is_missing_and_the_page_shows_it(
     database: BenchmarkDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(comparison, "SYSTEMS", (*SYSTEMS[:2], ABSENT))
+    monkeypatch.setattr(comparison, "SYSTEMS", (*SYSTEMS[: len(OWN)], ABSENT))
     skipped: list[str] = []
     results = comparison.worker_peers(Setting(database, EFFORT, lambda _: None, skipped))
     [absent] = skipped
@@ -54,7 +66,7 @@ def test_a_run_tells_what_jmsql_does_and_what_is_missing_and_the_page_shows_it(
         started="2026-03-01T12:00:00+00:00",
     )
     found = WorkerFigures(json.loads(figures.read_text(encoding="utf-8"))["comparisons"])
-    assert found.workers == [JMSQL, JMSQL_COROUTINES]
+    assert found.workers == [*OWN]
     assert found.arrangements == [(10, 1)]
     for benchmark in (RATE, "worker-peers client", "worker-peers server"):
         assert all(found.median(benchmark + arrangement(10, 1), worker) for worker in found.workers)
@@ -72,6 +84,26 @@ def test_a_run_tells_what_jmsql_does_and_what_is_missing_and_the_page_shows_it(
     assert text.startswith("before\n<!-- figures -->\n")
     assert text.endswith("\n<!-- end of figures -->\nafter\n")
     assert text.count(f"| {JMSQL_COROUTINES}, beside {JMSQL} | ≥ 1 |") == 1
+    assert text.count(f"| {JMSQL_PSYCOPG_COROUTINES}, beside {JMSQL_PSYCOPG} | ≥ 1 |") == 1
     assert "Measured on 2026-03-01: one round of 300 messages" in text
     assert absent in text
     assert {path.name for path in tmp_path.glob("*.svg")} == {"worker-light.svg", "worker-dark.svg"}
+
+
+def test_peers_on_postgresql_stand_beside_jmsql_with_sqlalchemy_and_with_psycopg() -> None:
+    assert pairs([*OWN, "on PostgreSQL", "with a broker"], {"on PostgreSQL": 2.0, "with a broker": 1.0}) == [
+        (JMSQL_COROUTINES, JMSQL, 1.0),
+        (JMSQL_PSYCOPG, JMSQL, 1.0),
+        (JMSQL_PSYCOPG_COROUTINES, JMSQL_PSYCOPG, 1.0),
+        (JMSQL, "on PostgreSQL", 2.0),
+        (JMSQL_PSYCOPG, "on PostgreSQL", 2.0),
+        (JMSQL_PSYCOPG_COROUTINES, "on PostgreSQL", 2.0),
+        (JMSQL, "with a broker", 1.0),
+    ]
+
+
+def test_figures_of_runs_before_there_was_a_worker_can_be_shown() -> None:
+    assert pairs([JMSQL, JMSQL_COROUTINES, "on PostgreSQL"], {"on PostgreSQL": 2.0}) == [
+        (JMSQL_COROUTINES, JMSQL, 1.0),
+        (JMSQL, "on PostgreSQL", 2.0),
+    ]

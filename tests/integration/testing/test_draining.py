@@ -217,6 +217,61 @@ async def test_handlers_run_until_nothing_is_left(app: Application, transaction:
     assert await done(app.drain(transaction=transaction)) == []
 
 
+PSYCOPG_INSERTION = "insert into drained_article values (%s, 0)"
+
+
+@pytest.mark.parametrize("kind", BLOCKING)
+async def test_a_handler_is_given_psycopgs_connection_of_the_transaction(kind: Any, url: sqlalchemy.URL) -> None:
+    app = Application()
+
+    @app.listener(ORDERS)
+    def store(text: str, connection: psycopg.Connection) -> None:
+        with connection.transaction():
+            connection.execute(PSYCOPG_INSERTION, (text,))
+
+    async with kind(url) as transaction:
+        await send(transaction, ORDERS, "kite")
+        assert len(app.drain(transaction=transaction)) == 1
+        assert await names(transaction) == [("kite", 0)]
+    with psycopg.connect(text(url)) as observer:
+        assert await names(observer) == []
+
+
+@pytest.mark.parametrize("kind", [*AWAITED, async_driver])
+async def test_a_coroutine_function_is_given_psycopgs_connection_of_the_transaction(
+    kind: Any, url: sqlalchemy.URL
+) -> None:
+    app = Application()
+
+    @app.listener(ORDERS)
+    async def store(text: str, connection: psycopg.AsyncConnection) -> None:
+        async with connection.transaction():
+            await connection.execute(PSYCOPG_INSERTION, (text,))
+
+    async with kind(url) as transaction:
+        await send(transaction, ORDERS, "kite")
+        assert len(await app.drain(transaction=transaction)) == 1
+        assert await names(transaction) == [("kite", 0)]
+    with psycopg.connect(text(url)) as observer:
+        assert await names(observer) == []
+
+
+async def test_where_there_is_no_connection_of_psycopgs_an_error_says_so(url: sqlalchemy.URL) -> None:
+    app, plain = Application(), Application()
+
+    @app.listener(ORDERS)
+    async def store(text: str, connection: psycopg.AsyncConnection) -> None: ...
+
+    @plain.listener(ORDERS)
+    def store_blocking(text: str, connection: psycopg.Connection) -> None: ...
+
+    for application, kind in ((app, async_other_driver), (plain, async_session)):
+        async with kind(url) as transaction:
+            await send(transaction, ORDERS, "kite")
+            with pytest.raises(TypeError, match="asks for psycopg's connection, and the transaction has none"):
+                await application.drain(transaction=transaction)
+
+
 async def test_a_worker_does_the_same(app: Application, url: sqlalchemy.URL) -> None:
     with psycopg.connect(text(url), autocommit=True) as observer:
         await send(observer, ORDERS, {"name": "kite"}, {"name": "lantern"})

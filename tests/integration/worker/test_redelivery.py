@@ -144,8 +144,8 @@ def test_a_message_keeps_why_its_commit_failed_if_the_handler_has_caught_the_err
         errors = dict(database.rows("select body, error from jmsql.dead_letters"))
         caught = (
             "jmsql.TransactionRolledBackException: The transaction was rolled back: one of its statements had failed "
-            "before (division by zero), and the error was caught. Do it again, and run what may fail inside "
-            "begin_nested(), a savepoint."
+            "before (division by zero), and the error was caught. Do it again, and run what may fail inside a "
+            "savepoint: begin_nested(), or psycopg's transaction()."
         )
         assert [errors["ends"], errors["goes on"]] == [caught, caught]
         assert 'violates foreign key constraint "parts_id_fkey"' in errors["refused by the commit"]

@@ -1,10 +1,10 @@
-"""What the text of a statement tells about savepoints."""
+"""What the text of a statement tells about savepoints, and the end of the transaction."""
 
 from __future__ import annotations
 
 import pytest
 
-from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep, read_savepoint_step
+from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep, ends_transaction, read_savepoint_step
 
 SET, RELEASE, ROLLBACK = SavepointCommand.SET, SavepointCommand.RELEASE, SavepointCommand.ROLLBACK
 
@@ -38,3 +38,38 @@ def test_what_may_roll_back_is_not_overlooked(statement: str) -> None:
 @pytest.mark.parametrize("statement", ["select 1", "", "insert into savepoint values ('release')", "selectrollbacks"])
 def test_other_statements_are_no_steps(statement: str) -> None:
     assert read_savepoint_step(statement) is None
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "commit",
+        " COMMIT;",
+        "end",
+        "Abort work",
+        "rollback",
+        "rollback and chain",
+        "/* why */ -- not\n rollback transaction",
+        "prepare transaction 'x'",
+        "commit; select 1",
+    ],
+)
+def test_what_ends_the_transaction_is_told_by_its_first_word(statement: str) -> None:
+    assert ends_transaction(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "rollback to a",
+        "/* why */ rollback /* part */ work to savepoint a",
+        "prepare a as select 1",
+        "select 'commit'",
+        "/* route */ select case when a then 1 /* why */ end from b",
+        "endless",
+        "do $$ begin null; end $$",
+        "",
+    ],
+)
+def test_what_does_not_end_the_transaction_is_not_taken_for_it(statement: str) -> None:
+    assert not ends_transaction(statement)

@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy
+from psycopg.rows import DictRow
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -143,7 +145,34 @@ def test_a_handler_that_asks_for_something_else_is_refused_by_name(handler: Any)
     assert application.listeners == []
 
 
-@pytest.mark.parametrize("annotation", [sqlalchemy.Connection, orm.Session])
+def rows_as_dicts(connection: psycopg.Connection[DictRow]) -> None: ...
+async def rows_as_dicts_too(connection: psycopg.AsyncConnection[DictRow]) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [rows_as_dicts, rows_as_dicts_too])
+def test_a_connection_with_other_rows_than_tuples_is_refused(handler: Any) -> None:
+    with pytest.raises(TypeError, match="Connection alone, and give its cursors their row_factory"):
+        Application().listener("orders")(handler)
+
+
+class OwnConnection(psycopg.Connection[Any]):
+    """A class of the application's, of which a worker makes nothing."""
+
+
+def own_connection(connection: OwnConnection) -> None: ...
+def awaited_connection(connection: psycopg.AsyncConnection) -> None: ...
+async def blocking_connection(connection: psycopg.Connection) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [own_connection, awaited_connection, blocking_connection])
+def test_a_connection_of_psycopgs_that_there_is_not_is_refused_with_that_which_there_is(handler: Any) -> None:
+    with pytest.raises(TypeError, match=r"psycopg\.(Async)?Connection, jmsql"):
+        Application().listener("orders")(handler)
+
+
+@pytest.mark.parametrize(
+    "annotation", [sqlalchemy.Connection, orm.Session, psycopg.Connection, psycopg.Connection[Any]]
+)
 def test_without_a_transaction_there_is_no_database_to_ask_for(annotation: type) -> None:
     def handle(database: object) -> None: ...
 

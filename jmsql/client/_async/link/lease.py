@@ -28,6 +28,7 @@ from jmsql.store.wire.exchange import End
 from jmsql.store.wire.interruption import Interruption
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 
@@ -144,6 +145,7 @@ class Lease:
         self._driver_connection: WatchedConnection | None = None
         self._runner: Runner | None = None
         self._implicit: WireRunner | None = None
+        self._shared: Connection | None = None
         self.holding = Holding.NONE
         """Whose the connection is."""
         self._work = _Work.NONE
@@ -363,8 +365,8 @@ class Lease:
         if self._transacted:
             if self._work is _Work.NONE:
                 self._work = _Work.BEGUN
-            if self.holding is Holding.LENT and not connection.in_transaction():
-                synchronous(connection).begin()  # the server hears of it with the first statement
+            if self._shared is not None and not self._shared.in_transaction():
+                self._shared.begin()  # the server hears of it with the first statement
             if works:
                 if self._runner is None or self._runner.is_idle:
                     self._work = _Work.OURS
@@ -509,11 +511,11 @@ class Lease:
                 SQLAlchemy or the driver. It says so by `used_by_application`.
         """
         connection = await self.begin()
-        if self.is_lent:
+        if self._shared is not None:
             return connection
-        self.holding = Holding.LENT
-        shared = synchronous(connection)
-        shared.info[LENT] = True
+        if not self.is_lent:
+            self._share(connection, before_statement)
+        self._shared = shared = synchronous(connection)
 
         # The hooks of the driver see every statement of the application's, those of SQLAlchemy the ends of transactions
         # that are asked for by its methods. The driver's only refer to the session; it stays as long as the application
@@ -526,16 +528,36 @@ class Lease:
             if self._work in (_Work.OURS, _Work.SHARED):
                 self._fate = _Fate.ROLLED_BACK
 
-        assert self._driver_connection is not None
-        self._driver_connection.watch(before_statement)
-        self._runner = PsycopgRunner(self._driver_connection, self._schema)
         event.listen(shared, "commit", note_commit)
         event.listen(shared, "rollback", note_rollback)
         return await self.begin()
 
+    async def lend_driver(self, before_statement: StatementListener) -> psycopg.AsyncConnection[Any]:
+        """Return psycopg's own connection for the application to use in the transaction, which it is not let end.
+
+        SQLAlchemy has no part in it, unless the application asks for that as well.
+
+        Args:
+            before_statement: As for `lend`.
+        """
+        connection = await self.begin()
+        if not self.is_lent:
+            self._share(connection, before_statement)
+        assert self._driver_connection is not None
+        self._driver_connection.keep_open()
+        return self._driver_connection
+
+    def _share(self, connection: AsyncConnection, before_statement: StatementListener) -> None:
+        """Speak on the connection as psycopg does, and hear of the application's statements."""
+        self.holding = Holding.LENT
+        synchronous(connection).info[LENT] = True
+        assert self._driver_connection is not None
+        self._driver_connection.watch(before_statement)
+        self._runner = PsycopgRunner(self._driver_connection, self._schema)
+
     def used_by_application(self) -> None:
         """Note that the application runs a statement in the transaction, which it shares from then on."""
-        if self._work is _Work.OURS:
+        if self._work is _Work.OURS or (self._work is _Work.BEGUN and self._shared is None):
             self._work = _Work.SHARED
 
     # Ending the transaction
@@ -554,6 +576,11 @@ class Lease:
                 transaction back.
             JMSException: The application has ended the transaction, and nobody knows how.
         """
+        if self.holding is Holding.LENT and not self._let_end():
+            raise TransactionRolledBackException(
+                "The transaction was rolled back: a COPY or another statement was still running on psycopg's "
+                "connection, which was closed. Let it end before the handler returns."
+            )
         if self._driver_connection is not None:
             # Without this a connection that the server has closed would fail in COMMIT, and a failure there can mean
             # either outcome.
@@ -568,8 +595,8 @@ class Lease:
         has_worked = self._work in (_Work.OURS, _Work.SHARED)
         if self.holding is Holding.LENT and has_worked and not (self.has_begun or self.was_committed):
             raise JMSException(
-                "The session's transaction was ended through session.database, and whether it took effect is not "
-                "known. Leave its end to the session.",
+                "The session's transaction was ended through its database connection, and whether it took effect is "
+                "not known. Leave its end to the session.",
                 "08007",
             )
 
@@ -589,7 +616,8 @@ class Lease:
         return TransactionRolledBackException(
             "The transaction was rolled back: one of its statements had failed before"
             + ("" if failure is None else f" ({failure})")
-            + ", and the error was caught. Do it again, and run what may fail inside begin_nested(), a savepoint.",
+            + ", and the error was caught. Do it again, and run what may fail inside a savepoint: begin_nested(), or "
+            "psycopg's transaction().",
             "25P02",
         )
 
@@ -637,16 +665,28 @@ class Lease:
         runner.is_certain = True  # what ends prepared statements was heard of
         async with driver.lock:
             answer = await runner.commit(last, question)
-        await connection.commit()  # so that SQLAlchemy knows; the server is not asked
+        shared = self._shared
+        if shared is not None and (shared.in_nested_transaction() or not self.shares_connections):
+            # So that SQLAlchemy knows; the server is not asked. A handler's next transaction may be the same one to it.
+            await connection.commit()
         return answer
 
     @property
-    def _transaction(self) -> AsyncConnection | WireRunner:
+    def _transaction(self) -> AsyncConnection | WatchedConnection | WireRunner:
         """What ends the transaction: SQLAlchemy, which takes longer, where the application may have asked it for it."""
         if isinstance(self._runner, WireRunner):
             return self._runner
-        assert self._connection is not None
-        return self._connection
+        found = self._driver_connection if self._shared is None else self._connection
+        assert found is not None
+        return found
+
+    def _let_end(self) -> bool:
+        """Let the transaction end on a connection that was lent so that the application could not do it.
+
+        Returns:
+            Whether it can; else the connection is lost.
+        """
+        return self._driver_connection is None or self._driver_connection.let_end()
 
     async def prepare(self, identifier: str) -> None:
         """Prepare the transaction, so that any client can commit it or roll it back, and have none open then.
@@ -704,7 +744,8 @@ class Lease:
         if self._connection is None:
             return
         try:
-            await finished(self._transaction.rollback())
+            if self._let_end() and not self.is_lost:
+                await finished(self._transaction.rollback())
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             logger.info("%s", translate(error, "rolling back"))
             await self.discard()
@@ -720,6 +761,7 @@ class Lease:
         """
         if self._connection is None or self._driver_connection is None:
             return
+        self._let_end()
         if self._driver_connection.info.transaction_status == TransactionStatus.INTRANS:
             try:
                 await finished(self._transaction.commit())
@@ -761,6 +803,7 @@ class Lease:
         """Give the connection up; the next use takes another one."""
         with uninterrupted():
             connection = self._connection
+            self._let_end()
             self._forget_connection()
             if connection is not None and not connection.closed:
                 await finished(connection.invalidate())
@@ -786,7 +829,7 @@ class Lease:
             self._pool.limit.left(self)
 
     def _forget(self) -> None:
-        self._connection = self._runner = self._implicit = self._driver_connection = None
+        self._connection = self._runner = self._implicit = self._driver_connection = self._shared = None
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.NONE
         self._work, self._fate = _Work.NONE, _Fate.OPEN

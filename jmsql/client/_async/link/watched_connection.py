@@ -10,7 +10,11 @@ from typing import Any, Self
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.rows import tuple_row
 
+from jmsql.concurrency.tasks import finished
+from jmsql.exceptions import TransactionInProgressException
 from jmsql.store.wire._async.runner import WireConnection
 from jmsql.store.wire.application_sql import (
     Effects,
@@ -18,6 +22,7 @@ from jmsql.store.wire.application_sql import (
     SavepointStep,
     effects_of,
 )
+from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Exchange
 
 StatementListener = Callable[[SavepointStep | None], Awaitable[None]]
 """Called before each statement of the application's, with what the statement does with a savepoint."""
@@ -42,14 +47,21 @@ class WatchedConnection(WireConnection):
     has_changed_settings = False
     """Whether a statement that was heard of looked as if it left something on the connection: a role, or a lock."""
 
+    _is_kept_open = False
+
     def watch(self, listener: StatementListener | None) -> None:
         """Call a method before each statement from now on, for as long as its object is there; None: nothing.
 
         SQLAlchemy keeps each connection that is in use until it is closed, which must not keep the object.
         """
         self._listening = None if listener is None else weakref.WeakMethod(listener)
-        self.cursor_factory = psycopg.AsyncCursor if listener is None else _WatchedCursor
-        self.server_cursor_factory = psycopg.AsyncServerCursor if listener is None else _WatchedServerCursor
+        self._set_factories()
+
+    def _set_factories(self) -> None:
+        is_watched = self._listening is not None
+        self.row_factory = tuple_row
+        self.cursor_factory = _WatchedCursor if is_watched else psycopg.AsyncCursor
+        self.server_cursor_factory = _WatchedServerCursor if is_watched else psycopg.AsyncServerCursor
 
     @property
     def _listener(self) -> StatementListener | None:
@@ -62,6 +74,8 @@ class WatchedConnection(WireConnection):
             text = self._text(query)
             effects = _UNKNOWN if text is None else effects_of(text)
             self.has_changed_settings |= effects.outlives_transaction
+            if effects.ends_transaction:
+                self._refuse_if_kept_open(repr(text))
             step = effects.savepoint
             await listener(step)
             if effects.deallocates or (step is not None and step.command is SavepointCommand.ROLLBACK):
@@ -84,12 +98,92 @@ class WatchedConnection(WireConnection):
             return query.decode(errors="replace")
         return query.as_string(self) if isinstance(query, sql.Composable) else None
 
+    # Lent to a handler, which has no part in the end of its message's transaction
+
+    def keep_open(self) -> None:
+        """Refuse to end the transaction, to close, and to begin transactions of another kind, until `let_end`.
+
+        What the application has set for its cursors before is forgotten.
+        """
+        self._is_kept_open = True
+        self._set_factories()
+
+    def let_end(self) -> bool:
+        """Do what is asked again, for the end of the transaction; return whether it can end.
+
+        A COPY, or another statement, may still go on, of which nobody knows whether it ever ends. It is ended with the
+        connection.
+        """
+        is_kept_open, self._is_kept_open = self._is_kept_open, False
+        if is_kept_open and self.lock.locked():
+            self.pgconn.finish()
+            return False
+        return True
+
+    def _refuse_if_kept_open(self, what: str) -> None:
+        if self._is_kept_open:
+            raise TransactionInProgressException(
+                f"{what} is refused: the connection is in the transaction of a message, which the worker commits when "
+                "the handler has returned, and rolls back if it raises. For a part that can be undone by itself there "
+                "is connection.transaction(), a savepoint."
+            )
+
+    async def _begin_if_kept_open(self) -> None:
+        """Begin the transaction, in which blocks of `transaction` are savepoints then, and pipelines end nothing."""
+        pgconn = self.pgconn
+        if (
+            self._is_kept_open
+            and pgconn.transaction_status == TransactionStatus.IDLE
+            and pgconn.pipeline_status == PipelineStatus.OFF
+        ):
+            async with self.lock:
+                await finished(self.exchange(Exchange(begin=BEGIN_READ_COMMITTED)))
+
+    async def commit(self) -> None:
+        self._refuse_if_kept_open("commit()")
+        await super().commit()
+
+    async def rollback(self) -> None:
+        self._refuse_if_kept_open("rollback()")
+        await super().rollback()
+
+    async def close(self) -> None:
+        self._refuse_if_kept_open("close()")
+        await super().close()
+
+    async def set_autocommit(self, value: bool) -> None:
+        self._refuse_if_kept_open("set_autocommit()")
+        await super().set_autocommit(value)
+
+    async def set_isolation_level(self, value: psycopg.IsolationLevel | None) -> None:
+        self._refuse_if_kept_open("set_isolation_level()")
+        await super().set_isolation_level(value)
+
+    async def set_read_only(self, value: bool | None) -> None:
+        self._refuse_if_kept_open("set_read_only()")
+        await super().set_read_only(value)
+
+    async def set_deferrable(self, value: bool | None) -> None:
+        self._refuse_if_kept_open("set_deferrable()")
+        await super().set_deferrable(value)
+
+    async def tpc_begin(self, xid: psycopg.Xid | str) -> None:
+        self._refuse_if_kept_open("tpc_begin()")
+        await super().tpc_begin(xid)
+
+    @asynccontextmanager
+    async def pipeline(self) -> AsyncIterator[psycopg.AsyncPipeline]:
+        await self._begin_if_kept_open()
+        async with super().pipeline() as pipeline:
+            yield pipeline
+
     @asynccontextmanager
     async def transaction(
         self,
         savepoint_name: str | None = None,
         force_rollback: bool = False,
     ) -> AsyncIterator[psycopg.AsyncTransaction]:
+        await self._begin_if_kept_open()
         tell = self._listener or _nobody
         name = f"block {uuid.uuid4()}"
         await tell(SavepointStep(SavepointCommand.SET, name))

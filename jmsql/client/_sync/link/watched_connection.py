@@ -11,7 +11,10 @@ from typing import Any, Self
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.rows import tuple_row
 
+from jmsql.exceptions import TransactionInProgressException
 from jmsql.store.wire._sync.runner import WireConnection
 from jmsql.store.wire.application_sql import (
     Effects,
@@ -19,6 +22,7 @@ from jmsql.store.wire.application_sql import (
     SavepointStep,
     effects_of,
 )
+from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Exchange
 
 StatementListener = Callable[[SavepointStep | None], None]
 """Called before each statement of the application's, with what the statement does with a savepoint."""
@@ -43,14 +47,21 @@ class WatchedConnection(WireConnection):
     has_changed_settings = False
     """Whether a statement that was heard of looked as if it left something on the connection: a role, or a lock."""
 
+    _is_kept_open = False
+
     def watch(self, listener: StatementListener | None) -> None:
         """Call a method before each statement from now on, for as long as its object is there; None: nothing.
 
         SQLAlchemy keeps each connection that is in use until it is closed, which must not keep the object.
         """
         self._listening = None if listener is None else weakref.WeakMethod(listener)
-        self.cursor_factory = psycopg.Cursor if listener is None else _WatchedCursor
-        self.server_cursor_factory = psycopg.ServerCursor if listener is None else _WatchedServerCursor
+        self._set_factories()
+
+    def _set_factories(self) -> None:
+        is_watched = self._listening is not None
+        self.row_factory = tuple_row
+        self.cursor_factory = _WatchedCursor if is_watched else psycopg.Cursor
+        self.server_cursor_factory = _WatchedServerCursor if is_watched else psycopg.ServerCursor
 
     @property
     def _listener(self) -> StatementListener | None:
@@ -63,6 +74,8 @@ class WatchedConnection(WireConnection):
             text = self._text(query)
             effects = _UNKNOWN if text is None else effects_of(text)
             self.has_changed_settings |= effects.outlives_transaction
+            if effects.ends_transaction:
+                self._refuse_if_kept_open(repr(text))
             step = effects.savepoint
             listener(step)
             if effects.deallocates or (step is not None and step.command is SavepointCommand.ROLLBACK):
@@ -85,12 +98,92 @@ class WatchedConnection(WireConnection):
             return query.decode(errors="replace")
         return query.as_string(self) if isinstance(query, sql.Composable) else None
 
+    # Lent to a handler, which has no part in the end of its message's transaction
+
+    def keep_open(self) -> None:
+        """Refuse to end the transaction, to close, and to begin transactions of another kind, until `let_end`.
+
+        What the application has set for its cursors before is forgotten.
+        """
+        self._is_kept_open = True
+        self._set_factories()
+
+    def let_end(self) -> bool:
+        """Do what is asked again, for the end of the transaction; return whether it can end.
+
+        A COPY, or another statement, may still go on, of which nobody knows whether it ever ends. It is ended with the
+        connection.
+        """
+        is_kept_open, self._is_kept_open = self._is_kept_open, False
+        if is_kept_open and self.lock.locked():
+            self.pgconn.finish()
+            return False
+        return True
+
+    def _refuse_if_kept_open(self, what: str) -> None:
+        if self._is_kept_open:
+            raise TransactionInProgressException(
+                f"{what} is refused: the connection is in the transaction of a message, which the worker commits when "
+                "the handler has returned, and rolls back if it raises. For a part that can be undone by itself there "
+                "is connection.transaction(), a savepoint."
+            )
+
+    def _begin_if_kept_open(self) -> None:
+        """Begin the transaction, in which blocks of `transaction` are savepoints then, and pipelines end nothing."""
+        pgconn = self.pgconn
+        if (
+            self._is_kept_open
+            and pgconn.transaction_status == TransactionStatus.IDLE
+            and pgconn.pipeline_status == PipelineStatus.OFF
+        ):
+            with self.lock:
+                self.exchange(Exchange(begin=BEGIN_READ_COMMITTED))
+
+    def commit(self) -> None:
+        self._refuse_if_kept_open("commit()")
+        super().commit()
+
+    def rollback(self) -> None:
+        self._refuse_if_kept_open("rollback()")
+        super().rollback()
+
+    def close(self) -> None:
+        self._refuse_if_kept_open("close()")
+        super().close()
+
+    def set_autocommit(self, value: bool) -> None:
+        self._refuse_if_kept_open("set_autocommit()")
+        super().set_autocommit(value)
+
+    def set_isolation_level(self, value: psycopg.IsolationLevel | None) -> None:
+        self._refuse_if_kept_open("set_isolation_level()")
+        super().set_isolation_level(value)
+
+    def set_read_only(self, value: bool | None) -> None:
+        self._refuse_if_kept_open("set_read_only()")
+        super().set_read_only(value)
+
+    def set_deferrable(self, value: bool | None) -> None:
+        self._refuse_if_kept_open("set_deferrable()")
+        super().set_deferrable(value)
+
+    def tpc_begin(self, xid: psycopg.Xid | str) -> None:
+        self._refuse_if_kept_open("tpc_begin()")
+        super().tpc_begin(xid)
+
+    @contextmanager
+    def pipeline(self) -> Iterator[psycopg.Pipeline]:
+        self._begin_if_kept_open()
+        with super().pipeline() as pipeline:
+            yield pipeline
+
     @contextmanager
     def transaction(
         self,
         savepoint_name: str | None = None,
         force_rollback: bool = False,
     ) -> Iterator[psycopg.Transaction]:
+        self._begin_if_kept_open()
         tell = self._listener or _nobody
         name = f"block {uuid.uuid4()}"
         tell(SavepointStep(SavepointCommand.SET, name))

@@ -44,6 +44,7 @@ from jmsql.values.destinations import (
 )
 
 if TYPE_CHECKING:
+    import psycopg
     from sqlalchemy import Connection
 
 
@@ -583,6 +584,12 @@ class HandlerSession(Session):
             return None
         (consumer,) = self._state.consumers
         return self._transaction.claim_together(consumer, claims)
+
+    def get_driver_connection(self) -> psycopg.Connection[Any]:
+        """Return psycopg's own connection in the session's transaction, which refuses to end that."""
+        self._check_open()
+        assert isinstance(self._transaction, HandlerTransaction)
+        return self._transaction.share_driver()
 
     @property
     def is_settled(self) -> bool:

@@ -25,6 +25,7 @@ from jmsql.worker.handlers.listener import HandlerCall as AnyCall
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
+    import psycopg
     from sqlalchemy.ext.asyncio import AsyncConnection as DatabaseConnection
     from sqlalchemy.ext.asyncio import AsyncSession as DatabaseSession
 
@@ -214,6 +215,10 @@ class HandlerCall(AnyCall):
     async def connection(self) -> DatabaseConnection:
         """Return the connection of the message's transaction."""
         return await self.session.get_database()
+
+    async def driver_connection(self) -> psycopg.AsyncConnection[Any]:
+        """Return psycopg's own connection in the message's transaction."""
+        return await self.session.get_driver_connection()
 
     async def orm_session(self, kind: type[AnySession]) -> AnySession:
         """Return a session of SQLAlchemy's in the message's transaction, which is flushed when the handler returns.

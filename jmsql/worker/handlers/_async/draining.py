@@ -14,6 +14,7 @@ from jmsql.selectors import Selector
 from jmsql.store.receiving import own_messages
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Query, Steps
+from jmsql.store.wire._async.runner import PsycopgRunner
 from jmsql.timings import Timings, complete
 from jmsql.values.destinations import Destination, Queue
 from jmsql.worker.handlers._async.call import HandlerCall
@@ -21,6 +22,7 @@ from jmsql.worker.handlers.drained import DrainedMessage
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
+    import psycopg
     from sqlalchemy.ext.asyncio import AsyncConnection as DatabaseConnection
 
 
@@ -78,6 +80,20 @@ class SavepointSession(EnlistedSession):
         """Return SQLAlchemy's connection of the transaction."""
         database: DatabaseConnection = await call(self._get_database)
         return database
+
+    async def get_driver_connection(self) -> psycopg.AsyncConnection[Any]:
+        """Return psycopg's own connection of the transaction, which the caller alone may end.
+
+        Raises:
+            TypeError: It is another driver's, or of the other world.
+        """
+        runner = await self._caller.runner(self._name)
+        if not isinstance(runner, PsycopgRunner):
+            raise TypeError(
+                "A handler asks for psycopg's connection, and the transaction has none that it could use: drain a "
+                "transaction of psycopg's, or of SQLAlchemy with psycopg, of asyncio for coroutine functions alone."
+            )
+        return runner.connection
 
 
 class _DrainedCall(HandlerCall):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
@@ -24,6 +24,7 @@ from jmsql.worker.handlers.listener import HandlerCall as AnyCall
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
+    import psycopg
     from sqlalchemy import Connection as DatabaseConnection
     from sqlalchemy.orm import Session as DatabaseSession
 
@@ -192,6 +193,10 @@ class HandlerCall(AnyCall):
     def connection(self) -> DatabaseConnection:
         """Return the connection of the message's transaction."""
         return self.session.get_database()
+
+    def driver_connection(self) -> psycopg.Connection[Any]:
+        """Return psycopg's own connection in the message's transaction."""
+        return self.session.get_driver_connection()
 
     def orm_session(self, kind: type[AnySession]) -> AnySession:
         """Return a session of SQLAlchemy's in the message's transaction, which is flushed when the handler returns.

@@ -19,6 +19,8 @@ from jmsql.exceptions import JMSException
 from jmsql.store.receiving.redelivery import ExtendedClaim
 
 if TYPE_CHECKING:
+    import psycopg
+
     from jmsql.client._async.link.lease import Lease
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.shared.client_context import ClientContext
@@ -240,6 +242,10 @@ class HandlerTransaction(LocalTransaction):
         consumer.buffer = claims.buffer
         self._claims = claims
         return claims
+
+    async def share_driver(self) -> psycopg.AsyncConnection[Any]:
+        """Return psycopg's own connection for the handler to use in the transaction, which it is not let end."""
+        return await self._share(self.database.lend_driver)
 
     # Receiving
 

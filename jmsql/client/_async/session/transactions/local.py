@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from jmsql.client._async.link.lease import Holding, Lease
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
@@ -30,6 +30,7 @@ from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from jmsql.client._async.link.watched_connection import StatementListener
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.shared.client_context import ClientContext
     from jmsql.client._async.shared.redelivery import Redelivery
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Query
     from jmsql.values.destinations import Destination
 
+
+T = TypeVar("T")
 
 logger = logging.getLogger("jmsql")
 
@@ -299,16 +302,24 @@ class LocalTransaction(OwnTransaction):
     # Shared with the application
 
     async def share(self) -> AsyncConnection:
+        return await self._share(self.database.lend)
+
+    async def _share(self, lend: Callable[[StatementListener], Awaitable[T]]) -> T:
+        """Return what the lease lends the application, once the store is where the session is."""
         self.check_usable()
-        async with self.state.lock, self.database.connected():
-            with uninterrupted():
-                if not self.database.has_failed:
-                    # A connection that is lost raises here; later, the application's own statement says so.
-                    await self._flush()
-                async with self._sending:
-                    await self._catch_up(None)
-                    self._is_shared = True
-                    return await self.database.lend(self._before_statement)
+        async with self.state.lock:
+            await self.database.hold()
+            try:
+                with uninterrupted():
+                    if not self.database.has_failed:
+                        # A connection that is lost raises here; later, the application's own statement says so.
+                        await self._flush()
+                    async with self._sending:
+                        await self._catch_up(None)
+                        self._is_shared = True
+                        return await lend(self._before_statement)
+            finally:
+                self.database.let_go()
 
     async def _flush(self) -> None:
         """Bring the store, in the open transaction, to where the session is."""

@@ -20,6 +20,8 @@ from jmsql.exceptions import JMSException
 from jmsql.store.receiving.redelivery import ExtendedClaim
 
 if TYPE_CHECKING:
+    import psycopg
+
     from jmsql.client._sync.link.lease import Lease
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.shared.client_context import ClientContext
@@ -241,6 +243,10 @@ class HandlerTransaction(LocalTransaction):
         consumer.buffer = claims.buffer
         self._claims = claims
         return claims
+
+    def share_driver(self) -> psycopg.Connection[Any]:
+        """Return psycopg's own connection for the handler to use in the transaction, which it is not let end."""
+        return self._share(self.database.lend_driver)
 
     # Receiving
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from jmsql.client._sync.link.lease import Holding, Lease
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender
@@ -31,6 +31,7 @@ from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from jmsql.client._sync.link.watched_connection import StatementListener
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.shared.client_context import ClientContext
     from jmsql.client._sync.shared.redelivery import Redelivery
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Query
     from jmsql.values.destinations import Destination
 
+
+T = TypeVar("T")
 
 logger = logging.getLogger("jmsql")
 
@@ -296,15 +299,23 @@ class LocalTransaction(OwnTransaction):
     # Shared with the application
 
     def share(self) -> Connection:
+        return self._share(self.database.lend)
+
+    def _share(self, lend: Callable[[StatementListener], T]) -> T:
+        """Return what the lease lends the application, once the store is where the session is."""
         self.check_usable()
-        with self.state.lock, self.database.connected():
-            if not self.database.has_failed:
-                # A connection that is lost raises here; later, the application's own statement says so.
-                self._flush()
-            with self._sending:
-                self._catch_up(None)
-                self._is_shared = True
-                return self.database.lend(self._before_statement)
+        with self.state.lock:
+            self.database.hold()
+            try:
+                if not self.database.has_failed:
+                    # A connection that is lost raises here; later, the application's own statement says so.
+                    self._flush()
+                with self._sending:
+                    self._catch_up(None)
+                    self._is_shared = True
+                    return lend(self._before_statement)
+            finally:
+                self.database.let_go()
 
     def _flush(self) -> None:
         """Bring the store, in the open transaction, to where the session is."""
