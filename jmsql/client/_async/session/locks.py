@@ -272,15 +272,16 @@ class Locks(Delivery):
         return freed + await self._ended()
 
     async def _ended(self) -> list[MessageKey]:
-        if self._claimed.batches and not self._has_delivered_all_claimed:
-            self._claims |= self._claimed.undelivered(self._delivered)
-        self._claimed.end()
+        if self._claimed.batches:
+            if not self._has_delivered_all_claimed:
+                self._claims |= self._claimed.undelivered(self._delivered)
+            self._claimed.end()
         if self._claims:
             await self._give_up_claims()
         if self._has_exhausted:
             await self._redelivery.bury()
         self._known = _Known.AS_BEFORE
-        self._has_exhausted = False
+        self._has_exhausted = self._claimed.has_company = False
         self._unlisted.clear()
         self._listed.clear()
         self._undeleted.clear()

@@ -84,6 +84,6 @@ class TransactionClaims:
         }
 
     def end(self) -> None:
-        """Forget the claims as the transaction ends."""
+        """Forget the claims, as the transaction ends."""
         self.batches = []
-        self.are_deleted = self.has_company = False
+        self.are_deleted = False
