@@ -152,6 +152,8 @@ class InternalTimings(Timings):
     locked_message_interval: float = 0.1
     """The pause before it tries again to move messages that are due and locked."""
 
+    listening_duration: float = 1.0
+    """For how long a client that has just connected listens, before it ceases to if it receives nothing."""
     shared_poll_interval: float = 5.0
     """How often a client looks at all queues for which its consumers wait, with one statement, once their own pauses
     are at their longest. Behind a pooler they go on looking for themselves."""

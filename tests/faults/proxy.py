@@ -7,6 +7,7 @@ import ctypes
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
 from typing import Self
@@ -31,14 +32,23 @@ class CuttingProxy:
         server_url: The server's URL.
         cut_at: Which of the client's requests, counted over all connections, is cut; None: none is.
         cut_point: Where.
+        on_request: Called with what a client says, before it is passed on.
+        on_response: Called with what the server says, before it is passed on.
     """
 
     def __init__(
-        self, server_url: str, cut_at: int | None = None, cut_point: CutPoint = CutPoint.BEFORE_REQUEST
+        self,
+        server_url: str,
+        cut_at: int | None = None,
+        cut_point: CutPoint = CutPoint.BEFORE_REQUEST,
+        on_request: Callable[[bytes], object] = bytes,
+        on_response: Callable[[bytes], object] = bytes,
     ) -> None:
         self._server_url = make_url(server_url)
         self._cut_at = cut_at
         self._cut_point = cut_point
+        self._on_request = on_request
+        self._on_response = on_response
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._cut_next: CutPoint | None = None
@@ -124,6 +134,7 @@ class CuttingProxy:
     def _pass_requests(self, client: socket.socket, server: socket.socket, cut_response: threading.Event) -> None:
         with contextlib.suppress(OSError):
             while data := client.recv(1 << 20):
+                self._on_request(data)
                 cut_point = self._next_cut_point()
                 if cut_point is CutPoint.BEFORE_REQUEST:
                     break
@@ -144,6 +155,7 @@ class CuttingProxy:
     def _pass_responses(self, client: socket.socket, server: socket.socket, cut_response: threading.Event) -> None:
         with contextlib.suppress(OSError):
             while (data := server.recv(1 << 20)) and not cut_response.is_set():
+                self._on_response(data)
                 client.sendall(data)
         _cut(client)
         _cut(server)

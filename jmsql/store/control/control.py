@@ -109,7 +109,8 @@ class ControlConnection:
         self.server = server
         """What the client found when it connected first."""
         self._place = place
-        timings, wake_socket, handlers = place.timings, WakeSocket(), QueueHandlers()
+        timings, wake_socket = place.timings, WakeSocket()
+        handlers = QueueHandlers(on_first=wake_socket.wake)  # the client has to listen from now on
         announcing = Announcing(handlers, wake_socket.wake, timings, supported=server.announces_waits)
         self.wake_ups = announcing.wake_ups
         """Who of the client waits for news of which queue."""

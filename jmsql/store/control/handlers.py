@@ -44,9 +44,16 @@ class _Handler:
 
 
 class QueueHandlers:
-    """The handlers of a client by their queues. Any thread may add and remove some."""
+    """The handlers of a client by their queues. Any thread may add and remove some.
 
-    def __init__(self) -> None:
+    Args:
+        on_first: Called once there is a first one.
+    """
+
+    def __init__(self, on_first: Callable[[], None]) -> None:
+        self._on_first = on_first
+        self.has_had_any = False
+        """Whether there is one, or was."""
         self._lock = threading.Lock()
         self._handlers: dict[int, set[_Handler]] = {}
 
@@ -54,11 +61,19 @@ class QueueHandlers:
         """Call `handler` whenever the queue may have something new. Of a method, the object is not kept alive."""
         with self._lock:
             self._handlers.setdefault(queue_id, set()).add(_Handler(handler))
+            is_first, self.has_had_any = not self.has_had_any, True
+        if is_first:
+            self._on_first()
 
     def remove(self, queue_id: int, handler: NotificationHandler) -> None:
         """No longer call `handler`."""
         with self._lock:
             self._handlers.get(queue_id, set()).discard(_Handler(handler))
+
+    def channels(self) -> list[int]:
+        """Return the queues that have handlers, or had some, and what stands for topics."""
+        with self._lock:
+            return list(self._handlers)
 
     def call(self, queue_id: int, key: MessageKey | GroupKey | None) -> None:
         """Call those of a queue."""

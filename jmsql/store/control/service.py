@@ -16,6 +16,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.control.announcing import Announcing
 from jmsql.store.control.claim_extensions import ClaimExtensions
 from jmsql.store.control.handlers import QueueHandlers
+from jmsql.store.control.hearing import Hearing
 from jmsql.store.control.leading import Leading
 from jmsql.store.control.liveness import AdvisoryLock, ClientForgottenError, Heartbeats, Liveness
 from jmsql.store.control.notifier import Notifier
@@ -162,7 +163,9 @@ class Service:
             notifier,
             looks=not link.is_pooled,
         )
-        self._urgent: tuple[Duty, ...] = (announcing, notifier)
+        maintenance = self._leading.maintenance
+        hearing = Hearing(duties.handlers, lambda: maintenance.leads, self._missed_news, timings.listening_duration)
+        self._urgent: tuple[Duty, ...] = (announcing, notifier) if link.is_pooled else (hearing, announcing, notifier)
         self._postponable: tuple[Duty, ...] = ()
 
     def run(self, reporting: Reporting, ends: Callable[[], bool]) -> None:
@@ -240,6 +243,12 @@ class Service:
             if notification is not None:
                 is_due |= self._heed(notification)
         return is_due
+
+    def _missed_news(self) -> None:
+        """Heed whatever may have been told while the client did not listen."""
+        self._leading.maintenance.message_delayed()
+        self._duties.queues_with_history.changed()
+        self._duties.announcing.wake_ups.wake_all()
 
     def _heed(self, notification: Notification) -> bool:
         """Wake whom a notification concerns; return whether there is something to do besides."""

@@ -131,6 +131,11 @@ class Maintenance:
         seconds = max(0.0, self._next_run - time.monotonic())
         return min(seconds, self._due_messages.seconds_to_next()) if self._lease is not None else seconds
 
+    @property
+    def leads(self) -> bool:
+        """Whether the client has the lease, as far as it knows."""
+        return self._lease is not None
+
     def message_delayed(self) -> None:
         """Note that a message was sent which is delivered later, perhaps before those that are known."""
         self._due_messages.check_soon()

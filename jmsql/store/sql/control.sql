@@ -1,5 +1,15 @@
 -- What a client's control connection asks: who lives, who listens, and what each client does.
 
+-- name: listen
+listen {schema};
+
+-- name: unlisten
+unlisten {schema};
+
+-- name: delivering_queues
+select q.queue_id from jmsql_internal.queue q
+where q.queue_id = any(%(queue_ids)s::integer[]) and not q.paused and q.deleted_at is null;
+
 -- name: notify
 select pg_notify({channel}, payload) from pg_catalog.unnest(%(payloads)s::text[]) as payload;
 
