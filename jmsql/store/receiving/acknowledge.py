@@ -100,17 +100,18 @@ def _close_together(
     queue_ids: Sequence[int], inverse_priorities: Sequence[int], sequences: Sequence[int], claim_ids: Sequence[int]
 ) -> dict[str, str] | None:
     """Return claims as the parameters of a statement that finds them in one range; None: they lie too far apart."""
-    if len({*queue_ids}) > 1 or len({*inverse_priorities}) > 1:
-        return None
-    if max(sequences) - min(sequences) > _SPARSEST * len(sequences):
-        return None
-    in_order = sorted(zip(sequences, claim_ids, strict=True))
+    if len(sequences) > 1:
+        if len({*queue_ids}) > 1 or len({*inverse_priorities}) > 1:
+            return None
+        if max(sequences) - min(sequences) > _SPARSEST * len(sequences):
+            return None
+        sequences, claim_ids = zip(*sorted(zip(sequences, claim_ids, strict=True)), strict=True)
     # Numbers go as text: psycopg tells the server a type by their size, and each type is another prepared statement.
     return {
         "queue_id": str(queue_ids[0]),
         "inverse_priority": str(inverse_priorities[0]),
-        "sequences": integers_literal([sequence for sequence, _ in in_order]),
-        "claim_ids": integers_literal([claim_id for _, claim_id in in_order]),
+        "sequences": integers_literal(sequences),
+        "claim_ids": integers_literal(claim_ids),
     }
 
 
@@ -253,9 +254,12 @@ class Recipient:
 
     def acknowledge(self, claimed: Sequence[tuple[MessageKey, int]]) -> Query[int]:
         """Delete claimed messages, given with their claims, and return how many of the claims still held them."""
-        keys, claim_ids = zip(*claimed, strict=True)
-        queue_ids, inverse_priorities, sequences, _ = zip(*keys, strict=True)
-        return self._acknowledgement(queue_ids, inverse_priorities, sequences, claim_ids)
+        return self._acknowledgement(
+            [key.queue_id for key, _ in claimed],
+            [key.inverse_priority for key, _ in claimed],
+            [key.sequence for key, _ in claimed],
+            [claim_id for _, claim_id in claimed],
+        )
 
     def acknowledge_last(self, key: MessageKey, claim_id: int) -> Query[None]:
         """Delete a claimed message with the commit, which fails if the claim is lost: see `missing_messages`."""
