@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.store.history.keeping import RECORDED, history
 from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.receiving.receive import Client
 from jmsql.store.receiving.redelivery import Release, release
-from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, key_parameters
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, array, key_parameters
 from jmsql.store.statement import (
     Query,
     SqlFile,
@@ -26,86 +26,92 @@ from jmsql.store.statement import (
     value,
 )
 
-T = TypeVar("T")
-
 _sql = SqlFile("receiving")
 _SPARSEST = 4
 """How many times as long as the number of its messages a range may be that is read for them."""
 
 _parts = {
-    "forget_deliveries": _sql["forget_deliveries"],
-    "forget_claimed": _sql["forget_claimed"],
+    "range": _sql["range"],
+    "place": _sql["place"],
+    "addresses": array("addresses", "tid"),
     "recorded": RECORDED,
     **LOOK_UPS,  # last, since other parts contain them
 }
 _history_of_locked = history(
-    queues="%(queue_ids)s::integer[]",
+    queues=array("queue_ids", "integer"),
     addresses="%(addresses)s::tid[]",
     deliveries="%(deliveries)s::integer[]",
     consumer="%(connection_id)s::bigint",
 )
 _history_of_claimed = history(
-    queues="%(queue_ids)s::integer[]",
+    queues="array(select queue_id from acknowledged)",
     addresses="array(select address from found)",
     deliveries="array(select delivery_count from found)",
     consumer="(select max(connection_id) from found)",
 )
 
 
-def _acknowledging(name: str, *, claimed: bool = False) -> Statement[int]:
-    parts = _parts | {"history": _history_of_claimed if claimed else _history_of_locked, "outcome": "count(*)"}
-    return _sql.statement(name, "acknowledging", value(int) if claimed else row_count, parts)
-
-
-def _acknowledging_last(name: str) -> Statement[None]:
-    parts = _parts | {"history": _history_of_claimed, "outcome": _sql["fails_if_lost"]}
-    return _sql.statement(name, "acknowledging", nothing, parts)
-
-
-delete_locked = _acknowledging("delete_locked")
-delete_locked_with_history = _acknowledging("delete_locked_with_history")
-delete_one = _sql.statement("delete_one", "acknowledging", row_count)
-delete_last_one = _sql.statement("delete_last_one", "acknowledging", nothing)
+def _deleting(name: str) -> Statement[int]:
+    return _sql.statement(name, "acknowledging", row_count, {"history": _history_of_locked} | _parts)
 
 
 def _last(more: str = "", condition: str = "") -> Statement[None]:
-    parts = {"more": more, "condition": condition}
-    return _sql.statement("delete_last", "acknowledging", nothing, parts | _parts)
+    return _sql.statement("delete_last", "acknowledging", nothing, {"more": more, "condition": condition} | _parts)
 
 
+delete_locked = _deleting("delete_locked")
+delete_locked_with_history = _deleting("delete_locked_with_history")
+_ask_to_delete_locked = _deleting("ask_to_delete_locked")
 delete_last = _last()
-delete_last_and_forget = _last("forgotten as ({forget_deliveries}),")
-delete_last_and_forget_claimed = _last("forgotten as ({forget_claimed}),")
+delete_last_and_forget = _last(f"forgotten as (delete from jmsql_internal.delivery where {_sql['close_together']}),")
 delete_last_with_history = _last(f"{_history_of_locked},", "and {recorded}")
-_ask_to_delete_locked = _acknowledging("ask_to_delete_locked")
-acknowledge = _acknowledging("acknowledge", claimed=True)
-acknowledge_with_history = _acknowledging("acknowledge_with_history", claimed=True)
-_ask_to_acknowledge = _acknowledging("ask_to_acknowledge", claimed=True)
-acknowledge_last = _acknowledging_last("acknowledge")
-_acknowledge_last_with_history = _acknowledging_last("acknowledge_with_history")
-acknowledge_one = _sql.statement("acknowledge_one", "acknowledging", value(int), {"outcome": "count(*)"})
-acknowledge_last_one = _sql.statement(
-    "acknowledge_one", "acknowledging", nothing, {"outcome": _sql["fails_if_one_is_lost"]}
-)
-_ask_to_acknowledge_last = _acknowledging_last("ask_to_acknowledge")
-_delete_last_claimed = _sql.statement("delete_last_claimed", "acknowledging", nothing, _parts)
 _lock_claimed = _sql.statement("lock_claimed", "acknowledging", column, _parts)
 _present = _sql.statement("present", "acknowledging", rows, _parts)
 forget_deliveries = _sql.statement("forget_deliveries", "acknowledging", nothing, _parts)
 _ask_to_forget_deliveries = _sql.statement("ask_to_forget_deliveries", "acknowledging", nothing, _parts)
 
 
-def _range(keys: Sequence[MessageKey]) -> dict[str, int] | None:
-    """Return the range that messages of one queue and priority lie in, if there is not much else in it."""
-    queue_ids, inverse_priorities, sequences, _ = zip(*keys, strict=True)
-    first, last = min(sequences), max(sequences)
-    if last - first > _SPARSEST * len(keys) or len({*queue_ids}) > 1 or len({*inverse_priorities}) > 1:
-        return None
+def _acknowledging(name: str, place: str, *, goes_with_commit: bool) -> Statement[Any]:
+    parts = {
+        "claimed": _sql[place],
+        "outcome": _sql["fails_if_lost"] if goes_with_commit else "count(*)",
+        "history": _history_of_claimed,
+    }
+    return _sql.statement(name, "acknowledging", nothing if goes_with_commit else value(int), parts | _parts)
+
+
+acknowledgements = {
+    (name, place, goes_with_commit): _acknowledging(name, place, goes_with_commit=goes_with_commit)
+    for name, place in (
+        ("acknowledge", "close_together"),
+        ("acknowledge_with_history", "close_together"),
+        ("acknowledge_with_history", "anywhere"),
+        ("ask_to_acknowledge", "close_together"),
+        ("ask_to_acknowledge", "anywhere"),
+    )
+    for goes_with_commit in (False, True)
+}
+"""The deletions of claimed messages: by what they do, where the claims are, and whether they go with a commit.
+
+Those that do fail if a claim is lost; the others return how many claims were not."""
+
+
+def _close_together(
+    queue_ids: Sequence[int], inverse_priorities: Sequence[int], sequences: Sequence[int], claim_ids: Sequence[int]
+) -> dict[str, str] | None:
+    """Return claims as the parameters of a statement that finds them in one range; None: they lie too far apart."""
+    if len(sequences) > 1:
+        if len({*queue_ids}) > 1 or len({*inverse_priorities}) > 1:
+            return None
+        if max(sequences) - min(sequences) > _SPARSEST * len(sequences):
+            return None
+        sequences, claim_ids = zip(*sorted(zip(sequences, claim_ids, strict=True)), strict=True)
+    # Numbers go as text: psycopg tells the server a type by their size, and each type is another prepared statement.
     return {
-        "queue_id": queue_ids[0],
-        "inverse_priority": inverse_priorities[0],
-        "first_sequence": first,
-        "last_sequence": last,
+        "queue_id": str(queue_ids[0]),
+        "inverse_priority": str(inverse_priorities[0]),
+        "sequences": integers_literal(sequences),
+        "claim_ids": integers_literal(claim_ids),
     }
 
 
@@ -117,13 +123,7 @@ def present(keys: Sequence[MessageKey]) -> Steps[list[MessageKey]]:
 
 def claim_of(row: MessageRow) -> int | None:
     """Return the number of the claim on a message that a transaction has received; None: it has locked the message."""
-    claim_id = _claim_id(row)
-    return int(claim_id) if claim_id else None
-
-
-def _claim_id(row: MessageRow) -> str:
-    claim_id: str = row.handle.partition("(")[0]
-    return claim_id
+    return row.handle if isinstance(row.handle, int) else None
 
 
 def lock_claimed(claimed: Sequence[tuple[MessageKey, MessageRow]]) -> Steps[list[MessageRow]]:
@@ -140,12 +140,6 @@ def lock_claimed(claimed: Sequence[tuple[MessageKey, MessageRow]]) -> Steps[list
 
 def _addresses(rows: Sequence[MessageRow]) -> str:
     return '{"' + '","'.join([row.handle for row in rows]) + '"}'
-
-
-def _one(statement: Statement[T], key: MessageKey, claim_id: int) -> Query[T]:
-    return statement.bind(
-        queue_id=key.queue_id, inverse_priority=key.inverse_priority, sequence=key.sequence, claim_id=claim_id
-    )
 
 
 _taken_away_from_last = re.compile(r"(\d+ of \d+) messages were taken away").search
@@ -202,8 +196,6 @@ class Recipient:
             deletion = self._removal(rows)
         elif self._records(queue_ids):
             deletion = delete_locked_with_history.bind(self._recording(rows, queue_ids))
-        elif len(rows) == 1:
-            deletion = delete_one.bind(address=rows[0].handle)
         else:
             deletion = delete_locked.bind(addresses=_addresses(rows))
         deleted = yield from deletion
@@ -226,7 +218,7 @@ class Recipient:
         rows: Sequence[MessageRow],
         queue_ids: Collection[int],
         recorded: Sequence[MessageKey],
-        claim_ids: Collection[int] = (),
+        claim_ids: Sequence[int] = (),
     ) -> list[Query[Any]]:
         """Delete the last messages that a transaction has locked, and forget deliveries of all that it has deleted.
 
@@ -234,7 +226,7 @@ class Recipient:
             rows: The messages.
             queue_ids: The queues that they are in.
             recorded: The messages of whose deliveries something is recorded.
-            claim_ids: The claims that hold all of these, and nothing else that is to be kept; none: some have no claim.
+            claim_ids: The claims that hold these, in the same order; none: some of them have no claim.
 
         Returns:
             Statements of which one fails if some of the messages are not there any more: see `missing_messages`.
@@ -246,16 +238,12 @@ class Recipient:
             last = self._removal(rows)
         elif self._records(queue_ids):
             last = delete_last_with_history.bind(self._recording(rows, queue_ids))
-        elif recorded:
-            found = _range(recorded) if claim_ids else None
-            if found is not None:
-                forget, forgotten = delete_last_and_forget_claimed, {**found, "claim_ids": integers_literal(claim_ids)}
-            else:
-                forget, forgotten = delete_last_and_forget, {**key_parameters(recorded)}
-            return [forget.bind(forgotten, addresses=_addresses(rows))]
-        elif len(rows) == 1:
-            last = delete_last_one.bind(address=rows[0].handle)
         else:
+            if recorded and claim_ids:
+                claimed_in, inverse_priorities, sequences, _ = zip(*recorded, strict=True)
+                near = _close_together(claimed_in, inverse_priorities, sequences, claim_ids)
+                if near is not None:
+                    return [delete_last_and_forget.bind(near, addresses=_addresses(rows))]
             last = delete_last.bind(addresses=_addresses(rows))
         return [last, self.forget_deliveries(recorded)] if recorded else [last]
 
@@ -266,64 +254,57 @@ class Recipient:
 
     def acknowledge(self, claimed: Sequence[tuple[MessageKey, int]]) -> Query[int]:
         """Delete claimed messages, given with their claims, and return how many of the claims still held them."""
-        keys, claim_ids = zip(*claimed, strict=True)
-        if self.is_restricted:
-            statement = _ask_to_acknowledge
-        elif self._records({key.queue_id for key in keys}):
-            statement = acknowledge_with_history
-        elif len(claimed) == 1:
-            return _one(acknowledge_one, *claimed[0])
-        else:
-            statement = acknowledge
-        return statement.bind(key_parameters(keys), claim_ids=integers_literal(claim_ids))
+        return self._acknowledgement(
+            [key.queue_id for key, _ in claimed],
+            [key.inverse_priority for key, _ in claimed],
+            [key.sequence for key, _ in claimed],
+            [claim_id for _, claim_id in claimed],
+        )
 
     def acknowledge_last(self, key: MessageKey, claim_id: int) -> Query[None]:
         """Delete a claimed message with the commit, which fails if the claim is lost: see `missing_messages`."""
-        if self.is_restricted:
-            statement = _ask_to_acknowledge_last
-        elif self._records({key.queue_id}):
-            statement = _acknowledge_last_with_history
-        else:
-            return _one(acknowledge_last_one, key, claim_id)
-        return statement.bind(key_parameters([key]), claim_ids=integers_literal([claim_id]))
+        return self._acknowledgement(
+            [key.queue_id], [key.inverse_priority], [key.sequence], [claim_id], goes_with_commit=True
+        )
 
-    def last_acknowledgement(
-        self, claimed: Sequence[tuple[int, Sequence[MessageRow]]], *, are_deleted: bool
-    ) -> Query[None]:
+    def last_acknowledgement(self, claimed: Sequence[tuple[int, Sequence[MessageRow]]]) -> Query[None]:
         """Delete claimed messages with the commit, which fails if a claim is lost: see `missing_messages`.
 
         Args:
             claimed: The messages that the transaction has received by claims, with the queue that they are in.
-            are_deleted: Whether the open transaction has deleted some of them already.
         """
+        return self._acknowledgement(
+            [queue_id for queue_id, rows in claimed for _ in rows],
+            [row.inverse_priority for _, rows in claimed for row in rows],
+            [row.sequence for _, rows in claimed for row in rows],
+            [row.handle for _, rows in claimed for row in rows],
+            goes_with_commit=True,
+        )
+
+    def _acknowledgement(
+        self,
+        queue_ids: Sequence[int],
+        inverse_priorities: Sequence[int],
+        sequences: Sequence[int],
+        claim_ids: Sequence[int],
+        *,
+        goes_with_commit: bool = False,
+    ) -> Query[Any]:
+        near = _close_together(queue_ids, inverse_priorities, sequences, claim_ids)
         if self.is_restricted:
-            statement = _ask_to_acknowledge_last
-        elif self._records({queue_id for queue_id, _ in claimed}):
-            statement = _acknowledge_last_with_history
+            name = "ask_to_acknowledge"
+        elif near is None or self._records({*queue_ids}):
+            name = "acknowledge_with_history"  # of several messages, to ask for history takes a small share of the time
         else:
-            statement = acknowledge_last
-            if len(claimed) == len(claimed[0][1]) == 1:
-                queue_id, (row,) = claimed[0]
-                return _one(acknowledge_last_one, key_of(queue_id, row), int(_claim_id(row)))
-            if len(claimed) == 1 and not are_deleted:
-                queue_id, rows = claimed[0]
-                sequences = [row.sequence for row in rows]
-                first, last = sequences[0], sequences[-1]  # of one priority they are in order
-                if last - first <= _SPARSEST * len(rows) and len({row.inverse_priority for row in rows}) == 1:
-                    claim_id = _claim_id(rows[0])
-                    start = len(claim_id)
-                    return _delete_last_claimed.bind(
-                        queue_id=queue_id,
-                        inverse_priority=rows[0].inverse_priority,
-                        first_sequence=first,
-                        last_sequence=last,
-                        claim_ids="{" + claim_id + "}",
-                        addresses='{"' + '","'.join([row.handle[start:] for row in rows]) + '"}',
-                        sequences=integers_literal(sequences),
-                    )
-        keys = [key_of(queue_id, row) for queue_id, rows in claimed for row in rows]
-        claim_ids = [_claim_id(row) for _, rows in claimed for row in rows]
-        return statement.bind(key_parameters(keys), claim_ids="{" + ",".join(claim_ids) + "}")
+            name = "acknowledge"
+        if near is not None:
+            return acknowledgements[name, "close_together", goes_with_commit].bind(near)
+        return acknowledgements[name, "anywhere", goes_with_commit].bind(
+            queue_ids=integers_literal(queue_ids),
+            inverse_priorities=integers_literal(inverse_priorities),
+            sequences=integers_literal(sequences),
+            claim_ids=integers_literal(claim_ids),
+        )
 
     def release(self, releases: Sequence[Release]) -> Steps[None]:
         """Release messages."""

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store.rows.columns import and_chosen
+from jmsql.store.rows.message_rows import KEYS, array
 from jmsql.store.statement import Query, Result, Statement, array_literal
 
 # The planner takes a range with two ends for short, and one with a single end for a third of the table: worth a sort.
@@ -67,13 +68,14 @@ def by_key(table: str, alias: str, key: str, condition: str = "") -> str:
 
 
 LOOK_UPS = {
+    "keys": KEYS,
     "message_of_a": by_key("message", "m", "a"),
     "message_of_k": by_key("message", "m", "k"),
     "delivery_of_k": by_key("delivery", "d", "k"),
     "delivery_of_m": by_key("delivery", "d", "m"),
     "claimed_of_k": by_key("delivery", "found", "k", "and t.claim_id = k.claim_id"),
 }
-"""The look-ups by key that stand in SQL files, by the names that they have there."""
+"""What look-ups by key in SQL files consist of, by the names that it has there."""
 
 
 def _is_unlocked(alias: str) -> str:
@@ -235,7 +237,7 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
     return SelectorSQL(
         f"""
         place as materialized (
-            select p.* from unnest(%(place_priorities)s::smallint[], %(place_sequences)s::bigint[])
+            select p.* from unnest({array("place_priorities", "smallint")}, %(place_sequences)s::bigint[])
                 as p (inverse_priority, sequence)),
         candidate as materialized (
             select found.*
@@ -297,7 +299,7 @@ def first_of_groups_statement(selector: Selector | None) -> Statement[list[tuple
     is_wanted, parameters = wanted(selector)
     text = f"""
         select first.inverse_priority, first.sequence
-        from pg_catalog.unnest(%(groups)s::bigint[]) as g (group_hash)
+        from pg_catalog.unnest({array("groups", "bigint")}) as g (group_hash)
         cross join lateral (
             select m.inverse_priority, m.sequence
             from jmsql_internal.message m

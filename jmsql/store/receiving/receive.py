@@ -502,7 +502,7 @@ def claim_for_transaction_statement(selector: Selector | None) -> Statement[list
                 from free m cross join claim
                 where m.delivery_count is null and {is_next})
             select {_COLUMNS}, m.group_hash, m.delivery_count,
-                   case when m.delivery_count is null then claim.claim_id::text || m.address::text end
+                   case when m.delivery_count is null then claim.claim_id end
             from free m cross join claim {SHARED_BODY}
             where {is_next}""",
         "receiving",

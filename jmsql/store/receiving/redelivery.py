@@ -193,16 +193,13 @@ def _parts_of_outcomes(*, says_more: bool) -> dict[str, str]:
 
 def _release(*, restricted: bool, says_more: bool) -> Statement[None]:
     forget = _sql["ask_to_forget_released" if restricted else "forget_released"]
-    parts = (
-        _parts
-        | {"forget": forget, "next_attempt": fill(_sql["next_attempt"], outcome="r")}
-        | _parts_of_outcomes(says_more=says_more)
-    )
+    parts = {"forget": forget, "next_attempt": fill(_sql["next_attempt"], outcome="r")}
+    parts |= _parts_of_outcomes(says_more=says_more) | _parts
     return _sql.statement("release", "releasing messages", nothing, parts)
 
 
 def _record_attempts(*, says_more: bool) -> Statement[None]:
-    parts = _parts | {"next_attempt": fill(_sql["next_attempt"], outcome="k")} | _parts_of_outcomes(says_more=says_more)
+    parts = {"next_attempt": fill(_sql["next_attempt"], outcome="k")} | _parts_of_outcomes(says_more=says_more) | _parts
     return _sql.statement("record_attempts", "releasing messages", nothing, parts)
 
 
@@ -217,7 +214,7 @@ def _to_lost_claim(row: tuple[Any, ...]) -> LostClaim:
 
 find_policy = _sql.statement("find_policy", "looking up a redelivery policy", _to_policy, _parts)
 _record_first_deliveries = _sql.statement("record_first_deliveries", "recording deliveries", value(int))
-_record_deliveries = _sql.statement("record_deliveries", "recording deliveries", value(int))
+_record_deliveries = _sql.statement("record_deliveries", "recording deliveries", value(int), _parts)
 _release_claimed = {
     (restricted, says_more): _release(restricted=restricted, says_more=says_more)
     for restricted in (False, True)

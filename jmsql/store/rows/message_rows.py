@@ -199,6 +199,19 @@ def key_of(queue_id: int, row: MessageRow) -> MessageKey:
     return tuple.__new__(MessageKey, (queue_id, row.inverse_priority, row.sequence, row.group_hash))
 
 
+def array(name: str, kind: str) -> str:
+    """Return an array that is a parameter, of whose length the planner knows nothing: it takes it for ten.
+
+    Else it would compare a plan for the one element that there is with a plan that it could keep, which is for ten. It
+    would find the former cheaper each time, and so plan each time, which takes longer than to delete a message.
+    """
+    return f"(select %({name})s::{kind}[])::{kind}[]"
+
+
+KEYS = f"{array('queue_ids', 'integer')}, %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
+"""The keys of messages, as arguments of `unnest`: as many rows as the longest of them are expected."""
+
+
 def key_parameters(keys: Sequence[MessageKey]) -> dict[str, str]:
     """Turn keys into the parameters that statements on many messages have."""
     queue_ids, inverse_priorities, sequences, _ = zip(*keys, strict=True)

@@ -25,55 +25,30 @@ select current_setting('transaction_isolation');
 
 -- name: delete_locked
 -- The rows are locked by this transaction, so that their addresses hold.
-delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]);
-
--- name: delete_one
--- A single message, without an array: for one of one element the server takes a plan that it has made for it alone to be
--- better than one that it can keep. It would plan for each message, which takes longer than to delete it.
-delete from jmsql_internal.message where ctid = %(address)s::tid;
+delete from jmsql_internal.message where ctid = any({addresses});
 
 -- name: delete_locked_with_history
 with {history}
-delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]) and {recorded};
+delete from jmsql_internal.message where ctid = any({addresses}) and {recorded};
 
 -- name: delete_last
 -- What goes with a commit, which must not take effect if messages are missing: the count would come too late. No cast of
 -- a text that is no number succeeds.
-with {more} deleted as (delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]) {condition} returning 1)
+with {more} deleted as (delete from jmsql_internal.message where ctid = any({addresses}) {condition} returning 1)
 select case when count(*) <> pg_catalog.cardinality(%(addresses)s::tid[])
             then ((pg_catalog.cardinality(%(addresses)s::tid[]) - count(*))::text || ' of '
                   || pg_catalog.cardinality(%(addresses)s::tid[])::text || ' messages were taken away')::integer end
 from deleted;
 
--- name: delete_last_one
-with deleted as (delete from jmsql_internal.message where ctid = %(address)s::tid returning 1)
-select case when count(*) = 0 then ((1 - count(*))::text || ' of 1 messages were taken away')::integer end from deleted;
-
 -- name: lock_claimed
 -- Where claimed messages are now, which the open transaction is about to delete.
 select m.address::text
-from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
-    with ordinality as k (queue_id, inverse_priority, sequence, position)
+from unnest({keys}) with ordinality as k (queue_id, inverse_priority, sequence, position)
 cross join lateral (
     select t.ctid as address from jmsql_internal.message t
     where (t.queue_id, t.inverse_priority, t.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
     for update) m
 order by k.position;
-
--- name: delete_last_claimed
--- What goes with a commit, if the messages lie close together: it fails if a claim is lost, whose message others may have by
--- now. No lock keeps the messages at their addresses; what is deleted tells if the table was rewritten meanwhile.
-with forgotten as ({forget_claimed} returning 1),
-deleted as (
-    delete from jmsql_internal.message
-    where ctid = any(%(addresses)s::tid[])
-    returning sequence)
-select case when f.messages <> pg_catalog.cardinality(%(addresses)s::tid[])
-              or d.sequences is distinct from %(sequences)s::bigint[]::text
-            then ((pg_catalog.cardinality(%(addresses)s::tid[]) - f.messages)::text || ' of '
-                  || pg_catalog.cardinality(%(addresses)s::tid[])::text || ' claims were lost')::integer end
-from (select count(*) as messages from forgotten) f,
-     (select pg_catalog.array_agg(sequence order by sequence)::text as sequences from deleted) d;
 
 -- name: ask_to_delete_locked
 with removed as (
@@ -83,31 +58,43 @@ select from pg_catalog.unnest(%(addresses)s::tid[]);
 
 -- name: present
 select k.*
-from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
-    as k (queue_id, inverse_priority, sequence)
+from unnest({keys}) as k (queue_id, inverse_priority, sequence)
 cross join {message_of_k};
 
 -- name: forget_deliveries
 delete from jmsql_internal.delivery where ctid = any(array(
     select d.address
-    from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
-        as k (queue_id, inverse_priority, sequence)
+    from unnest({keys}) as k (queue_id, inverse_priority, sequence)
     cross join {delivery_of_k}));
-
--- name: forget_claimed
--- The claims hold what was delivered, which lies close together: one scan finds what the other looks up one by one.
-delete from jmsql_internal.delivery
-where queue_id = %(queue_id)s::integer and inverse_priority = %(inverse_priority)s::smallint
-  and sequence between %(first_sequence)s::bigint and %(last_sequence)s::bigint
-  and claim_id = any(%(claim_ids)s::bigint[]);
 
 -- name: ask_to_forget_deliveries
 insert into jmsql_internal.removal (deliveries)
 select pg_catalog.array_agg(d.address)
-from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
-    as k (queue_id, inverse_priority, sequence)
+from unnest({keys}) as k (queue_id, inverse_priority, sequence)
 cross join {delivery_of_k}
 having count(*) > 0;
+
+-- name: close_together
+-- The claims on messages of one queue and priority that lie close together: one scan finds them, in a third of the time that
+-- a look-up for each takes. The sequences are in order, and their claims stand at the same places.
+{range} and sequence = (%(sequences)s::bigint[])[{place}] and claim_id = (%(claim_ids)s::bigint[])[{place}];
+
+-- name: range
+queue_id = %(queue_id)s::integer and inverse_priority = %(inverse_priority)s::smallint
+and sequence between (%(sequences)s::bigint[])[1]
+                 and (%(sequences)s::bigint[])[pg_catalog.cardinality(%(sequences)s::bigint[])];
+
+-- name: place
+-- Where the highest of the sequences stands that is not above that of a row.
+pg_catalog.width_bucket(sequence, %(sequences)s::bigint[]);
+
+-- name: anywhere
+-- The claims on any messages. Their numbers are asked for once more where the delete had to wait for a row.
+ctid = any(array(
+    select found.address
+    from unnest({keys}, %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
+    cross join {claimed_of_k}))
+and claim_id = any(%(claim_ids)s::bigint[]);
 
 -- name: fails_if_lost
 -- What an acknowledgement returns that goes with a commit, as `delete_last` does.
@@ -116,44 +103,18 @@ case when count(*) <> pg_catalog.cardinality(%(claim_ids)s::bigint[])
            || pg_catalog.cardinality(%(claim_ids)s::bigint[])::text || ' claims were lost')::integer end;
 
 -- name: acknowledge
+-- Asked whether that is true, the planner does not look up each sequence, which it would take to read more than the table has
+-- where its index is bloated.
 with acknowledged as (
-    delete from jmsql_internal.delivery d
-    using unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
-                 %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
-    cross join {claimed_of_k}
-    where d.ctid = found.address and d.claim_id = found.claim_id
-    returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.connection_id),
+    delete from jmsql_internal.delivery where {claimed} returning sequence),
 deleted as (
-    delete from jmsql_internal.message where ctid = any(array(
-        select m.address from acknowledged a cross join {message_of_a})))
+    delete from jmsql_internal.message where {range} and (sequence in (select sequence from acknowledged)) is true)
 select {outcome} from acknowledged;
-
--- name: acknowledge_one
--- Without arrays, as `delete_one`.
-with acknowledged as (
-    delete from jmsql_internal.delivery
-    where (queue_id, inverse_priority, sequence)
-            = (%(queue_id)s::integer, %(inverse_priority)s::smallint, %(sequence)s::bigint)
-      and claim_id = %(claim_id)s::bigint
-    returning 1),
-deleted as (
-    delete from jmsql_internal.message
-    where (queue_id, inverse_priority, sequence)
-            = (%(queue_id)s::integer, %(inverse_priority)s::smallint, %(sequence)s::bigint)
-      and exists (select from acknowledged))
-select {outcome} from acknowledged;
-
--- name: fails_if_one_is_lost
-case when count(*) = 0 then ((1 - count(*))::text || ' of 1 claims were lost')::integer end;
 
 -- name: acknowledge_with_history
 with acknowledged as (
-    delete from jmsql_internal.delivery d
-    using unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
-                 %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
-    cross join {claimed_of_k}
-    where d.ctid = found.address and d.claim_id = found.claim_id
-    returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.connection_id),
+    delete from jmsql_internal.delivery where {claimed}
+    returning queue_id, inverse_priority, sequence, delivery_count, connection_id),
 found as materialized (
     select m.address, a.delivery_count, a.connection_id from acknowledged a cross join {message_of_a}),
 {history},
@@ -163,15 +124,8 @@ select {outcome} from acknowledged;
 
 -- name: ask_to_acknowledge
 with acknowledged as materialized (
-    select d.*
-    from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
-                %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
-    cross join lateral (
-        select t.ctid as address, t.queue_id, t.inverse_priority, t.sequence, t.connection_id
-        from jmsql_internal.delivery t
-        where (t.queue_id, t.inverse_priority, t.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
-          and t.claim_id = k.claim_id
-        for update) d),
+    select ctid as address, queue_id, inverse_priority, sequence, connection_id
+    from jmsql_internal.delivery where {claimed} for update),
 removed as (
     insert into jmsql_internal.removal (messages, deliveries, connection_id)
     select array(select m.address from acknowledged a cross join {message_of_a}),

@@ -23,8 +23,7 @@ case when {outcome}.dead_letter_queue_id is not null then 'infinity'
 with said as (
     insert into jmsql_internal.delivery_outcome as o (queue_id, inverse_priority, sequence, retry_count, dead_letter_reason)
     select k.queue_id, k.inverse_priority, k.sequence, k.retry_count, k.dead_letter_reason
-    from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
-                %(retry_counts)s::integer[], %(dead_letter_reasons)s::text[])
+    from unnest({keys}, %(retry_counts)s::integer[], %(dead_letter_reasons)s::text[])
         as k (queue_id, inverse_priority, sequence, retry_count, dead_letter_reason)
     order by k.queue_id, k.inverse_priority, k.sequence
     on conflict (queue_id, inverse_priority, sequence) do update
@@ -64,8 +63,8 @@ recorded as (
         (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
     select k.queue_id, k.inverse_priority, k.sequence, k.group_hash, claim.claim_id, %(connection_id)s, clock_timestamp()
     from claim
-    cross join unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
-                      %(group_hashes)s::bigint[]) as k (queue_id, inverse_priority, sequence, group_hash)
+    cross join unnest({keys}, %(group_hashes)s::bigint[])
+        as k (queue_id, inverse_priority, sequence, group_hash)
     order by k.queue_id, k.inverse_priority, k.sequence
     on conflict (queue_id, inverse_priority, sequence) do update
     set claim_id = excluded.claim_id, connection_id = excluded.connection_id, claimed_at = excluded.claimed_at,
@@ -77,8 +76,7 @@ with commit as materialized (select set_config('synchronous_commit', 'off', true
 released as (
     select {key_of_k}d.address, d.delivery_count, k.attempts, k.delay, k.error, k.error_count, k.dead_letter_queue_id{said_of_k}
     from commit
-    cross join unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
-                      %(claim_ids)s::bigint[], {outcomes}{said})
+    cross join unnest({keys}, %(claim_ids)s::bigint[], {outcomes}{said})
         as k (queue_id, inverse_priority, sequence, claim_id, attempts, delay, error, error_count,
               dead_letter_queue_id{said_names})
     cross join lateral (
@@ -120,7 +118,7 @@ having count(*) > 0;
      first_failed_at, dead_letter_queue_id)
 select k.queue_id, k.inverse_priority, k.sequence, m.group_hash, k.attempts, k.error_count, {next_attempt}, k.error,
        case when k.attempts > {retries_of_k} then statement_timestamp() end, k.dead_letter_queue_id
-from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[], {outcomes}{said})
+from unnest({keys}, {outcomes}{said})
     as k (queue_id, inverse_priority, sequence, attempts, delay, error, error_count, dead_letter_queue_id{said_names})
 left join {message_of_k} on true
 order by k.queue_id, k.inverse_priority, k.sequence
@@ -135,16 +133,14 @@ set delivery_count = d.delivery_count + excluded.delivery_count,
 -- name: extend_claims
 update jmsql_internal.delivery d
 set claim_expires_at = clock_timestamp() + k.seconds * interval '1 second'
-from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
-            %(claim_ids)s::bigint[], %(seconds)s::float8[])
+from unnest({keys}, %(claim_ids)s::bigint[], %(seconds)s::float8[])
     as k (queue_id, inverse_priority, sequence, claim_id, seconds)
 cross join {claimed_of_k}
 where d.ctid = found.address and d.claim_id = found.claim_id;
 
 -- name: find_earlier_deliveries
 select k.position, d.error_count, {retries_of_d}
-from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
-    with ordinality as k (queue_id, inverse_priority, sequence, position)
+from unnest({keys}) with ordinality as k (queue_id, inverse_priority, sequence, position)
 cross join {delivery_of_k};
 
 -- name: forget_outcomes

@@ -10,8 +10,7 @@ import pytest
 
 import jmsql
 from jmsql.store.receiving.acknowledge import (
-    acknowledge,
-    acknowledge_with_history,
+    acknowledgements,
     delete_locked,
     delete_locked_with_history,
 )
@@ -77,12 +76,15 @@ def _check(
 
 def test_recording_reads_and_writes_what_is_acknowledged_alone(connection: psycopg.Connection[Any]) -> None:
     claims: dict[str, object] = {
-        "queue_ids": [1] * BATCH,
-        "inverse_priorities": [PRIORITY] * BATCH,
+        "queue_id": 1,
+        "inverse_priority": PRIORITY,
         "sequences": list(range(1, 1 + BATCH)),
         "claim_ids": [7] * BATCH,
     }
-    _check(connection, acknowledge_with_history, acknowledge, claims, 12 * BATCH)
+    plain, recording = (
+        acknowledgements[name, "close_together", False] for name in ("acknowledge", "acknowledge_with_history")
+    )
+    _check(connection, recording, plain, claims, 12 * BATCH)
 
     rows = connection.execute(
         f"select ctid::text from {SCHEMA}_internal.message order by sequence desc limit {BATCH}"

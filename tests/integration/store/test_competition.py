@@ -6,13 +6,16 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
+from jmsql.exceptions import JMSException
 from jmsql.selectors import Selector, SelectorSQL
+from jmsql.store.history.keeping import QueuesWithHistory
 from jmsql.store.receiving import receive
-from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.acknowledge import Recipient, missing_messages
 from jmsql.store.receiving.redelivery import Release, record_attempts, record_first_deliveries
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Query
@@ -23,6 +26,20 @@ from tests.integration.store.plans import Plan
 CONNECTION = 1
 
 RECIPIENT = Recipient()
+
+
+@dataclass(frozen=True)
+class _KnowingClient:
+    """A client that knows that no queue keeps history."""
+
+    connection_id: int = CONNECTION
+    may_ask_to_dequeue: bool = True
+    queues_with_history: QueuesWithHistory = field(default_factory=lambda: QueuesWithHistory(1.0, is_told=True))
+
+
+every_recipient = pytest.mark.parametrize(
+    "recipient", [Recipient(), Recipient(_KnowingClient())], ids=["perhaps with history", "without history"]
+)
 
 
 def lock(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
@@ -166,9 +183,10 @@ def test_deliveries_that_another_counts_late_are_counted_beside_what_is_recorded
     assert [row.delivery_count for row in claim(client, queue_id)] == [1, 2]
 
 
+@every_recipient
 @pytest.mark.parametrize("strangers", [0, 10], ids=["close together", "far apart"])
 def test_a_commit_forgets_the_deliveries_of_its_own_claims_alone(
-    strangers: int, client: Client, open_client: OpenClient, queue_id: int
+    strangers: int, recipient: Recipient, client: Client, open_client: OpenClient, queue_id: int
 ) -> None:
     send(client, "first", *["between"] * (strangers + 1), "last")
     mine = open_client(transactions=True)
@@ -178,7 +196,7 @@ def test_a_commit_forgets_the_deliveries_of_its_own_claims_alone(
     own = [keys[0], keys[-1]]
     claim_id = client.run(record_first_deliveries(own, CONNECTION))
 
-    for query in RECIPIENT.last_deletions([fetched[0], fetched[-1]], {queue_id}, own, {claim_id}):
+    for query in recipient.last_deletions([fetched[0], fetched[-1]], {queue_id}, own, [claim_id] * 2):
         mine.run(query)
     mine.connection.commit()
 
@@ -273,34 +291,72 @@ def test_consumers_at_once_share_a_queue_without_loss_or_duplicate(
     assert set(received) == sent
 
 
+@every_recipient
 class TestTheFence:
     """A claim that was taken away acknowledges nothing."""
 
-    def test_an_acknowledgement_deletes_what_is_claimed(self, client: Client, queue_id: int) -> None:
+    def test_an_acknowledgement_deletes_what_is_claimed(
+        self, recipient: Recipient, client: Client, queue_id: int
+    ) -> None:
         send(client, "first", "second")
         claimed = claim(client, queue_id)
 
-        acknowledged = client.run(RECIPIENT.acknowledge([(key(queue_id, row), row.handle) for row in claimed]))
+        acknowledged = client.run(recipient.acknowledge([(key(queue_id, row), row.handle) for row in claimed]))
 
         assert acknowledged == 2
         assert client.rows("select count(*) from jmsql_internal.message") == [(0,)]
         assert client.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
 
-    def test_a_lost_claim_does_not_acknowledge(self, client: Client, queue_id: int) -> None:
+    def test_a_lost_claim_does_not_acknowledge(self, recipient: Recipient, client: Client, queue_id: int) -> None:
         send(client, "contested")
         lost = claim(client, queue_id)[0]
-        client.run(RECIPIENT.release([Release(key(queue_id, lost), lost.handle, attempts=1)]))
+        client.run(recipient.release([Release(key(queue_id, lost), lost.handle, attempts=1)]))
         current = claim(client, queue_id)[0]
 
-        assert client.run(RECIPIENT.acknowledge([(key(queue_id, lost), lost.handle)])) == 0
-        assert client.run(RECIPIENT.acknowledge([(key(queue_id, current), current.handle)])) == 1
+        assert client.run(recipient.acknowledge([(key(queue_id, lost), lost.handle)])) == 0
+        assert client.run(recipient.acknowledge([(key(queue_id, current), current.handle)])) == 1
 
-    def test_a_lost_claim_does_not_release(self, client: Client, queue_id: int) -> None:
+    @pytest.mark.parametrize("strangers", [0, 10], ids=["close together", "far apart"])
+    def test_each_message_is_acknowledged_by_its_own_claim(
+        self, strangers: int, recipient: Recipient, client: Client, queue_id: int
+    ) -> None:
+        """Also where the claim that was lost and the one that holds its message now are the same session's."""
+        send(client, "first", *["between"] * strangers, "last")
+        [lost] = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, CONNECTION))
+        if strangers:
+            client.run(receive.claim(queue_id, None, FROM_THE_FRONT, strangers, CONNECTION + 1))
+        client.run(recipient.release([Release(key(queue_id, lost), lost.handle, attempts=1)]))
+        first, last = claim(client, queue_id)
+
+        acknowledged = [(key(queue_id, last), last.handle), (key(queue_id, lost), lost.handle)]
+        assert client.run(recipient.acknowledge(acknowledged)) == 1
+
+        assert client.rows("select count(*) from jmsql_internal.message") == [(1 + strangers,)]
+        assert client.run(recipient.acknowledge([(key(queue_id, first), first.handle)])) == 1
+        assert client.rows("select distinct connection_id from jmsql_internal.delivery") == [(CONNECTION + 1,)] * bool(
+            strangers
+        )
+
+    @pytest.mark.parametrize("strangers", [0, 10], ids=["close together", "far apart"])
+    def test_a_commit_fails_if_a_claim_is_lost(
+        self, strangers: int, recipient: Recipient, client: Client, queue_id: int
+    ) -> None:
+        send(client, "first", *["between"] * strangers, "last")
+        first, *_, last = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, strangers + 2, CONNECTION))
+        client.run(recipient.release([Release(key(queue_id, first), first.handle)]))
+
+        with pytest.raises(JMSException) as failure:
+            client.run(recipient.last_acknowledgement([(queue_id, [first, last])]))
+
+        assert missing_messages(failure.value) is not None
+        assert client.rows("select count(*) from jmsql_internal.message") == [(2 + strangers,)]
+
+    def test_a_lost_claim_does_not_release(self, recipient: Recipient, client: Client, queue_id: int) -> None:
         send(client, "contested")
         lost = claim(client, queue_id)[0]
-        client.run(RECIPIENT.release([Release(key(queue_id, lost), lost.handle, attempts=1)]))
+        client.run(recipient.release([Release(key(queue_id, lost), lost.handle, attempts=1)]))
         claim(client, queue_id)
 
-        client.run(RECIPIENT.release([Release(key(queue_id, lost), lost.handle, attempts=1)]))
+        client.run(recipient.release([Release(key(queue_id, lost), lost.handle, attempts=1)]))
 
         assert client.rows("select state, delivery_count from jmsql.messages") == [("claimed", 1)]

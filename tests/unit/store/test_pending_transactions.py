@@ -29,16 +29,12 @@ _OWN = "The transaction that asks has sent them itself, and is not at its end."
 _NO_READ = "It reads nothing: it grants rights."
 
 EXCEPTIONS = {
-    "receiving.sql: acknowledge": (2, _BY_KEY),
-    "receiving.sql: acknowledge_one": (1, _BY_KEY),
+    "receiving.sql: acknowledge": (1, _BY_KEY),
     "receiving.sql: acknowledge_with_history": (2, _BY_KEY),
     "receiving.sql: ask_to_acknowledge": (1, _BY_KEY),
     "receiving.sql: lock_claimed": (1, _BY_KEY),
-    "receiving.sql: delete_last_claimed": (1, _BY_ADDRESS),
     "receiving.sql: delete_locked": (1, _BY_ADDRESS),
-    "receiving.sql: delete_one": (1, _BY_ADDRESS),
     "receiving.sql: delete_last": (1, _BY_ADDRESS),
-    "receiving.sql: delete_last_one": (1, _BY_ADDRESS),
     "receiving.sql: delete_locked_with_history": (1, _BY_ADDRESS),
     "receiving.sql: present": (1, _BY_KEY),
     "browse.sql: samples": (1, _BOUNDS),

@@ -33,8 +33,6 @@ class TransactionClaims:
         self._redelivery = redelivery
         self.batches: list[tuple[int, list[MessageRow]]] = []
         """What the transaction has claimed, each batch with the queue that it is in."""
-        self.are_deleted = False
-        """Whether the open transaction has deleted some of it."""
         self.has_company = False
         """Whether the transaction has locked other messages."""
 
@@ -86,4 +84,3 @@ class TransactionClaims:
     def end(self) -> None:
         """Forget the claims, as the transaction ends."""
         self.batches = []
-        self.are_deleted = False

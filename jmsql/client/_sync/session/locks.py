@@ -204,7 +204,6 @@ class Locks(Delivery):
             if self._claimed.batches and (claimed := claimed_of(self._undeleted)):
                 rows += self._database.attempt(lock_claimed(claimed))
                 queue_ids |= {key.queue_id for key, _ in claimed}
-                self._claimed.are_deleted = True
             self._database.attempt(self._database.recipient.delete_locked(rows, queue_ids))
             self._undeleted.clear()
 
@@ -234,7 +233,7 @@ class Locks(Delivery):
         recipient = self._database.recipient
         last = recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
         if self._claimed.batches and (claimed := self._claimed_and_delivered()):
-            last.append(recipient.last_acknowledgement(claimed, are_deleted=self._claimed.are_deleted))
+            last.append(recipient.last_acknowledgement(claimed))
         return last
 
     @property
@@ -244,17 +243,17 @@ class Locks(Delivery):
     def _claimed_and_delivered(self) -> list[tuple[int, list[MessageRow]]]:
         return self._claimed.batches if self._has_delivered_all_claimed else self._claimed.among(self._delivered)
 
-    def _recorded(self) -> tuple[Sequence[MessageKey], set[int]]:
+    def _recorded(self) -> tuple[Sequence[MessageKey], Sequence[int]]:
         """Return those of the delivered messages of whose deliveries something may be recorded.
 
         Returns:
-            The messages, and the claims that hold all of them, if they are all claimed.
+            The messages, and the claims that hold them, if they are all claimed.
         """
         if not self._claims:
-            return self._redelivered, set()
+            return self._redelivered, []
         delivered = [key for key, (_, row) in self._delivered.items() if claim_of(row) is None]
         claims = [self._claims[key] for key in delivered if key in self._claims]
-        return delivered, {*claims} if len(claims) == len(delivered) else set()
+        return delivered, claims if len(claims) == len(delivered) else []
 
     def committed(self) -> list[MessageKey]:
         """Note that the transaction is over: delivered messages are gone.
