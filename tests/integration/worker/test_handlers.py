@@ -6,6 +6,7 @@ import itertools
 import re
 from dataclasses import dataclass
 
+import pytest
 from typer.testing import CliRunner
 
 from jmsql import ConnectionFactory, Queue, Topic, register_type
@@ -183,3 +184,23 @@ def check_that_a_message_that_always_fails_does_not_spin(worker: Worker, factory
     times = [float(line) for line in attempts.read_text().splitlines()]
     pauses = [after - before for before, after in itertools.pairwise(times)]
     assert all(pause >= 0.1 * 2**number for number, pause in enumerate(pauses))
+
+
+LEFT_OPEN = """
+@app.listener("orders", concurrency=1)
+{prefix}def handle(message, database):
+    assert not database.in_nested_transaction()
+    {await_}database.begin_nested()
+    {await_}database.execute(insertion(message))
+"""
+
+
+@pytest.mark.parametrize(("prefix", "await_"), [("", ""), ("async ", "await ")], ids=["def", "async def"])
+def test_a_savepoint_that_a_handler_leaves_open_is_none_for_the_next_message(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, prefix: str, await_: str
+) -> None:
+    worker = start_worker(LEFT_OPEN.format(prefix=prefix, await_=await_))
+    send(jmsql_factory, "orders", "one", "three", "two")
+    database.wait_until_handled(3)
+    assert database.handled() == [("one", 1), ("three", 1), ("two", 1)]
+    assert worker.stop() == 0
