@@ -6,6 +6,9 @@ import psycopg
 import pytest
 import sqlalchemy
 
+WITHOUT_OTHERS = ("-p", "no:randomly", "-p", "no:anyio", "-p", "no:hypothesispytest")
+"""Plugins that are installed as well, each of which takes as long to load as a test takes."""
+
 
 @pytest.fixture(autouse=True)
 def server_for_inner_runs(jmsql_server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +65,7 @@ def test_a_task_left_running_fails_the_test(pytester: pytest.Pytester, jmsql_ser
             loop.run_until_complete(listen())
         """
     )
-    result = pytester.runpytest_subprocess("-p", "no:randomly", "-W", "ignore")
+    result = pytester.runpytest_subprocess(*WITHOUT_OTHERS, "-W", "ignore")
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["* of jmsql.asyncio have not ended:", "*jmsql-listener*"])
 
@@ -208,5 +211,5 @@ def test_workers_of_xdist_test_side_by_side_with_a_schema_each(
                 transaction.rollback()
         """
     )
-    result = pytester.runpytest_subprocess("-n", "2", "-p", "no:randomly")
+    result = pytester.runpytest_subprocess("-n", "2", *WITHOUT_OTHERS)
     result.assert_outcomes(passed=8)

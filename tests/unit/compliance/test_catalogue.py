@@ -53,7 +53,10 @@ def test_lists_refer_to_each_other() -> None:
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
-def test_mark_with_an_unknown_id_fails_the_run(pytester: pytest.Pytester, processes: str) -> None:
+def test_mark_with_an_unknown_id_fails_the_run(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, processes: str
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # what is installed takes seconds to load
     pytester.makepyfile(
         """
         import pytest
@@ -65,6 +68,6 @@ def test_mark_with_an_unknown_id_fails_the_run(pytester: pytest.Pytester, proces
     )
     pytester.makeini("[pytest]\nmarkers =\n case(*ids)\n")
     pytester.syspathinsert(Path(__file__).parents[3])
-    result = pytester.runpytest_subprocess("-p", "tests.compliance.table", "-n", processes)
+    result = pytester.runpytest_subprocess("-p", "xdist.plugin", "-p", "tests.compliance.table", "-n", processes)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*test_nothing: there is no case 'selector-empty-1000'"])
