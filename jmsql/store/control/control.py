@@ -260,7 +260,7 @@ class ControlConnection:
         """Whether the role may have the server dequeue a message for it."""
         return self.server.may_ask_to_dequeue
 
-    def claim_failed(self, connection_id: int, error: JMSException) -> None:
+    def claim_failed(self, connection_id: int, error: JMSException | KeyboardInterrupt) -> None:
         """Be another client to the server soon if it may have claimed messages and its answer was lost.
 
         The client cannot release what it does not know of. As another one it leaves all claims to be released, as when
@@ -268,10 +268,11 @@ class ControlConnection:
 
         Args:
             connection_id: The number with which it claimed.
-            error: Why that failed. An administrator who ends an idle connection loses no answer.
+            error: Why that failed. An administrator who ends an idle connection loses no answer; Ctrl-C may.
         """
         service = self._service
-        if error.error_code == _ANSWER_LOST and connection_id == service.link.connection_id:
+        is_lost = isinstance(error, KeyboardInterrupt) or error.error_code == _ANSWER_LOST
+        if is_lost and connection_id == service.link.connection_id:
             service.is_in_doubt = True
             self._duties.wake_socket.wake()
 

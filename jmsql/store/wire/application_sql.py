@@ -27,7 +27,8 @@ _OUTLIVES = re.compile(
         | do\b
         | call\b
     )
-    | \b(?:set_config|setseed|pg_(?:try_)?advisory_lock(?:_shared)?)\s*\(
+    | \b(?:setseed|pg_(?:try_)?advisory_lock(?:_shared)?)\s*\(
+    | \bset_config\s*\((?!(?:'[^']*'|%\(\w+\)s|[^'()])*,\s*true\s*\))  # else until the end of the transaction
     """,
     re.IGNORECASE | re.VERBOSE,
 )

@@ -313,30 +313,27 @@ async def test_a_registry_shows_what_the_handlers_do_while_they_run(jmsql_factor
     assert list(registry.collect()) == []
 
 
-class UnspeakableError(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("it has no text")
+def break_down(session: jmsql.Session) -> None:
+    thread = threading.Thread(target=session.close)
+    thread.start()
+    thread.join()
 
 
-def break_down() -> None:
-    raise UnspeakableError
-
-
-async def break_down_in_event_loop() -> None:
-    raise UnspeakableError
+async def break_down_in_event_loop(session: jms.Session) -> None:
+    await asyncio.create_task(session.close())
 
 
 @pytest.mark.parametrize("handler", [break_down_in_event_loop, break_down], ids=["async def", "def"])
 async def test_it_ends_with_an_error_if_a_listener_takes_no_more_messages(
-    jmsql_factory: ConnectionFactory, database: WorkerDatabase, handler: Callable[[], object]
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, handler: Callable[..., object]
 ) -> None:
     app = Application(jmsql_factory)
     app.listener("orders")(handler)
     send(jmsql_factory, "orders", "a")
-    with pytest.raises(jmsql.JMSException, match="takes no more messages: RuntimeError") as raised:
+    with pytest.raises(jmsql.JMSException, match="takes no more messages: IllegalStateException") as raised:
         async with asyncio.timeout(PATIENCE):
             await app.run_async()
-    assert isinstance(raised.value.__cause__, RuntimeError)
+    assert isinstance(raised.value.__cause__, jmsql.IllegalStateException)
     assert database.queued() == 1
     task = asyncio.current_task()
     assert task is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from jmsql.client._async.connection.simplified import JMSConsumer, JMSProducer
 from jmsql.concurrency import settable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.connection.connection import Connection
     from jmsql.client._async.session.browser import QueueBrowser
     from jmsql.client._async.session.consumer import MessageConsumer
+    from jmsql.client._async.session.producer import MessageProducer
     from jmsql.client._async.session.session import Session
     from jmsql.client._async.shared.exception_listening import ExceptionListener
     from jmsql.client.acknowledge_mode import AcknowledgeMode
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from jmsql.client.metadata import ConnectionMetaData
     from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
     from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
+
+Part = TypeVar("Part", bound="MessageProducer | MessageConsumer")
+"""What a context makes."""
 
 
 @set_module("jmsql.asyncio")
@@ -212,7 +216,7 @@ class JMSContext:
             completion_listener: Called with the outcome of each message, which is then sent asynchronously, as by
                 [`MessageProducer.send`][jmsql.MessageProducer.send]; None: sends wait.
         """
-        producer = JMSProducer(self._session.unidentified_producer())
+        producer = JMSProducer(self._made(self._session.unidentified_producer()))
         producer.set_delivery_mode(delivery_mode).set_priority(priority)
         producer.set_time_to_live(time_to_live).set_delivery_delay(delivery_delay)
         producer.properties.update(properties or {})
@@ -267,7 +271,11 @@ class JMSContext:
     async def _started(self, consumer: MessageConsumer) -> JMSConsumer:
         if self.auto_start:
             await self.start()
-        return JMSConsumer(consumer)
+        return JMSConsumer(self._made(consumer))
+
+    def _made(self, part: Part) -> Part:
+        """Return a producer or consumer that the context has just made; for classes to remember it."""
+        return part
 
     @opens
     async def create_browser(self, queue: Queue, selector: str | None = None) -> QueueBrowser:

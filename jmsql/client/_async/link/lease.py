@@ -88,7 +88,8 @@ class _Work(Enum):
     OURS = auto()
     """The session has begun it with a statement, and the application has not been seen to do anything."""
     SHARED = auto()
-    """The session has run statements in it, and so may the application have."""
+    """The session has run statements in it, and so may the application have. Or the application alone has, and the
+    session is to end something with its commit."""
 
 
 class _Fate(Enum):
@@ -261,9 +262,10 @@ class Lease:
         driver = driver_connection(connection)
         assert isinstance(driver, WatchedConnection)
         driver.is_pooled = bool(synchronous(connection).info.get(POOLED))
-        self._connection, self._driver_connection = connection, driver
+        self._driver_connection = driver
         self._runner = WireRunner(driver, self._schema, begin=self._transacted)
         self._implicit = None if self._transacted else WireRunner(driver, self._schema, end=End.FLUSH)
+        self._connection = connection  # last, since Ctrl-C may end this anywhere
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.OWN
 
@@ -339,6 +341,12 @@ class Lease:
             driver.watch(None)
             self._forget_connection()
             await finished(give_back(connection))
+
+    async def pause_changed(self) -> None:
+        """Release the connection if the application has left something on it, such as a role or a time limit."""
+        driver = self._driver_connection
+        if driver is not None and driver.has_changed_settings:
+            await self.pause()
 
     # Running statements
 
@@ -555,9 +563,13 @@ class Lease:
         self._driver_connection.watch(before_statement)
         self._runner = PsycopgRunner(self._driver_connection, self._schema)
 
-    def used_by_application(self) -> None:
-        """Note that the application runs a statement in the transaction, which it shares from then on."""
-        if self._work is _Work.OURS or (self._work is _Work.BEGUN and self._shared is None):
+    def used_by_application(self, *, is_awaited: bool = False) -> None:
+        """Note that the application runs a statement in the transaction, which it shares from then on.
+
+        Args:
+            is_awaited: Whether the session relies on what the application does, though it has run nothing itself.
+        """
+        if self._work is _Work.OURS or (self._work is _Work.BEGUN and (is_awaited or self._shared is None)):
             self._work = _Work.SHARED
 
     # Ending the transaction

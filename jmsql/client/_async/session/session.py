@@ -26,7 +26,7 @@ from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.instrumentation import SessionFacts
 from jmsql.client.listeners import MessageListener, require_listener
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import detached, home, opens
+from jmsql.concurrency.tasks import current, detached, home, opens
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.public_names import set_module
@@ -575,6 +575,8 @@ class HandlerSession(Session):
         super().__init__(client, acknowledge_mode, sessions)
         # The call of the handler tells the instrumentation of the message; the wait for it does not.
         self._receiving.followed = None
+        self.handler: object = None
+        """The thread or task in which a handler runs, which is not to close the session."""
         self._transaction.database.share_connections()
 
     def _create_transaction(self, client: ClientContext) -> OwnTransaction:
@@ -602,10 +604,21 @@ class HandlerSession(Session):
         assert isinstance(self._transaction, HandlerTransaction)
         return await self._transaction.share_driver()
 
+    async def close(self) -> None:
+        if self.handler is not None and self.handler is current():
+            raise IllegalStateException(
+                "The session is the worker's, which needs it for the next messages. Leave closing it to the worker."
+            )
+        await super().close()
+
     @property
     def is_settled(self) -> bool:
         """Whether nothing that was received is still to be acknowledged, committed or released."""
         return self._transaction.is_settled
+
+    async def forget_settings(self) -> None:
+        """Give the connection back if a handler has changed settings on it, which are not for the next message."""
+        await self._transaction.database.pause_changed()
 
     def processing(self, message: Message) -> AbstractContextManager[object]:
         """Let the instrumentation, if there is any, follow the call of a handler."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from jmsql.client._sync.connection.simplified import JMSConsumer, JMSProducer
 from jmsql.exceptions import IllegalStateException
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.connection.connection import Connection
     from jmsql.client._sync.session.browser import QueueBrowser
     from jmsql.client._sync.session.consumer import MessageConsumer
+    from jmsql.client._sync.session.producer import MessageProducer
     from jmsql.client._sync.session.session import Session
     from jmsql.client._sync.shared.exception_listening import ExceptionListener
     from jmsql.client.acknowledge_mode import AcknowledgeMode
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from jmsql.client.metadata import ConnectionMetaData
     from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
     from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
+
+Part = TypeVar("Part", bound="MessageProducer | MessageConsumer")
+"""What a context makes."""
 
 
 @set_module("jmsql")
@@ -214,7 +218,7 @@ class JMSContext:
             completion_listener: Called with the outcome of each message, which is then sent asynchronously, as by
                 [`MessageProducer.send`][jmsql.MessageProducer.send]; None: sends wait.
         """
-        producer = JMSProducer(self._session.unidentified_producer())
+        producer = JMSProducer(self._made(self._session.unidentified_producer()))
         producer.set_delivery_mode(delivery_mode).set_priority(priority)
         producer.set_time_to_live(time_to_live).set_delivery_delay(delivery_delay)
         producer.properties.update(properties or {})
@@ -263,7 +267,11 @@ class JMSContext:
     def _started(self, consumer: MessageConsumer) -> JMSConsumer:
         if self.auto_start:
             self.start()
-        return JMSConsumer(consumer)
+        return JMSConsumer(self._made(consumer))
+
+    def _made(self, part: Part) -> Part:
+        """Return a producer or consumer that the context has just made; for classes to remember it."""
+        return part
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> QueueBrowser:
         """Make a browser, which looks at the messages of a queue and leaves them there."""

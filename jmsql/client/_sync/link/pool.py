@@ -123,6 +123,9 @@ def _keep_more(engine: Engine, number: int) -> None:
 
 def driver_connection(connection: Connection) -> psycopg.Connection[Any]:
     """Return psycopg's connection."""
-    found = synchronous(connection).connection.driver_connection
+    pooled = synchronous(connection).connection
+    found = pooled.driver_connection
+    if found is None:  # the application has detached it from its pool
+        found = getattr(pooled.dbapi_connection, "driver_connection", pooled.dbapi_connection)
     assert isinstance(found, psycopg.Connection)
     return found

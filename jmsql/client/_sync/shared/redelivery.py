@@ -102,8 +102,16 @@ def failure_of_commit(error: JMSException) -> Failure:
 
 
 def _text(error: BaseException | str) -> str:
-    """Return an exception with its traceback."""
-    text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
+    """Return an exception with its traceback. The last line says what it is, as the view of dead letters shows it."""
+    if isinstance(error, str):
+        text = error
+    else:
+        text = "".join(traceback.format_exception(error))
+        # What an exception says may have several lines, and the last one be about its documentation.
+        said = "".join(traceback.format_exception_only(error)).splitlines()
+        first = next((line for line in said if line and not line[0].isspace()), "")
+        if text.rstrip("\n").rpartition("\n")[2] != first:
+            text += f"{first}\n"
     return to_postgresql(_password_in_url.sub(r"\1:***@", text)[-_LONGEST_TEXT:])
 
 
@@ -274,8 +282,8 @@ class Redelivery:
         try:
             with buffer.source.fetching_by(claim):
                 return database.run_alone(buffer.fetch(limit))
-        except JMSException as error:
-            if error.error_code == UNIQUE_VIOLATION:
+        except (JMSException, KeyboardInterrupt) as error:
+            if isinstance(error, JMSException) and error.error_code == UNIQUE_VIOLATION:
                 return None
             self._control.claim_failed(connection_id, error)
             raise
@@ -289,7 +297,7 @@ class Redelivery:
         connection_id = self._control.connection_id
         try:
             return self._side.run(record, keys, connection_id)
-        except JMSException as error:
+        except (JMSException, KeyboardInterrupt) as error:
             self._control.claim_failed(connection_id, error)
             raise
 

@@ -15,8 +15,8 @@ from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import call, ends_task, entered
-from jmsql.exceptions import InvalidDestinationException, JMSException
+from jmsql.concurrency.tasks import call, current, ends_task, entered
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
 from jmsql.values.outcomes import Reject, RetryAfter
@@ -29,10 +29,45 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection as DatabaseConnection
     from sqlalchemy.ext.asyncio import AsyncSession as DatabaseSession
 
+    from jmsql.client._async.connection.context import Part
+    from jmsql.client._async.session.consumer import MessageConsumer
+    from jmsql.client._async.session.producer import MessageProducer
+
 
 AnySession = TypeVar("AnySession", bound="DatabaseSession")
 
 logger = logging.getLogger("jmsql.worker")
+
+
+class HandlerContext(JMSContext):
+    """The session of a handler as a context that is closed with the call, and leaves the session open."""
+
+    def __init__(self, session: HandlerSession) -> None:
+        super().__init__(session)
+        self._parts: list[MessageProducer | MessageConsumer] = []
+        self._why_closed: str | None = None
+
+    def _check_open(self) -> None:
+        if self._why_closed is not None:
+            raise IllegalStateException(self._why_closed)
+        super()._check_open()
+
+    def _made(self, part: Part) -> Part:
+        self._parts.append(part)
+        return part
+
+    async def close(self) -> None:
+        if self._why_closed is None:
+            self._why_closed = "The context is closed."
+
+    async def end(self) -> None:
+        """Close it and what it has made, so that what outlives the handler does nothing for another message."""
+        self._why_closed = "The handler that was given this context has returned, and with it the context is closed."
+        for part in self._parts:
+            try:
+                await part.close()
+            except JMSException as problem:
+                logger.warning("What a handler has made does not close: %s", problem)
 
 
 class HandlerCall(AnyCall):
@@ -52,6 +87,7 @@ class HandlerCall(AnyCall):
         """How long the call took, with its commit, once `run` has returned."""
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
         self._exits = AsyncExitStack()
+        self._contexts: list[HandlerContext] = []
         if ASYNC:
             self._called: asyncio.Task[BaseException | None] | None = None
 
@@ -85,6 +121,9 @@ class HandlerCall(AnyCall):
             if ends_task(error):
                 raise
             return error
+        finally:
+            for context in self._contexts:
+                await context.end()
         self._tell_success()
         if self.callbacks:
             self._call_back()
@@ -114,6 +153,8 @@ class HandlerCall(AnyCall):
     async def _handle(self) -> None:
         """Call the handler, inside of what surrounds it."""
         async with self._exits:
+            self.session.handler = current()
+            self._exits.callback(setattr, self.session, "handler", None)
             if self.listener.transacted:
                 token = handler_in_transaction.set(self.listener.name)
                 self._exits.callback(handler_in_transaction.reset, token)
@@ -210,7 +251,9 @@ class HandlerCall(AnyCall):
 
     def context(self) -> JMSContext:
         """Return the session as a context."""
-        return JMSContext(self.session)
+        context = HandlerContext(self.session)
+        self._contexts.append(context)
+        return context
 
     async def connection(self) -> DatabaseConnection:
         """Return the connection of the message's transaction."""
@@ -267,7 +310,7 @@ class HandlerCall(AnyCall):
             self.delivery_count,
             self.message_id,
             type(error).__name__,
-            str(error).partition("\n")[0],
+            _first_line(error),
             exc_info=error,
             extra=self._facts(),
         )
@@ -281,6 +324,14 @@ class HandlerCall(AnyCall):
             "delivery_count": self.delivery_count,
             "seconds": round(self.seconds, 6),
         }
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of what an error of the application's says, if it does."""
+    try:
+        return str(error).partition("\n")[0]
+    except Exception as problem:  # noqa: BLE001 - it is the application's, and may raise anything
+        return f"(it cannot be written: its __str__ has raised {type(problem).__name__})"
 
 
 async def release(listener: Listener, session: HandlerSession, error: BaseException | None = None) -> None:

@@ -164,6 +164,8 @@ class HandlerTask:
                 return None if self._is_stopping else await self._consumer.receive()
         except JMSException as error:
             if not self._is_stopping:
+                if self._session.closed:
+                    raise  # nothing would end that
                 logger.warning("%s: no message can be received: %s", self.listener, error)
                 await release(self.listener, self._session)
                 await self._pause(self._timings.reconnect_pause)
@@ -174,6 +176,7 @@ class HandlerTask:
         self.handling = handling = HandlerCall(self.listener, message, self._session)
         try:
             error = await handling.run()
+            await self._session.forget_settings()
         except BaseException:
             self.counters.ended(handling.seconds, succeeded=False)
             raise

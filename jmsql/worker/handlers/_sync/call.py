@@ -14,8 +14,8 @@ from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
-from jmsql.concurrency.threads import call, ends_task, entered
-from jmsql.exceptions import InvalidDestinationException, JMSException
+from jmsql.concurrency.threads import call, current, ends_task, entered
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
 from jmsql.values.outcomes import Reject, RetryAfter
@@ -28,10 +28,45 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection
     from sqlalchemy.orm import Session as DatabaseSession
 
+    from jmsql.client._sync.connection.context import Part
+    from jmsql.client._sync.session.consumer import MessageConsumer
+    from jmsql.client._sync.session.producer import MessageProducer
+
 
 AnySession = TypeVar("AnySession", bound="DatabaseSession")
 
 logger = logging.getLogger("jmsql.worker")
+
+
+class HandlerContext(JMSContext):
+    """The session of a handler as a context that is closed with the call, and leaves the session open."""
+
+    def __init__(self, session: HandlerSession) -> None:
+        super().__init__(session)
+        self._parts: list[MessageProducer | MessageConsumer] = []
+        self._why_closed: str | None = None
+
+    def _check_open(self) -> None:
+        if self._why_closed is not None:
+            raise IllegalStateException(self._why_closed)
+        super()._check_open()
+
+    def _made(self, part: Part) -> Part:
+        self._parts.append(part)
+        return part
+
+    def close(self) -> None:
+        if self._why_closed is None:
+            self._why_closed = "The context is closed."
+
+    def end(self) -> None:
+        """Close it and what it has made, so that what outlives the handler does nothing for another message."""
+        self._why_closed = "The handler that was given this context has returned, and with it the context is closed."
+        for part in self._parts:
+            try:
+                part.close()
+            except JMSException as problem:
+                logger.warning("What a handler has made does not close: %s", problem)
 
 
 class HandlerCall(AnyCall):
@@ -51,6 +86,7 @@ class HandlerCall(AnyCall):
         """How long the call took, with its commit, once `run` has returned."""
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
         self._exits = ExitStack()
+        self._contexts: list[HandlerContext] = []
 
     def run(self) -> BaseException | None:
         """Call the handler, and settle the message.
@@ -82,6 +118,9 @@ class HandlerCall(AnyCall):
             if ends_task(error):
                 raise
             return error
+        finally:
+            for context in self._contexts:
+                context.end()
         self._tell_success()
         if self.callbacks:
             self._call_back()
@@ -98,6 +137,8 @@ class HandlerCall(AnyCall):
     def _handle(self) -> None:
         """Call the handler, inside of what surrounds it."""
         with self._exits:
+            self.session.handler = current()
+            self._exits.callback(setattr, self.session, "handler", None)
             if self.listener.transacted:
                 token = handler_in_transaction.set(self.listener.name)
                 self._exits.callback(handler_in_transaction.reset, token)
@@ -188,7 +229,9 @@ class HandlerCall(AnyCall):
 
     def context(self) -> JMSContext:
         """Return the session as a context."""
-        return JMSContext(self.session)
+        context = HandlerContext(self.session)
+        self._contexts.append(context)
+        return context
 
     def connection(self) -> DatabaseConnection:
         """Return the connection of the message's transaction."""
@@ -245,7 +288,7 @@ class HandlerCall(AnyCall):
             self.delivery_count,
             self.message_id,
             type(error).__name__,
-            str(error).partition("\n")[0],
+            _first_line(error),
             exc_info=error,
             extra=self._facts(),
         )
@@ -259,6 +302,14 @@ class HandlerCall(AnyCall):
             "delivery_count": self.delivery_count,
             "seconds": round(self.seconds, 6),
         }
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of what an error of the application's says, if it does."""
+    try:
+        return str(error).partition("\n")[0]
+    except Exception as problem:  # noqa: BLE001 - it is the application's, and may raise anything
+        return f"(it cannot be written: its __str__ has raised {type(problem).__name__})"
 
 
 def release(listener: Listener, session: HandlerSession, error: BaseException | None = None) -> None:

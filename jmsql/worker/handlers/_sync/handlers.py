@@ -160,6 +160,8 @@ class HandlerThread:
                 return None if self._is_stopping else self._consumer.receive()
         except JMSException as error:
             if not self._is_stopping:
+                if self._session.closed:
+                    raise  # nothing would end that
                 logger.warning("%s: no message can be received: %s", self.listener, error)
                 release(self.listener, self._session)
                 self._pause(self._timings.reconnect_pause)
@@ -170,6 +172,7 @@ class HandlerThread:
         self.handling = handling = HandlerCall(self.listener, message, self._session)
         try:
             error = handling.run()
+            self._session.forget_settings()
         except BaseException:
             self.counters.ended(handling.seconds, succeeded=False)
             raise

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.redelivery import Release, Rules
     from jmsql.store.rows.message_rows import MessageKey, MessageRow
     from jmsql.store.statement import Query, Steps
+    from jmsql.store.wire.application_sql import SavepointStep
 
 
 T = TypeVar("T")
@@ -246,6 +247,12 @@ class HandlerTransaction(LocalTransaction):
     async def share_driver(self) -> psycopg.AsyncConnection[Any]:
         """Return psycopg's own connection for the handler to use in the transaction, which it is not let end."""
         return await self._share(self.database.lend_driver)
+
+    async def _before_statement(self, step: SavepointStep | None) -> None:
+        # The message is not in the transaction. But it is handled only if what the handler does in it is committed.
+        if self._received.handled is not None:
+            self.database.used_by_application(is_awaited=True)
+        await super()._before_statement(step)
 
     # Receiving
 
