@@ -254,12 +254,9 @@ class Recipient:
 
     def acknowledge(self, claimed: Sequence[tuple[MessageKey, int]]) -> Query[int]:
         """Delete claimed messages, given with their claims, and return how many of the claims still held them."""
-        return self._acknowledgement(
-            [key.queue_id for key, _ in claimed],
-            [key.inverse_priority for key, _ in claimed],
-            [key.sequence for key, _ in claimed],
-            [claim_id for _, claim_id in claimed],
-        )
+        keys, claim_ids = zip(*claimed, strict=True)
+        queue_ids, inverse_priorities, sequences, _ = zip(*keys, strict=True)
+        return self._acknowledgement(queue_ids, inverse_priorities, sequences, claim_ids)
 
     def acknowledge_last(self, key: MessageKey, claim_id: int) -> Query[None]:
         """Delete a claimed message with the commit, which fails if the claim is lost: see `missing_messages`."""
