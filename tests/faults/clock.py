@@ -36,6 +36,8 @@ class Clock:
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            # Its "fix" lets a wait until a moment of the monotonic clock, as all of Python's are, return at once.
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",
         }
 
     @staticmethod
