@@ -275,16 +275,13 @@ class Receiving:
 
     def take_held(self, consumer: ConsumerState) -> Message | None:
         """Return the next message if it was fetched before, and nothing is in the way of receiving it at once."""
-        with at_once(self._state.lock) as is_free:
-            return self._take_held(consumer) if is_free else None
-
-    def _take_held(self, consumer: ConsumerState) -> Message | None:
         state = self._state
-        if consumer.closed or state.closed or state.message_listener is not None:
-            return None
-        if not (self._client.started and self._transaction.is_usable):
-            return None
-        return self._transaction.take_held(consumer)
+        with at_once(state.lock) as is_free:
+            if not is_free or consumer.closed or state.closed or state.message_listener is not None:
+                return None
+            if not (self._client.started and self._transaction.is_usable):
+                return None
+            return self._transaction.take_held(consumer)
 
     async def set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
         """Give the consumer's messages to a listener from now on."""

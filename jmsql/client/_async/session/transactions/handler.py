@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jmsql.client._async.link.lease import Holding
@@ -276,5 +276,5 @@ class HandlerTransaction(LocalTransaction):
     def extend_claims(self) -> AbstractContextManager[None]:
         handled = self._received.handled
         if handled is None or handled.claimed_for is None:
-            return super().extend_claims()
+            return nullcontext()  # it is locked
         return self._client.control.extending([ExtendedClaim(handled.key, handled.row.handle, handled.claimed_for)])
