@@ -120,7 +120,6 @@ class Lease:
 
     Args:
         pool: Where connections come from.
-        schema: The name of the schema.
         transacted: Whether statements run in a transaction that lasts until commit or rollback; else each commits.
         client: The client that receives messages through it.
         restricted: Whether policies hide something from the role.
@@ -129,13 +128,11 @@ class Lease:
     def __init__(
         self,
         pool: ConnectionPool,
-        schema: str,
         *,
         transacted: bool,
         client: Client | None = None,
         restricted: bool = False,
     ) -> None:
-        self._schema = schema
         self._pool = pool
         self._transacted = transacted
         self.recipient = Recipient(client, restricted=restricted)
@@ -263,8 +260,8 @@ class Lease:
         assert isinstance(driver, WatchedConnection)
         driver.is_pooled = bool(synchronous(connection).info.get(POOLED))
         self._driver_connection = driver
-        self._runner = WireRunner(driver, self._schema, begin=self._transacted)
-        self._implicit = None if self._transacted else WireRunner(driver, self._schema, end=End.FLUSH)
+        self._runner = WireRunner(driver, self._pool.schema, begin=self._transacted)
+        self._implicit = None if self._transacted else WireRunner(driver, self._pool.schema, end=End.FLUSH)
         self._connection = connection  # last, since Ctrl-C may end this anywhere
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.OWN
@@ -449,7 +446,7 @@ class Lease:
         # vacuum, and the limit from the connection, for as long as the session waits.
         self._uses += 1
         try:
-            looking = WireRunner(driver, self._schema, begin=True, end=End.COMMIT)
+            looking = WireRunner(driver, self._pool.schema, begin=True, end=End.COMMIT)
             return await finished(interruptible(looking.run(work), Interruption(driver)))
         finally:
             self._uses -= 1
@@ -471,7 +468,7 @@ class Lease:
         assert driver is not None
         self._uses += 1
         try:
-            return await finished(interruptible(WireRunner(driver, self._schema).run(work), Interruption(driver)))
+            return await finished(interruptible(WireRunner(driver, self._pool.schema).run(work), Interruption(driver)))
         finally:
             self.let_go()
 
@@ -561,7 +558,7 @@ class Lease:
         synchronous(connection).info[LENT] = True
         assert self._driver_connection is not None
         self._driver_connection.watch(before_statement)
-        self._runner = PsycopgRunner(self._driver_connection, self._schema)
+        self._runner = PsycopgRunner(self._driver_connection, self._pool.schema)
 
     def used_by_application(self, *, is_awaited: bool = False) -> None:
         """Note that the application runs a statement in the transaction, which it shares from then on.
@@ -673,7 +670,7 @@ class Lease:
         driver, connection = self._driver_connection, self._connection
         assert driver is not None
         assert connection is not None
-        runner = WireRunner(driver, self._schema, begin=True)
+        runner = WireRunner(driver, self._pool.schema, begin=True)
         runner.is_certain = True  # what ends prepared statements was heard of
         async with driver.lock:
             answer = await runner.commit(last, question)

@@ -28,8 +28,10 @@ _AT_ONCE = 4
 class ConnectionPool:
     """The connections of a client's sessions. Its engine is made when the first of them is needed."""
 
-    def __init__(self, endpoint: Endpoint, facts: tuple[Hashable, ...]) -> None:
+    def __init__(self, endpoint: Endpoint, facts: tuple[Hashable, ...], schema: str) -> None:
         self.url = endpoint.url
+        self.schema = schema
+        """The schema that statements on its connections are for."""
         self.limit: ConnectionLimit[AsyncConnection] = ConnectionLimit(give_back)
         """Which sessions have connections."""
         self.turns = Turns(_AT_ONCE)
@@ -71,7 +73,7 @@ class ConnectionPool:
         return connection
 
     @asynccontextmanager
-    async def runner(self, schema: str, *, prepares: bool = True) -> AsyncIterator[Runner]:
+    async def runner(self, *, prepares: bool = True) -> AsyncIterator[Runner]:
         """Run statements, each of which commits by itself, on a connection of the pool while a block runs.
 
         With `prepares=False` nothing is prepared: for statements that differ each time.
@@ -82,7 +84,7 @@ class ConnectionPool:
         connection = await (await self.connect()).execution_options(isolation_level="AUTOCOMMIT")
         driver = driver_connection(connection)
         try:
-            yield PsycopgRunner(driver, schema, prepares=prepares)
+            yield PsycopgRunner(driver, self.schema, prepares=prepares)
         finally:
             if driver.broken:
                 await connection.invalidate()

@@ -34,7 +34,7 @@ class BatchInsertion:
 
     def __init__(self, client: ClientContext) -> None:
         self._client = client
-        self._database = Lease(client.pool, client.schema, transacted=True)
+        self._database = Lease(client.pool, transacted=True)
 
     async def insert(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
         """Insert messages and commit, and return what went wrong with each.

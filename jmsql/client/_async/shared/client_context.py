@@ -79,7 +79,7 @@ class ClientContext(Client):
             return await finished(self._run_beside(work))
 
     async def _run_beside(self, work: Steps[T]) -> T:
-        async with self.pool.runner(self.schema, prepares=False) as runner:
+        async with self.pool.runner(prepares=False) as runner:
             return await runner.run(work)
 
     def waited_for(self, destinations: Collection[Destination]) -> Query[list[int]] | None:

@@ -76,7 +76,7 @@ class Connection:
         self._metadata = ConnectionMetaData(control.server.version)
         self._exceptions = ExceptionListening(self)
         self._counters = DestinationCounters()
-        self._side = SideConnection(side_pool, schema, restricted=control.server.is_restricted)
+        self._side = SideConnection(side_pool, restricted=control.server.is_restricted)
         self._destinations = ConnectionDestinations(
             self._side, lambda: control.connection_id, automatic_creation=automatic_creation
         )
@@ -117,9 +117,9 @@ class Connection:
         try:
             # Past the pooler, if there is a way: sessions wait for what is done beside them with their transactions
             # open, which may be all that the pooler has connections for.
-            pool = ConnectionPool(sessions, control.server.dialect)
+            pool = ConnectionPool(sessions, control.server.dialect, schema)
             is_apart = is_pooled or pool.limit.can_be_set  # nor does it wait for what other sessions hold
-            side_pool = ConnectionPool(control_endpoint, control.server.dialect) if is_apart else pool
+            side_pool = ConnectionPool(control_endpoint, control.server.dialect, schema) if is_apart else pool
             opened = cls(
                 pool, side_pool, control, schema, clock, automatic_creation=automatic_creation, timings=timings
             )

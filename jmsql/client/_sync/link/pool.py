@@ -29,8 +29,10 @@ _AT_ONCE = 4
 class ConnectionPool:
     """The connections of a client's sessions. Its engine is made when the first of them is needed."""
 
-    def __init__(self, endpoint: Endpoint, facts: tuple[Hashable, ...]) -> None:
+    def __init__(self, endpoint: Endpoint, facts: tuple[Hashable, ...], schema: str) -> None:
         self.url = endpoint.url
+        self.schema = schema
+        """The schema that statements on its connections are for."""
         self.limit: NoLimit[Connection] = NoLimit(give_back)
         """Which sessions have connections."""
         self.turns = Turns(_AT_ONCE)
@@ -72,7 +74,7 @@ class ConnectionPool:
         return connection
 
     @contextmanager
-    def runner(self, schema: str, *, prepares: bool = True) -> Iterator[Runner]:
+    def runner(self, *, prepares: bool = True) -> Iterator[Runner]:
         """Run statements, each of which commits by itself, on a connection of the pool while a block runs.
 
         With `prepares=False` nothing is prepared: for statements that differ each time.
@@ -83,7 +85,7 @@ class ConnectionPool:
         connection = (self.connect()).execution_options(isolation_level="AUTOCOMMIT")
         driver = driver_connection(connection)
         try:
-            yield PsycopgRunner(driver, schema, prepares=prepares)
+            yield PsycopgRunner(driver, self.schema, prepares=prepares)
         finally:
             if driver.broken:
                 connection.invalidate()

@@ -79,7 +79,7 @@ class ClientContext(Client):
             return self._run_beside(work)
 
     def _run_beside(self, work: Steps[T]) -> T:
-        with self.pool.runner(self.schema, prepares=False) as runner:
+        with self.pool.runner(prepares=False) as runner:
             return runner.run(work)
 
     def waited_for(self, destinations: Collection[Destination]) -> Query[list[int]] | None:

@@ -19,12 +19,11 @@ Parameters = ParamSpec("Parameters")
 class SideConnection:
     """Short pieces of work, from any thread, outside any transaction of a session."""
 
-    def __init__(self, pool: ConnectionPool, schema: str, *, restricted: bool) -> None:
+    def __init__(self, pool: ConnectionPool, *, restricted: bool) -> None:
         self._pool = pool
-        self._schema = schema
         self._lock = Lock()
         self._closed = False
-        self._runner = Lease(pool, schema, transacted=False, restricted=restricted)
+        self._runner = Lease(pool, transacted=False, restricted=restricted)
         self.recipient = self._runner.recipient
 
     def run(
@@ -54,7 +53,7 @@ class SideConnection:
             return self._run_in_transaction(work)
 
     def _run_in_transaction(self, work: Query[T] | Steps[T]) -> T:
-        with self._pool.runner(self._schema) as runner:
+        with self._pool.runner() as runner:
             return runner.run(in_transaction(work))
 
     def close(self) -> None:

@@ -60,9 +60,7 @@ class LocalTransaction(OwnTransaction):
     """
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = Lease(
-            client.pool, client.schema, transacted=True, client=client.control, restricted=client.is_restricted
-        )
+        database = Lease(client.pool, transacted=True, client=client.control, restricted=client.is_restricted)
         self._sending = RLock()
         """Held while messages are collected or inserted. Not the session's, which a listener holds while it runs."""
         self._send_buffer = SendBuffer()

@@ -50,9 +50,7 @@ class NoTransaction(OwnTransaction):
     """Messages are inserted as they are sent. They are claimed, and deleted when they are acknowledged."""
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = Lease(
-            client.pool, client.schema, transacted=False, client=client.control, restricted=client.is_restricted
-        )
+        database = Lease(client.pool, transacted=False, client=client.control, restricted=client.is_restricted)
         self._claims = Claims(database, client.control, client.redelivery, client.returned)
         super().__init__(state, client, database, self._claims)
 
