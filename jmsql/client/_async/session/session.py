@@ -616,10 +616,6 @@ class HandlerSession(Session):
         """Whether nothing that was received is still to be acknowledged, committed or released."""
         return self._transaction.is_settled
 
-    async def forget_settings(self) -> None:
-        """Give the connection back if a handler has changed settings on it, which are not for the next message."""
-        await self._transaction.database.pause_changed()
-
     def processing(self, message: Message) -> AbstractContextManager[object]:
         """Let the instrumentation, if there is any, follow the call of a handler."""
         return instrumentation.processing(self._state.facts, message)

@@ -176,7 +176,6 @@ class HandlerTask:
         self.handling = handling = HandlerCall(self.listener, message, self._session)
         try:
             error = await handling.run()
-            await self._session.forget_settings()
         except BaseException:
             self.counters.ended(handling.seconds, succeeded=False)
             raise

@@ -172,7 +172,6 @@ class HandlerThread:
         self.handling = handling = HandlerCall(self.listener, message, self._session)
         try:
             error = handling.run()
-            self._session.forget_settings()
         except BaseException:
             self.counters.ended(handling.seconds, succeeded=False)
             raise
