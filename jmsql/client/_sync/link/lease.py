@@ -237,8 +237,11 @@ class Lease:
         if self.holding is Holding.CLOSED:
             raise IllegalStateException("The session is closed.")
         driver = self._driver_connection
-        if driver is not None and driver.closed and self._work is _Work.NONE:
-            self.discard()
+        if driver is not None and self._work is _Work.NONE:
+            # What a handler has left on its connection, such as a role or a time limit, is not for the next message.
+            is_stained = self.shares_connections and driver.has_changed_settings
+            if driver.closed or (is_stained and self.is_idle):
+                self.discard()
         if self._connection is None:
             with self._taking:  # the asynchronous sender may need it too
                 if self._connection is None:
