@@ -116,6 +116,6 @@ def test_what_is_not_shown_is_said_not_to_be(look: Look, words: tuple[str, ...])
 
 def test_settings_are_shown_to_roles_that_do_not_see_who_has_access(look: Look) -> None:
     seen = look("sender", "destination", "show", "orders")
-    assert (seen.exit_code, seen.stderr) == (0, "Only an administrator sees who has access.\n")
+    assert (seen.exit_code, seen.stderr) == (0, "Only an administrator sees the access of roles.\n")
     assert json.loads(look("sender", "destination", "show", "orders", "--json").stdout)["grants"] is None
     assert look("administrator", "destination", "show", "orders").stderr == ""
