@@ -69,5 +69,6 @@ def test_single_messages_are_planned_once_and_read_by_key(
         kept = "select generic_plans from pg_prepared_statements where name = %s"
         assert restricted.execute(kept, (name,)).fetchall() == [(7,)]
         for scan in plans[-1].scans:
-            assert scan.table in SMALL_TABLES or "Seq" not in scan.kind, scan
+            # No queue has groups here: an empty table is read as a whole where the server knows that it is empty.
+            assert scan.table in SMALL_TABLES | {"grouped_queue"} or "Seq" not in scan.kind, scan
         assert plans[-1].most_rows <= 60

@@ -16,6 +16,7 @@ from django.test.utils import setup_test_environment, teardown_test_environment
 
 from jmsql.testing import wait_for
 from jmsql.worker import WorkerTimings
+from tests.integration.django.environment import environment_of
 
 TIMINGS = WorkerTimings(failure_pause=0.01, check_interval=0.05)
 
@@ -23,7 +24,7 @@ TIMINGS = WorkerTimings(failure_pause=0.01, check_interval=0.05)
 @pytest.fixture(scope="session")
 def environment(jmsql_url: str) -> dict[str, str]:
     """What processes of the project find in their environment."""
-    return {"SHOP_DATABASE": jmsql_url, "DJANGO_SETTINGS_MODULE": "tests.integration.django.settings"}
+    return environment_of(jmsql_url)
 
 
 @pytest.fixture(scope="session")

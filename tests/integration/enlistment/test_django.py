@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -10,13 +11,13 @@ import pytest
 import sqlalchemy
 from django import db
 from django.apps import apps
-from django.conf import settings
 from django.db import transaction
 from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.utils import ConnectionHandler
 
 import jmsql
 from tests.clocks import DELIVERY_DELAY, TIME_TO_LIVE, WRONG, require_servers_time, set_clock
+from tests.integration.django.environment import environment_of
 from tests.integration.enlistment.callers import ORDERS
 
 Numbers = Callable[[], list[int]]
@@ -28,11 +29,11 @@ class Cancelled(Exception):
 
 @pytest.fixture
 def django_connection(
-    engine: sqlalchemy.Engine, sqlalchemy_url: str, monkeypatch: pytest.MonkeyPatch
+    engine: sqlalchemy.Engine, sqlalchemy_url: str, jmsql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[DatabaseWrapper]:
-    if not settings.configured:
-        settings.configure()
     if not apps.ready:
+        # A process has one project: the one whose own tests it may run later.
+        os.environ.update(environment_of(jmsql_url))
         django.setup()
     url = engine.url
     database = {

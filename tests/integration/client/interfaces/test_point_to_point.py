@@ -72,7 +72,7 @@ class TestConnection:
         assert queue_connection.create_queue_session(True).transacted
         client = queue_connection.create_queue_session(acknowledge_mode=AcknowledgeMode.CLIENT)
         assert client.acknowledge_mode is AcknowledgeMode.CLIENT
-        with pytest.raises(JMSException, match="no AcknowledgeMode"):
+        with pytest.raises(JMSException, match="Expected an AcknowledgeMode"):
             queue_connection.create_queue_session(acknowledge_mode=7)  # type: ignore[arg-type]
 
     def test_its_unified_sessions_know_topics(self, queue_connection: QueueConnection) -> None:
