@@ -67,6 +67,8 @@ def enlist(
 
 
 def _is_open(transaction: object) -> bool:
+    if hasattr(transaction, "ensure_connection") and cast("DjangoConnection", transaction).connection is None:
+        return False  # Django has closed it, and to join it would open it again
     return caller_transaction(transaction).is_open
 
 

@@ -90,6 +90,18 @@ def test_connection_that_was_not_used_yet_is_opened(
     assert orders_announced() == [1]
 
 
+def test_a_request_leaves_a_connection_closed_that_was_enlisted(
+    django_connection: DatabaseWrapper, connection: jmsql.Connection
+) -> None:
+    place(django_connection, 1)
+    django_connection.close()
+    connection.start()
+    requestor = connection.requestor(jmsql.Queue("nobody answers"))
+    with pytest.raises(TimeoutError):
+        requestor.request("a", timeout=0.1)
+    assert django_connection.connection is None
+
+
 def test_receiving_is_part_of_the_transaction(
     django_connection: DatabaseWrapper, orders_stored: Numbers, orders_announced: Numbers
 ) -> None:
