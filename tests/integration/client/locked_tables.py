@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import psycopg
 import pytest
 from psycopg import sql
@@ -14,7 +16,12 @@ LIMITS = pytest.mark.parametrize(
 
 def lock(connection: psycopg.Connection, *tables: str) -> None:
     """Lock tables against all others until the transaction ends."""
-    for table in tables:
-        connection.execute(
-            sql.SQL("lock table {} in access exclusive mode").format(sql.Identifier("jmsql_internal", table))
-        )
+    connection.execute("select 1")  # begins the transaction, so that the block is a savepoint
+    while True:
+        # Maintenance may have locked one of them, and wait for another.
+        with contextlib.suppress(psycopg.errors.DeadlockDetected), connection.transaction():
+            for table in tables:
+                connection.execute(
+                    sql.SQL("lock table {} in access exclusive mode").format(sql.Identifier("jmsql_internal", table))
+                )
+            return
