@@ -152,7 +152,7 @@ class MessageConsumer:
         """Set the redelivery policy for the case that neither consumer nor destination has one.
 
         Args:
-            policy: The policy; None: there is none.
+            policy: The policy, or None for no policy.
 
         Raises:
             IllegalStateException: The consumer is closed, or of a session in the caller's transaction.

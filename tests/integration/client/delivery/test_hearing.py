@@ -104,7 +104,7 @@ def wire(jmsql_factory: ConnectionFactory) -> Iterator[ControlWire]:
 
 @pytest.fixture
 def _no_maintenance(server: Server) -> None:
-    """Nobody looks for messages of which nobody has told, and no client listens because it leads."""
+    """Clients look for no messages without a notification, and the lead makes no client listen."""
     server.rows(SUSPEND_MAINTENANCE)
 
 
