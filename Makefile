@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on first use from requirements.lock. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check-fast pythons packages java current-pgbouncer generate lint types format docs benchmarks worker-speed lock clean
+.PHONY: help setup demo test test-cost check-fast pythons packages java current-pgbouncer generate lint types format docs benchmarks worker-speed lock clean
 
 # Every command, and every process that the tests start, would compile again all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,6 +44,9 @@ WITH_CHECKS = checks=$$(mktemp) && \
 test: CHECKS := lint docs
 test: current-pgbouncer ## run every check and all tests (ARGS go to pytest)
 	@$(WITH_CHECKS)
+
+test-cost: override ARGS += --budget
+test-cost: test ## run all tests, and fail where they take more processor time than tests/plugins/budget.toml allows
 
 check-fast: CHECKS := lint
 # One API and one way to the server: the API for threads is generated from that for asyncio.

@@ -18,7 +18,7 @@ from tests.shared_connections import connected_for_module, empty, lent, shares_c
 
 pytest_plugins = [
     "pytester",
-    "tests.plugins.budget",
+    "tests.plugins.cost",
     "tests.plugins.collecting",
     "tests.compliance.table",
     "tests.plugins.scheduling",
