@@ -47,8 +47,10 @@ def require_orm() -> None:
 
 
 def _watch(connection: Any, **_: Any) -> None:
+    # First in the list. A connection opens with its first query, perhaps inside `connection.execute_wrapper(…)`, which
+    # pops the last wrapper of the list at its end, whichever that is.
     if _check not in connection.execute_wrappers:
-        connection.execute_wrappers.append(_check)
+        connection.execute_wrappers.insert(0, _check)
 
 
 def watch_connections() -> None:

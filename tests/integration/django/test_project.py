@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +124,18 @@ class TestCommand:
         call_command("jmsql", "queues")
         with pytest.raises(CommandError):
             call_command("jmsql", "browse", "no such queue")
+
+    def test_call_command_changes_nothing_of_the_process_and_runs_in_any_thread(self) -> None:
+        def of_process() -> list[object]:
+            levels = [logging.getLogger(name).level for name in ("", "sqlalchemy.pool")]
+            return [dict(os.environ), signal.getsignal(signal.SIGTERM), sys.unraisablehook, levels]
+
+        before = of_process()
+        call_command("jmsql", "queues")
+        assert of_process() == before
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(call_command, "jmsql", "queues").result()
+        assert of_process() == before
 
 
 def left(queue: str) -> int:

@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from jmsql.django.configuration import connection_factory
 
 _WORKER = "jmsql.django.worker:app"
+_NAME = "manage.py jmsql"
 
 
 class Command(BaseCommand):
@@ -30,7 +31,7 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, command: str, arguments: list[str], **__: Any) -> None:
         try:
-            from jmsql.cli.application import run
+            from jmsql.cli.application import app, run
         except ImportError as error:
             if (error.name or "").partition(".")[0] not in {"typer", "rich"}:
                 raise
@@ -38,17 +39,30 @@ class Command(BaseCommand):
                 "The command needs packages that are not installed: pip install 'jmsql[worker]'"
             ) from error
         factory = connection_factory()
+        assert factory.url is not None
         # In the environment, which others cannot read, and where the processes of a worker find it.
-        os.environ["JMSQL_URL"] = factory.url or ""
-        os.environ["JMSQL_SCHEMA"] = factory.schema
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))
+        added = {
+            "JMSQL_URL": factory.url,
+            "JMSQL_SCHEMA": factory.schema,
+            "PYTHONPATH": os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")])),
+        }
         words = ["--help"] if command == "commands" else [command, *arguments]
         if command == "worker":
             words.insert(1, _WORKER)
+        if getattr(self, "_called_from_command_line", False):
+            os.environ.update(added)
+            run(words, _NAME)
+        former = os.environ.copy()
+        os.environ.update(added)
         try:
-            run(words, "manage.py jmsql")
+            # The signals and the logging of the process are another program's, and perhaps this is not its main thread.
+            app(args=words, prog_name=_NAME)
         except SystemExit as ended:
-            if ended.code and not getattr(self, "_called_from_command_line", False):
-                raise CommandError(f"jmsql {command} has ended with {ended.code}.", returncode=ended.code) from ended
             if ended.code:
-                raise
+                raise CommandError(f"jmsql {command} has ended with {ended.code}.", returncode=ended.code) from ended
+        finally:
+            for name in added:
+                if name in former:
+                    os.environ[name] = former[name]
+                else:
+                    del os.environ[name]
