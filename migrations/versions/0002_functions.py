@@ -38,6 +38,7 @@ THEMES = (
     "waiting",
     "clocks",
     "looks",
+    "spark",
     "search_path",
     "access",
 )

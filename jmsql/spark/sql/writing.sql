@@ -37,10 +37,18 @@ values (%(write_id)s, %(batch_id)s, %(messages)s, now() + %(days)s::float8 * int
 on conflict do nothing;
 
 -- name: known
--- With how many messages, and when, a batch was written, and the last batch that was.
+-- A batch of the ledger, and what is known of its write. The schema of the release before has no query_id.
 select w.messages, w.written_at::text,
-       (select max(l.batch_id) from jmsql_internal.spark_write l where l.write_id = w.write_id)
+       (select max(l.batch_id) from jmsql_internal.spark_write l where l.write_id = w.write_id),
+       (select max(to_jsonb(l) ->> 'query_id') from jmsql_internal.spark_write l
+        where l.write_id = w.write_id and to_jsonb(l) ->> 'query_id' <> %(query_id)s::text),
+       jsonb_exists(to_jsonb(w), 'query_id'),
+       'jmsql_internal'::regnamespace::text || '.spark_write'
 from jmsql_internal.spark_write w where w.write_id = %(write_id)s and w.batch_id = %(batch_id)s;
+
+-- name: note_query
+update jmsql_internal.spark_write set query_id = %(query_id)s
+where write_id = %(write_id)s and batch_id = %(batch_id)s;
 
 -- name: forget_batches
 delete from jmsql_internal.spark_write where write_id = %(write_id)s and batch_id < %(batch_id)s;

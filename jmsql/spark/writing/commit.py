@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from jmsql import InvalidDestinationException, JMSException, Queue, Topic
 from jmsql.extension.scanning import find_queue, find_topic
 from jmsql.extension.sending import Counts, add_counters, notify_sent, pending_transactions
-from jmsql.extension.statements import Query, SqlFile, Steps, as_setting, nothing, row_count, rows
+from jmsql.extension.statements import Query, SqlFile, Steps, as_setting, nothing, records, row_count
 from jmsql.extension.values import parse_destination, to_postgresql
 
 _KEPT_BATCHES = 100
@@ -19,10 +19,35 @@ _LONGEST_IDLENESS = 10.0
 """Seconds for which a driver that is frozen in its transaction holds up others: those that do the same write, and all
 that count what they have sent to the same destinations."""
 
+
+class _Known(NamedTuple):
+    """A batch as the ledger knows it.
+
+    Args:
+        messages: Its number of messages.
+        written_at: When it was written, as text.
+        last_batch: The last batch of the write.
+        other_query: Another query that has written under the name; None: there is none.
+        keeps_queries: True if the ledger has queries: the schema of the release before does not.
+        table: The ledger's name in SQL.
+    """
+
+    messages: int
+    written_at: str
+    last_batch: int
+    other_query: str | None
+    keeps_queries: bool
+    table: str
+
+
+_QUERY = "query "
+"""The beginning of each name of a query's write."""
+
 _sql = SqlFile("writing", "jmsql.spark")
 _limit_idleness = SqlFile("maintenance").statement("limit_idleness", "writing messages", nothing)
 _enter = _sql.statement("enter", "writing messages", row_count)
-_known = _sql.statement("known", "writing messages", rows)
+_known = _sql.statement("known", "writing messages", records(_Known._make))
+_note_query = _sql.statement("note_query", "writing messages", nothing)
 _forget_batches = _sql.statement("forget_batches", "writing messages", nothing)
 forget_writes = _sql.statement("forget_writes", "forgetting writes", nothing).bind()
 """Forgets the writes that were done so long ago that they do not come again."""
@@ -44,6 +69,28 @@ class Attempt(NamedTuple):
     queue_ids: Mapping[str, int]
 
 
+class WriteName(NamedTuple):
+    """The names of a write.
+
+    Args:
+        ledger: The name under which the ledger keeps it.
+        tasks: The name under which its tasks commit.
+        query: The streaming query that writes; None: a batch write.
+    """
+
+    ledger: str
+    tasks: str
+    query: str | None = None
+
+    @classmethod
+    def of_query(cls, query: str, write_id: str | None) -> Self:
+        """Return the names of a streaming query's write, which option 'writeId' may name.
+
+        Its tasks keep the query's own name: a query that is refused discards nothing of the one that has the name.
+        """
+        return cls(_QUERY + (write_id or query), _QUERY + query, query)
+
+
 def names_of(kind: type[Queue | Topic], destinations: Iterable[str]) -> list[str]:
     """Return the names of the queues, or the topics, among destinations, which are given as URIs."""
     parsed = map(parse_destination, sorted(destinations))
@@ -52,21 +99,19 @@ def names_of(kind: type[Queue | Topic], destinations: Iterable[str]) -> list[str
 
 def send_once(
     attempts: Sequence[Attempt],
-    write_id: str,
+    name: WriteName,
     batch_id: int | None,
     *,
     days: float | None,
-    is_stream: bool,
     idleness: float = _LONGEST_IDLENESS,
 ) -> Steps[bool]:
     """Send, with the commit of the open transaction, what tasks have committed, unless the same write was done before.
 
     Args:
         attempts: What the tasks have committed that Spark counts.
-        write_id: What the write is known by.
+        name: The names of the write.
         batch_id: Which batch of it this is; None: no other transaction does this write.
         days: For how many days to know that it was done; None: for ever.
-        is_stream: Whether only the last batches can come again.
         idleness: Seconds after which the server ends the transaction if nothing comes from the driver.
 
     Returns:
@@ -74,23 +119,24 @@ def send_once(
 
     Raises:
         InvalidDestinationException: A queue was deleted since a task has written to it.
-        JMSException: Something that was committed is gone, or the ledger knows another write by the same name.
+        JMSException: Something that was committed is gone, or the ledger knows another write or another query by the
+            same name.
     """
     yield from _limit_idleness.bind(timeout=as_setting(idleness))
     messages: Counter[str] = Counter()
     for attempt in attempts:
         messages.update(attempt.messages)
-    name = to_postgresql(write_id)
+    ledger = to_postgresql(name.ledger)
     is_new = batch_id is None
     if batch_id is not None:
         # Another driver that writes the same waits here until this transaction ends.
-        is_new = (yield from _enter.bind(write_id=name, batch_id=batch_id, messages=messages.total(), days=days)) == 1
-        yield from _require_same_write(write_id, batch_id, messages.total(), is_new=is_new, is_stream=is_stream)
-        if is_new and is_stream:
-            yield from _forget_batches.bind(write_id=name, batch_id=batch_id - _KEPT_BATCHES)
+        is_new = (yield from _enter.bind(write_id=ledger, batch_id=batch_id, messages=messages.total(), days=days)) == 1
+        yield from _require_same_write(name, batch_id, messages.total(), is_new=is_new)
+        if is_new and name.query is not None:
+            yield from _forget_batches.bind(write_id=ledger, batch_id=batch_id - _KEPT_BATCHES)
     if is_new:
         yield from _send_all(attempts)
-    yield from abandon(attempts, write_id if is_new else None)
+    yield from abandon(attempts, name.tasks if is_new else None)
     if is_new and messages:
         queues, topics = names_of(Queue, messages), names_of(Topic, messages)
         yield from notify_sent(queues, topics, delayed=any(attempt.delayed for attempt in attempts))
@@ -103,33 +149,51 @@ def abandon(attempts: Sequence[Attempt], write_id: str | None = None) -> Query[N
     return pending_transactions.abandon([attempt.transaction_id for attempt in attempts], write_id)
 
 
-def _require_same_write(write_id: str, batch_id: int, messages: int, *, is_new: bool, is_stream: bool) -> Steps[None]:
+def _require_same_write(name: WriteName, batch_id: int, messages: int, *, is_new: bool) -> Steps[None]:
     """Make sure that the ledger does not take a batch for another one; the batch stands in it.
 
-    Spark repeats only the last batch of a query, and with the same rows, unless its checkpoint is an older one.
+    Spark repeats only the last batch of a query, and with the same rows, unless its checkpoint is an older one. A query
+    with another checkpoint counts its batches from 0 again: its batches are others, whatever their numbers.
     """
-    name = to_postgresql(write_id)
-    [(known, written_at, last)] = yield from _known.bind(write_id=name, batch_id=batch_id)
-    if not is_stream:
-        if known != messages:
+    ledger = to_postgresql(name.ledger)
+    [known] = yield from _known.bind(write_id=ledger, batch_id=batch_id, query_id=name.query)
+    if name.query is None:
+        if known.messages != messages:
             raise JMSException(
-                f"The write {write_id!r} was done at {written_at} with {known} messages. This one has {messages}, so "
-                "it is another one. Nothing was written; give it another name in option 'writeId'."
+                f"The write {name.ledger!r} was done at {known.written_at} with {known.messages} messages. This one "
+                f"has {messages}, so it is another one. Nothing was written; give it another name in option 'writeId'."
             )
         return
-    if is_new and last > batch_id:
-        found = f"it has written batch {last} already, and this is batch {batch_id}"
-    elif known != messages:
-        found = f"it has written batch {batch_id} at {written_at} with {known} messages, and now this has {messages}"
+    quoted = ledger.replace("'", "''")
+    if known.other_query is not None:
+        raise JMSException(
+            f"Option 'writeId': the name {name.ledger.removeprefix(_QUERY)!r} belongs to the query "
+            f"{known.other_query}. This is the query {name.query}, which has another checkpoint, and other batches. "
+            "Nothing was written. Give option 'writeId' a new name to write the batch; to take the batches of the "
+            f"other query for this one's, update {known.table} set query_id = '{name.query}' "
+            f"where write_id = '{quoted}'."
+        )
+    if is_new and known.last_batch > batch_id:
+        found = f"it has written batch {known.last_batch} already, and this is batch {batch_id}"
+    elif known.messages != messages:
+        found = (
+            f"it has written batch {batch_id} at {known.written_at} with {known.messages} messages, and now this has "
+            f"{messages}"
+        )
     else:
+        if is_new and known.keeps_queries:
+            yield from _note_query.bind(write_id=ledger, batch_id=batch_id, query_id=name.query)
         return
-    quoted = name.replace("'", "''")
+    # A new checkpoint does not help where the write has a name of its own.
+    is_named = name.ledger != name.tasks
+    other = (
+        "Give option 'writeId' a new name" if is_named else "Start the query with a new checkpoint, or name 'writeId'"
+    )
     raise JMSException(
-        f"The checkpoint contradicts what the database knows of the {write_id}: {found}. The checkpoint was "
-        "restored or copied, or the query does not return the same rows twice. Nothing was written. Start the query "
-        "with a new checkpoint, or give option 'writeId' a new name, to write the batch; to take it for written, "
-        f"insert into jmsql_internal.spark_write (write_id, batch_id, messages) values ('{quoted}', {batch_id}, "
-        f"{messages}) on conflict (write_id, batch_id) do update set messages = {messages}."
+        f"The checkpoint contradicts what the database knows of the {name.ledger}: {found}. The checkpoint was "
+        f"restored or copied, or the query does not return the same rows twice. Nothing was written. {other}, to write "
+        f"the batch; to take it for written, insert into {known.table} (write_id, batch_id, messages) values "
+        f"('{quoted}', {batch_id}, {messages}) on conflict (write_id, batch_id) do update set messages = {messages}."
     )
 
 

@@ -18,7 +18,7 @@ from jmsql.extension.sending import pending_transactions
 from jmsql.extension.statements import PsycopgRunner, Runner
 from jmsql.spark.database import check_database, check_rights
 from jmsql.spark.options import Options
-from jmsql.spark.writing.commit import Attempt, abandon, send_once
+from jmsql.spark.writing.commit import Attempt, WriteName, abandon, send_once
 from jmsql.spark.writing.maintenance import request_maintenance
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class _Writer:
         self._planned = _plan(options)
 
     @abstractmethod
-    def _write_id(self, query_id: str | None) -> str:
-        """Return what the write is known by."""
+    def _name(self, query_id: str | None) -> WriteName:
+        """Return the names of the write."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
         """Commit the messages of a partition, on a worker. They are hidden until the driver sends them."""
@@ -80,7 +80,7 @@ class _Writer:
         context = TaskContext.get()
         assert context is not None
         query_id = context.getLocalProperty(_QUERY_ID)
-        write_id = self._write_id(query_id)
+        name = self._name(query_id)
         outgoing = OutgoingMessages(None if options.destination is None else options.destination.uri)
         messages = (outgoing.convert(batch) for batch in iterator if batch.num_rows)
         first = next(messages, None)
@@ -92,7 +92,7 @@ class _Writer:
             for each in messages:
                 task.send(each)
             # What a query has written before it was started again. A write for no query may go on elsewhere.
-            return WrittenPartition(task.end(write_id, None if query_id is None else self._planned), query_id)
+            return WrittenPartition(task.end(name.tasks, None if query_id is None else self._planned), query_id)
 
     def _make_queues(self, names: Sequence[str]) -> None:
         with self._options.database.connect("making queues") as connection:
@@ -100,12 +100,12 @@ class _Writer:
             for name in names:
                 queues.run(queue_id(name))
 
-    def _send(self, written: Sequence[WrittenPartition], batch_id: int | None, *, is_stream: bool) -> None:
+    def _send(self, written: Sequence[WrittenPartition], batch_id: int | None) -> None:
         options = self._options
-        write_id = self._write_id(written[0].query_id if written else None)
+        name = self._name(written[0].query_id if written else None)
         with options.database.connect("writing messages", autocommit=True) as connection:
             driver = PsycopgRunner(connection, options.schema)
-            sending = send_once(_attempts(written), write_id, batch_id, days=options.write_days, is_stream=is_stream)
+            sending = send_once(_attempts(written), name, batch_id, days=options.write_days)
             with connection.transaction():
                 driver.run(sending)
             _remove_abandoned(driver)
@@ -124,21 +124,21 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._name = options.write_id or f"write {uuid.uuid4()}"  # the same in the tasks and in the driver
+        self._known_as = options.write_id or f"write {uuid.uuid4()}"  # the same in the tasks and in the driver
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Send what all tasks have committed, on the driver."""
         # Spark commits once. What has no name does not come again.
         batch_id = None if self._options.write_id is None else 0
-        self._send(_written(messages), batch_id, is_stream=False)
+        self._send(_written(messages), batch_id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what the tasks have committed that succeeded."""
         # A write of the same name may go on elsewhere.
-        self._discard(_written(messages), self._name if self._options.write_id is None else None)
+        self._discard(_written(messages), self._known_as if self._options.write_id is None else None)
 
-    def _write_id(self, query_id: str | None) -> str:  # noqa: ARG002 - a batch runs for no query
-        return self._name
+    def _name(self, query_id: str | None) -> WriteName:  # noqa: ARG002 - a batch runs for no query
+        return WriteName(self._known_as, self._known_as)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -148,17 +148,18 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         """Send what all tasks have committed, on the driver, unless this batch was sent before."""
         written = _written(messages)
         if written:
-            self._send(written, batchId, is_stream=True)
+            self._send(written, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Delete what the tasks have committed that succeeded."""
         self._discard(_written(messages))
 
-    def _write_id(self, query_id: str | None) -> str:
-        name = self._options.write_id or query_id
-        if name is None:
-            raise JMSException("Spark does not name the query: give the write a name of its own, by option 'writeId'.")
-        return f"query {name}"
+    def _name(self, query_id: str | None) -> WriteName:
+        if query_id is None:
+            raise JMSException(
+                "Spark does not tell which query writes: its tasks have no property sql.streaming.queryId."
+            )
+        return WriteName.of_query(query_id, self._options.write_id)
 
 
 def _remove_abandoned(driver: Runner) -> None:

@@ -23,7 +23,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.spark.writing import commit
-from jmsql.spark.writing.commit import Attempt, abandon, forget_writes
+from jmsql.spark.writing.commit import Attempt, WriteName, abandon, forget_writes
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.outgoing import OutgoingMessages
 from jmsql.spark.writing.task import TaskMessages
@@ -48,6 +48,7 @@ SCHEMA = pa.schema(
         "expires_at": pa.timestamp("us", "UTC"),
     }
 )
+NAME = WriteName("w", "w", "q")
 READ = StructType([StructField("text_body", StringType())])
 PAST, FUTURE = datetime(2020, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
 TEN = [str(number) for number in range(1, 11)]
@@ -109,9 +110,10 @@ def decide(
     batch: int | None = 0,
     days: float = 1.0,
     idleness: float = 10.0,
+    name: WriteName = NAME,
 ) -> bool:
     with connection.transaction():
-        steps = commit.send_once(attempts, "w", batch, days=days, is_stream=True, idleness=idleness)
+        steps = commit.send_once(attempts, name, batch, days=days, idleness=idleness)
         return PsycopgRunner(connection, "jmsql").run(steps)
 
 
@@ -359,7 +361,7 @@ def test_row_security_of_an_administrator_lets_all_through(
             task.commit()
             assert bodies(server) == []
             with task.transaction():
-                PsycopgRunner(task, "jmsql").run(commit.send_once([attempt], "w", 0, days=1, is_stream=False))
+                PsycopgRunner(task, "jmsql").run(commit.send_once([attempt], WriteName("w", "w"), 0, days=1))
     finally:
         server.rows("drop owned by row_administrator")
         server.rows("delete from jmsql_internal.permission")
@@ -516,6 +518,51 @@ def test_message_about_a_batch_with_other_rows_says_how_to_take_it_for_written(
     assert bodies(server) == TEN
 
 
+def test_query_with_another_checkpoint_is_refused_under_the_name_of_a_write(
+    connection: psycopg.Connection, server: Server, write: Write
+) -> None:
+    first, second = (WriteName.of_query(query, "etl 'a'") for query in ("q1", "q2"))
+    assert decide(connection, write(), batch=0, name=first)
+    attempt = write(write_id=second.tasks)
+    error = ""
+    for batch in (0, 1):
+        with pytest.raises(JMSException, match=r"belongs to the query q1\. .* the query q2.* a new name") as raised:
+            decide(connection, attempt, batch=batch, name=second)
+        error = str(raised.value)
+    assert bodies(server) == TEN
+    assert decide(connection, attempt, batch=0, name=WriteName.of_query("q2", "etl 2"))
+    # What the advice takes for written is not written again, and what comes after it is.
+    server.rows(re.search(r"update .*(?=\.$)", error)[0])  # type: ignore[index]
+    assert not decide(connection, write(), batch=0, name=second)
+    assert decide(connection, write(), batch=1, name=second)
+    with pytest.raises(JMSException, match="belongs to the query q2"):
+        decide(connection, write(), batch=1, name=first)
+    assert bodies(server) == 3 * TEN
+
+
+def test_advice_about_a_checkpoint_that_was_restored_fits_the_name_of_the_write(
+    connection: psycopg.Connection, write: Write
+) -> None:
+    for write_id, advice in (
+        ("etl", "Give option 'writeId' a new name"),
+        (None, "Start the query with a new checkpoint"),
+    ):
+        name = WriteName.of_query("q", write_id)
+        assert decide(connection, write(), batch=7, name=name)
+        with pytest.raises(JMSException, match=rf"written\. {advice}"):
+            decide(connection, write(), batch=6, name=name)
+
+
+def test_ledger_of_the_release_before_takes_batches_too(
+    connection: psycopg.Connection, server: Server, write: Write
+) -> None:
+    server.rows("begin")
+    server.rows("alter table jmsql_internal.spark_write drop column query_id")
+    assert decide(connection, write(), batch=0)
+    assert not decide(connection, write(), batch=0)
+    server.rows("rollback")
+
+
 def test_job_that_is_run_again_with_other_rows_is_refused(
     connection: psycopg.Connection, server: Server, write: Write
 ) -> None:
@@ -523,7 +570,7 @@ def test_job_that_is_run_again_with_other_rows_is_refused(
         attempts = [write(rows)]
         with connection.transaction():
             return PsycopgRunner(connection, "jmsql").run(
-                commit.send_once(attempts, "import", 0, days=None, is_stream=False)
+                commit.send_once(attempts, WriteName("import", "import"), 0, days=None)
             )
 
     assert job(ROWS)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import jmsql
@@ -14,6 +14,7 @@ from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.options import PropertyFormat
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
+from tests.spark.streaming import forward_now, stream
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -164,6 +165,24 @@ def test_batch_of_a_stream_that_comes_again_is_not_sent_again(
         (0, 1),
         (1, 1),
     ]
+    assert server.rows(PENDING) == [(0, 0)]
+
+
+def test_query_with_a_new_checkpoint_needs_a_new_write_id_and_loses_nothing(
+    spark: SparkSession, context: jmsql.JMSContext, server: Server, tmp_path: Path
+) -> None:
+    orders = jmsql.Queue("orders")
+    for number in range(2):
+        for body in range(3):
+            context.create_producer().send(orders, f"{number}{body}")
+        context.commit()
+        rows = stream(spark).select("text_body")
+        if number:
+            with pytest.raises(StreamingQueryException, match=r"the name 'etl' belongs to the query .* a new name"):
+                forward_now(rows, tmp_path, f"query {number}", writeId="etl")
+            assert messages(server, "copies") == ["00", "01", "02"]
+        forward_now(rows, tmp_path, f"query {number}", writeId=f"etl {number}" if number else "etl")
+    assert messages(server, "copies") == ["00", "01", "02", "10", "11", "12"]
     assert server.rows(PENDING) == [(0, 0)]
 
 
