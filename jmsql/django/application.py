@@ -11,7 +11,7 @@ from django.db import connections
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.django.configuration import around_of_settings, connection_factory, database_alias
 from jmsql.django.coroutines import orm_refused
-from jmsql.django.database import as_in_a_request, in_test, in_transaction
+from jmsql.django.database import as_in_a_request, current_call, in_test, in_transaction
 from jmsql.public_names import set_module
 from jmsql.worker.application import Application as WorkerApplication
 
@@ -49,6 +49,7 @@ class Application(WorkerApplication):
         """Have the ORM work in the message's transaction; see the class."""
         listener = call.listener
         with ExitStack() as exits:
+            exits.callback(current_call.reset, current_call.set(call))
             if listener.is_async:
                 if listener.transacted:
                     exits.enter_context(orm_refused(listener.name))

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from jmsql.worker.handlers.listener import HandlerCall
 
 logger = logging.getLogger("jmsql.django")
+
+current_call = ContextVar["HandlerCall"]("jmsql.django.call")
+"""The call in which a plain function handles a message."""
 
 _LEFT_BEHIND = (
     "The handler has returned from a transaction that Django has marked for a rollback: an error inside it was caught "
@@ -228,5 +232,8 @@ def as_in_a_request(call: HandlerCall) -> Iterator[None]:
         yield
     finally:
         close_old_connections()
-    if call.callbacks:  # hooks of `on_commit`, which may use connections of Django's own
-        call.after_commit(close_old_connections)
+        # Hooks of `on_commit` and receivers of signals may use connections of Django's own.
+        if call.callbacks:
+            call.after_commit(close_old_connections)
+        if call.failure_callbacks:
+            call.failure_callbacks.append(lambda _: close_old_connections())

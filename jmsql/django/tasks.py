@@ -27,6 +27,7 @@ from jmsql.client.enlistment import enlist
 from jmsql.django.application import app
 from jmsql.django.configuration import database_alias, schema_name
 from jmsql.django.coroutines import require_orm
+from jmsql.django.database import current_call
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import TextMessage
 from jmsql.public_names import set_module
@@ -173,17 +174,11 @@ def run_task(message: TextMessage) -> None:
         status=_base.TaskResultStatus.RUNNING,
         worker_ids=["unknown"] * (attempt - 1) + [f"{socket.gethostname()} {os.getpid()}"],
     )
+    # Not here: a receiver may use the ORM, and the transaction is rolled back, or aborted by an error of SQL.
+    current_call.get().failure_callbacks.append(lambda error: _failed(result, error))
     _signals.task_started.send(TaskBackend, task_result=result)
     context = [_base.TaskContext(task_result=result)] if task.takes_context else []
-    try:
-        task.call(*context, *result.args, **result.kwargs)
-    except BaseException as error:
-        failure = _base.TaskError(
-            exception_class_path=f"{type(error).__module__}.{type(error).__qualname__}",
-            traceback="".join(format_exception(error)),
-        )
-        _finished(replace(result, errors=[failure]), _base.TaskResultStatus.FAILED)
-        raise
+    task.call(*context, *result.args, **result.kwargs)
     transaction.on_commit(lambda: _finished(result, _base.TaskResultStatus.SUCCESSFUL), using=database_alias())
 
 
@@ -233,6 +228,14 @@ def _result(
         errors=[],
         **given,
     )
+
+
+def _failed(result: Any, error: BaseException) -> None:
+    failure = _base.TaskError(
+        exception_class_path=f"{type(error).__module__}.{type(error).__qualname__}",
+        traceback="".join(format_exception(error)),
+    )
+    _finished(replace(result, errors=[failure]), _base.TaskResultStatus.FAILED)
 
 
 def _finished(result: Any, status: Any) -> None:

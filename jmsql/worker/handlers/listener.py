@@ -128,6 +128,8 @@ class HandlerCall:
         self.result: object = None
         self.provided: dict[type, object] = {}
         self.callbacks: list[Callable[[], object]] = []
+        self.failure_callbacks: list[Callable[[BaseException], object]] = []
+        """Called with the error once a failed attempt is rolled back; their own errors are logged."""
 
     @property
     def message_id(self) -> str | None:

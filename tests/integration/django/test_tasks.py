@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import pickle
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -39,8 +40,6 @@ def framework(project: None) -> Any:
 @pytest.fixture
 def signals(framework: Any) -> Iterator[list[tuple[str, Any]]]:
     """The signals of tasks, with their results."""
-    from importlib import import_module
-
     module = import_module(f"{framework.__name__}.signals")
     told: list[tuple[str, Any]] = []
     receivers = {}
@@ -247,6 +246,41 @@ class TestRunning:
             ("task_finished", "SUCCESSFUL", 0),
         ]
         assert signals[2][1].errors[0].exception_class is LookupError
+
+    @pytest.mark.parametrize("outcome", ["ValueError", "IntegrityError", "TransactionManagementError"])
+    @pytest.mark.parametrize("is_drained", [False, True], ids=["worker", "drain"])
+    def test_a_receiver_stores_that_a_task_failed(
+        self, outcome: str, is_drained: bool, tasks: Any, framework: Any, handled: Handled
+    ) -> None:
+        from jmsql.django import Application
+        from jmsql.django.tasks import run_task
+        from tests.integration.django.shop.models import Article
+
+        app = Application()
+        app.listener("tasks.default", redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=1))(run_task)
+        stored: list[str] = []
+
+        def store(sender: Any, task_result: Any, **_: Any) -> None:
+            [error] = task_result.errors
+            stored.append(Article.objects.create(name=f"{task_result.status} {error.exception_class.__name__}").name)
+
+        task_finished = import_module(f"{framework.__name__}.signals").task_finished
+        task_finished.connect(store)
+        try:
+            with transaction.atomic():
+                tasks.fail.enqueue(outcome)
+                if is_drained:
+                    [drained] = app.drain(raise_failures=False)
+                    assert type(drained.error).__name__ == outcome
+            if not is_drained:
+                handled(app, lambda: stored and is_empty())
+        finally:
+            task_finished.disconnect(store)
+        assert list(Article.objects.values_list("name", flat=True)) == stored == [f"FAILED {outcome}"]
+        if not is_drained:
+            with connection.cursor() as cursor:
+                cursor.execute("select last_error from jmsql.dead_letters")
+                assert outcome in cursor.fetchone()[0]
 
     @pytest.mark.parametrize(
         ("path", "reason"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jmsql.client._async.connection.context import JMSContext
@@ -118,6 +119,7 @@ class HandlerCall(AnyCall):
             if self.deadline is None or not self.deadline.is_abandoned:
                 self._tell_failure(verdict)
                 await release(self.listener, self.session, verdict)
+            self._call_back([partial(function, error) for function in self.failure_callbacks])
             if ends_task(error):
                 raise
             return error
@@ -125,8 +127,7 @@ class HandlerCall(AnyCall):
             for context in self._contexts:
                 await context.end()
         self._tell_success()
-        if self.callbacks:
-            self._call_back()
+        self._call_back(self.callbacks)
         return None
 
     async def _call(self) -> None:
@@ -271,12 +272,12 @@ class HandlerCall(AnyCall):
         """
         return await self._exits.enter_async_context(_orm_session(kind, await self.connection()))
 
-    def _call_back(self) -> None:
-        for function in self.callbacks:
+    def _call_back(self, functions: Iterable[Callable[[], object]]) -> None:
+        for function in functions:
             try:
                 function()
-            except Exception:  # the message is handled, whatever this does
-                logger.exception("%s: a function of after_commit has failed.", self.listener)
+            except Exception:  # the message is settled, whatever this does
+                logger.exception("%s: what is called after the end of a transaction has failed.", self.listener)
 
     # The log
 

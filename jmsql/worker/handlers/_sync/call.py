@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jmsql.client._sync.connection.context import JMSContext
@@ -115,6 +116,7 @@ class HandlerCall(AnyCall):
             if self.deadline is None or not self.deadline.is_abandoned:
                 self._tell_failure(verdict)
                 release(self.listener, self.session, verdict)
+            self._call_back([partial(function, error) for function in self.failure_callbacks])
             if ends_task(error):
                 raise
             return error
@@ -122,8 +124,7 @@ class HandlerCall(AnyCall):
             for context in self._contexts:
                 context.end()
         self._tell_success()
-        if self.callbacks:
-            self._call_back()
+        self._call_back(self.callbacks)
         return None
 
     def _call(self) -> None:
@@ -249,12 +250,12 @@ class HandlerCall(AnyCall):
         """
         return self._exits.enter_context(_orm_session(kind, self.connection()))
 
-    def _call_back(self) -> None:
-        for function in self.callbacks:
+    def _call_back(self, functions: Iterable[Callable[[], object]]) -> None:
+        for function in functions:
             try:
                 function()
-            except Exception:  # the message is handled, whatever this does
-                logger.exception("%s: a function of after_commit has failed.", self.listener)
+            except Exception:  # the message is settled, whatever this does
+                logger.exception("%s: what is called after the end of a transaction has failed.", self.listener)
 
     # The log
 

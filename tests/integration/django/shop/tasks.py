@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 
 from jmsql.django.tasks import framework
 from tests.integration.django.shop.models import Article
@@ -43,6 +43,18 @@ def fail_twice(context: Any, name: str) -> None:
 def outside(name: str) -> None:
     Article.objects.create(name=name)
     calls.append(connection.in_atomic_block)
+
+
+@task
+def fail(how: str) -> None:
+    Article.objects.create(name="undone")
+    match how:
+        case "ValueError":
+            raise ValueError("the true error")
+        case "IntegrityError":
+            Article.objects.create(name="undone")
+        case "TransactionManagementError":
+            transaction.set_rollback(True)
 
 
 not_a_task = import_module
