@@ -57,8 +57,11 @@ check-fast: $(SETUP) ## check what goes wrong most often: lint, and the tests of
 pythons: $(SETUP) ## run the core's tests with each Python that is installed (PYTHONS="3.12 …")
 	@$(BIN)/python -m tests.supported_versions $(PYTHONS)
 
-# What tests need beside Python: a pooler, a clock that can be set, a network that can swallow packets, a browser, Java.
-packages: WANTED := pgbouncer libfaketime iproute2 chromium chromium-driver default-jre-headless
+# What tests need beside Python: a pooler, a clock that can be set, a network that can swallow packets, a browser, promtool
+# (of Prometheus), Java.
+packages: WANTED := pgbouncer libfaketime iproute2 chromium chromium-driver prometheus default-jre-headless
+# Servers among them do not start: Debian asks this program first.
+POLICY := /usr/sbin/policy-rc.d
 packages: $(SETUP) ## find what the tests need beside Python, or install it (Debian, as root)
 java: WANTED := default-jre-headless
 java: $(SETUP) ## find Java 17 or newer, which Spark needs, or install it (Debian, as root)
@@ -72,18 +75,21 @@ packages java:
 			iproute2) command -v ip ;; \
 			chromium) command -v chromium ;; \
 			chromium-driver) command -v chromedriver ;; \
+			prometheus) command -v promtool ;; \
 			default-jre-headless) $(BIN)/python -m jmsql.spark.session ;; \
 		esac >/dev/null 2>&1 || missing="$$missing $$package"; \
 	done; \
 	if test -z "$$missing"; then exit 0; fi; \
 	if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
 		echo "Installing$$missing ..."; \
+		test -e $(POLICY) || { trap 'rm $(POLICY)' EXIT; \
+			printf '#!/bin/sh\nexit 101\n' >$(POLICY); chmod 755 $(POLICY); }; \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 			apt-get install -y -qq --no-install-recommends $$missing >/dev/null && exit 0; \
 	fi; \
 	if test $@ = java; then $(BIN)/python -m jmsql.spark.session >/dev/null; exit; fi; \
-	echo "Not installed:$$missing. Without them, tests behind a pooler, of clocks, of networks and of reports are" \
-		"skipped, and those of Spark fail without Java; as root on Debian, apt-get install$$missing brings them." >&2
+	echo "Not installed:$$missing. Without them, tests behind a pooler, of clocks, of networks, of alerts and of" \
+		"reports are skipped, and those of Spark fail without Java; as root on Debian, apt-get install$$missing brings them." >&2
 
 current-pgbouncer: packages ## find a PgBouncer that keeps prepared statements, or build it (Debian, as root)
 	@bash tools/current_pgbouncer $(BIN) || \

@@ -17,7 +17,7 @@ from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
 from jmsql.store.administration import measurement, overview
 from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement, TableMeasurement
-from jmsql.store.administration.overview import DestinationOverview, Memory, OverviewOrder
+from jmsql.store.administration.overview import DeadLetterQueue, DestinationOverview, Memory, OverviewOrder
 from jmsql.store.wire._sync.runner import PsycopgRunner
 
 logger = logging.getLogger("jmsql.metrics")
@@ -94,7 +94,7 @@ class StoreCollector(Collector):
             store = self._runner.run(overview.store())
             metrics = [
                 *self._of_destinations(self._runner, store.server_time),
-                _of_dead_letters(self._dead_letters(self._runner)),
+                *_of_dead_letters(self._runner.run(overview.dead_letters(self._most))),
                 *_of_store(store),
                 *_of_tables(self._runner.run(measurement.tables)),
             ]
@@ -121,11 +121,6 @@ class StoreCollector(Collector):
             len(found) <= limit,
         )
         yield from _of_destinations(found[:limit], now)
-
-    def _dead_letters(self, runner: PsycopgRunner) -> Sequence[tuple[str, int]]:
-        if self._most is None:
-            return runner.run(measurement.dead_letters)
-        return [(name, count.number) for name, count in runner.run(overview.dead_letters(self._most))]
 
 
 def _of_destinations(measured: Sequence[DestinationOverview], now: float) -> Iterator[Metric]:
@@ -184,15 +179,22 @@ def _seconds_since(moment: datetime | None, now: float) -> float:
     return 0.0 if moment is None else max(0.0, now - moment.timestamp())
 
 
-def _of_dead_letters(measured: Sequence[tuple[str, int]]) -> Metric:
+def _of_dead_letters(measured: Sequence[DeadLetterQueue]) -> Iterator[Metric]:
     letters = GaugeMetricFamily(
         "jmsql_dead_letters",
-        "Messages whose delivery failed, by the queue that they are in.",
+        "Messages whose delivery failed, by the queue that they are in, counted up to jmsql_count_limit.",
         labels=["destination"],
     )
-    for destination, number in measured:
-        letters.add_metric([destination], number)
-    return letters
+    newest = GaugeMetricFamily(
+        "jmsql_newest_dead_letter_age_seconds",
+        "How long ago the newest of them came; absent if there is none.",
+        labels=["destination"],
+    )
+    for each in measured:
+        letters.add_metric([each.name], each.letters.number)
+        if each.newest_seconds is not None:
+            newest.add_metric([each.name], each.newest_seconds)
+    yield from (letters, newest)
 
 
 def _of_store(measured: StoreMeasurement) -> Iterator[Metric]:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NEEDED = ("sh", "ls", "make", "sed", "touch", "true")
+NEEDED = ("sh", "ls", "make", "sed", "touch", "true", "chmod", "rm")
 # Looked for where the tests look, too, which a search path does not hide.
-HIDDEN = ["iproute2", "chromium", "chromium-driver", "default-jre-headless"]
+HIDDEN = ["iproute2", "chromium", "chromium-driver", "prometheus", "default-jre-headless"]
 
 
 class Machine:
@@ -25,6 +25,7 @@ class Machine:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.asked = directory / "asked"
+        self.policy = directory / "policy-rc.d"
         for name in NEEDED:
             (directory / name).symlink_to(str(shutil.which(name)))
 
@@ -39,7 +40,7 @@ class Machine:
         others = {"JAVA_HOME", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}  # the tests themselves are run by make
         environment = {name: value for name, value in os.environ.items() if name not in others}
         return subprocess.run(
-            ["make", "--old-file=.venv/.complete", target],
+            ["make", "--old-file=.venv/.complete", f"POLICY={self.policy}", target],
             cwd=ROOT,
             env=environment | {"PATH": str(self._directory)},
             capture_output=True,
@@ -66,8 +67,19 @@ def test_root_on_debian_has_all_that_is_missing_installed_at_once(machine: Machi
     assert result.stdout.startswith("Installing ")
 
 
+@pytest.mark.parametrize("has_policy", [False, True])
+def test_servers_among_the_packages_do_not_start(machine: Machine, has_policy: bool) -> None:
+    """Debian starts what it installs, unless its policy says 101; a policy that is there already stays."""
+    if has_policy:
+        machine.program(machine.policy.name, "exit 104")
+    machine.program("apt-get", f"sh {machine.policy} prometheus start; echo $? >>{machine.asked}; exit 100")
+    assert machine.make("packages").returncode == 0
+    assert set(machine.asked.read_text().split()) == {"104" if has_policy else "101"}
+    assert machine.policy.exists() is has_policy
+
+
 def test_what_is_there_is_not_installed(machine: Machine) -> None:
-    for name in ("ip", "chromium", "chromedriver", "pgbouncer"):
+    for name in ("ip", "chromium", "chromedriver", "promtool", "pgbouncer"):
         machine.program(name, "true")
     machine.program("java", "echo 'openjdk version \"21.0.2\"' >&2")
     assert machine.make("packages").returncode == 0

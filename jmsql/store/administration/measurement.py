@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from jmsql.store.administration.inspection import ACCESS
-from jmsql.store.statement import Query, SqlFile, record, records, rows
+from jmsql.store.statement import SqlFile, record, records
 
 LONGEST_LOOK = 60.0
 """After how many seconds PostgreSQL is to give up a look."""
@@ -84,7 +84,5 @@ destinations = _sql.statement(
 """All destinations that are not temporary, by kind and name."""
 store = _sql.statement("store", "measuring the store", record(StoreMeasurement._make)).bind()
 """Measurements of the store as a whole."""
-dead_letters: Query[list[tuple[str, int]]] = _sql.statement("dead_letters", "counting the dead letters", rows).bind()
-"""How many dead letters there are in each queue that has some, or is named for them."""
 tables = _sql.statement("tables", "measuring the tables", records(TableMeasurement._make)).bind()
 """The tables through which messages pass."""

@@ -180,6 +180,14 @@ class Notable(NamedTuple):
     letters: list[int]
 
 
+class DeadLetterQueue(NamedTuple):
+    """A queue for dead or expired messages: how many it has, and the age of the newest in seconds."""
+
+    name: str
+    letters: BoundedCount
+    newest_seconds: float | None
+
+
 class AgesOfWindow(NamedTuple):
     """The oldest messages of the queues and subscriptions whose numbers come after one, up to another."""
 
@@ -548,18 +556,18 @@ notable = _notable.bind()
 """What a console shows beside the messages."""
 
 
-def dead_letters(most: int) -> Steps[list[tuple[str, BoundedCount]]]:
-    """Count the dead letters in each queue that is named for them, among its first messages."""
-    return looks.look(_counted_letters(most))
+def dead_letters(most: int | None) -> Steps[list[DeadLetterQueue]]:
+    """Count the dead letters in each queue that is named for them, up to a limit; None: all."""
+    if most is None:
+        return (yield from _counted_letters(None))
+    return (yield from looks.look(_counted_letters(most)))
 
 
-def _counted_letters(most: int) -> Steps[list[tuple[str, BoundedCount]]]:
+def _counted_letters(most: int | None) -> Steps[list[DeadLetterQueue]]:
     letters = sorted(set((yield from notable).letters))
-    at_once = max(1, _MOST_ROWS // (most + 2))
+    limit, at_once = (None, len(letters) or 1) if most is None else (most + 1, max(1, _MOST_ROWS // (most + 3)))
     found = []
     for start in range(0, len(letters), at_once):
-        part = yield from _dead_letters.bind(queue_ids=letters[start : start + at_once], most=most + 1)
-        found += [
-            (name, BoundedCount(min(number, most), has_more=messages > most)) for _, name, number, messages in part
-        ]
+        part = yield from _dead_letters.bind(queue_ids=letters[start : start + at_once], most=limit)
+        found += [DeadLetterQueue(name, BoundedCount.of(number, most), newest) for name, number, newest in part]
     return found

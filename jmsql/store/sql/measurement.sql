@@ -88,12 +88,6 @@ select extract(epoch from clock_timestamp())::float8,
             select from jmsql_internal.delayed_message m
             where m.due < (select jmsql_internal.current_milliseconds() - 5000) order by m.due limit 5000) l);
 
--- name: dead_letters
-select q.name, (select count(*) from jmsql.dead_letters d where d.queue = q.name)
-from jmsql_internal.queue q
-where q.name = 'DLQ' or q.queue_id in (select dead_letter_queue_id from jmsql_internal.queue)
-order by q.name;
-
 -- name: tables
 select c.relname::text, s.n_live_tup, s.n_dead_tup, pg_total_relation_size(c.oid::regclass)
 from pg_catalog.pg_class c

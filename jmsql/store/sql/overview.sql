@@ -179,16 +179,23 @@ from (
     where m.is_sent) f;
 
 -- name: dead_letters
--- How many of the first messages of a few queues are dead letters.
-select q.queue_id, q.name, d.letters, d.messages
+-- How many dead letters a few queues have, and the age of the newest.
+select q.name, d.letters,
+       case when n.died_at is not null
+            then greatest(0, jmsql_internal.current_milliseconds() - n.died_at)::float8 / 1000::float8 end
 from (select q.queue_id, q.name from jmsql_internal.queue q
       where q.queue_id = any(%(queue_ids)s::integer[]) offset 0) q
 cross join lateral (
-    select count(*) as messages, count(*) filter (where m.is_letter) as letters
+    select count(*) as letters
     from (
-        select m.properties ? 'JMS_jmsql_DeadLetterReason'::text as is_letter from jmsql_internal.message m
-        where m.queue_id = q.queue_id
-        order by m.queue_id, m.inverse_priority, m.sequence limit %(most)s) m) d
+        select from jmsql_internal.message m
+        where m.queue_id = q.queue_id and m.properties ? 'JMS_jmsql_DeadLetterReason'::text
+        order by m.queue_id, m.sequence limit %(most)s::bigint) m) d
+left join lateral (
+    select jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_DeadLetterTime'::text) as died_at
+    from jmsql_internal.message m
+    where m.queue_id = q.queue_id and m.properties ? 'JMS_jmsql_DeadLetterReason'::text
+    order by m.queue_id, m.sequence desc limit 1) n on true
 order by q.name;
 
 -- name: notable

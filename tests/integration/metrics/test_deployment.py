@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,13 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-import jmsql
 from jmsql.cli.commands import load_command
 from jmsql.metrics import StoreCollector
 from jmsql.store.control.counters import Counts
 from jmsql.worker.metrics import Totals, WorkerMetrics, exposition
 from jmsql.worker.reports import HandlerCounters, Progress
+from tests.integration.metrics.alert_cases import CASES
+from tests.integration.metrics.dead_letters import insert_letters
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -32,10 +35,9 @@ def compose() -> dict[str, Any]:
 
 
 @pytest.fixture
-def exported(jmsql_clean_url: str, jmsql_factory: jmsql.ConnectionFactory) -> dict[str, set[str]]:
+def exported(jmsql_clean_url: str) -> dict[str, set[str]]:
     """The names of all samples that are exported, with the names of their labels."""
-    with jmsql_factory.create_context() as context:
-        context.create_producer().send(jmsql.Queue("DLQ"), "x")
+    insert_letters(jmsql_clean_url, 1, seconds_ago=0)
     collector = StoreCollector(jmsql_clean_url)
     registry = CollectorRegistry()
     registry.register(collector)
@@ -80,12 +82,75 @@ def test_each_expression_names_metrics_and_labels_that_are_exported(
     found = list(expressions())
     assert len(found) > 10
     for expression in found:
-        assert expression.count("(") == expression.count(")")
         for name in METRIC.findall(expression):
             assert name in exported, expression
         for name, matchers in LABELS.findall(expression):
             for label in re.findall(r"(\w+)\s*[!=]~?", matchers):
                 assert label in exported[name], expression
+
+
+def promtool(*arguments: str) -> None:
+    """Run Prometheus's own checks, which must succeed."""
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_takes_the_configuration_with_its_alerts() -> None:
+    promtool("check", "config", str(DEPLOY / "prometheus" / "prometheus.yml"))
+
+
+def test_prometheus_parses_the_expressions_of_the_dashboard(tmp_path: Path) -> None:
+    expressions = [each for each in expressions_of_dashboard() if each and not each.startswith("label_values(")]
+    rules = [
+        {"record": f"panel_{number}", "expr": each.replace("$__rate_interval", "1m").replace("$destination", "orders")}
+        for number, each in enumerate(expressions)
+    ]
+    file = tmp_path / "rules.yml"
+    file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    promtool("check", "rules", str(file))
+
+
+def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
+    severities = {rule["alert"]: rule["labels"]["severity"] for rule in rules}
+    for fires in (True, False):
+        assert severities.keys() == {case.alert for case in CASES if (case.says is not None) is fires}
+    tests = [
+        {
+            "name": f"{case.alert}: {case.says}",
+            "interval": "1m",
+            "input_series": [{"series": series, "values": values} for series, values in case.series.items()],
+            "alert_rule_test": [
+                {
+                    "alertname": case.alert,
+                    "eval_time": f"{case.minutes}m",
+                    "exp_alerts": []
+                    if case.says is None
+                    else [
+                        {
+                            "exp_labels": (case.labels or {}) | {"severity": severities[case.alert]},
+                            "exp_annotations": {"summary": case.says},
+                        }
+                    ],
+                }
+            ],
+        }
+        for case in CASES
+    ]
+    file = tmp_path / "tests.yml"
+    file.write_text(json.dumps({"rule_files": [str(DEPLOY / "prometheus" / "alerts.yml")], "tests": tests}))
+    promtool("test", "rules", str(file))
+
+
+def test_the_series_that_alerts_are_tested_with_are_exported(exported: dict[str, set[str]]) -> None:
+    for case in CASES:
+        for series in case.series:
+            name, _, matchers = series.partition("{")
+            if name != "up":
+                assert set(re.findall(r"(\w+)=", matchers)) <= exported[name] | {"job", "instance"}, series
 
 
 def test_each_metric_is_on_the_dashboard(exported: dict[str, set[str]]) -> None:

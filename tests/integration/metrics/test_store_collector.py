@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import jmsql
 from jmsql.metrics import StoreCollector, register
 from jmsql.testing import drain, wait_for
+from tests.integration.metrics.dead_letters import insert_letters
 
 
 def labels(destination: str, kind: str = "queue", subscription: str = "", **more: str) -> dict[str, str]:
@@ -147,6 +148,34 @@ def test_dead_letters(
     assert session.create_consumer(orders).receive(0) is not None
     session.rollback()
     wait_for(lambda: registry.get_sample_value("jmsql_dead_letters", {"destination": "DLQ"}) == 1.0, 30.0)
+
+
+@pytest.mark.parametrize(("most", "shown"), [(3, 3.0), (None, 5.0)], ids=["bounded", "exact"])
+def test_the_newest_dead_letter_shows_however_many_there_are(
+    jmsql_clean_url: str, most: int | None, shown: float
+) -> None:
+    with jmsql.admin.Administration(jmsql_clean_url) as administration:
+        administration.create_queue("late")
+        administration.create_queue("orders", expiry_queue="late")
+    registry = CollectorRegistry()
+    collector = StoreCollector(jmsql_clean_url, most=most)
+    registry.register(collector)
+    try:
+        assert registry.get_sample_value("jmsql_newest_dead_letter_age_seconds", {"destination": "DLQ"}) is None
+        insert_letters(jmsql_clean_url, 5, seconds_ago=7200)
+        wait_for(lambda: registry.get_sample_value("jmsql_dead_letters", {"destination": "DLQ"}) == shown)
+        age = registry.get_sample_value("jmsql_newest_dead_letter_age_seconds", {"destination": "DLQ"}) or 0.0
+        assert 7200 <= age < 10800
+        insert_letters(jmsql_clean_url, 1, seconds_ago=0)
+        wait_for(
+            lambda: (
+                (registry.get_sample_value("jmsql_newest_dead_letter_age_seconds", {"destination": "DLQ"}) or age)
+                < 3600
+            )
+        )
+        assert registry.get_sample_value("jmsql_dead_letters", {"destination": "late"}) == 0.0
+    finally:
+        collector.close()
 
 
 def test_a_database_that_cannot_be_reached_and_comes_back(jmsql_clean_url: str) -> None:
