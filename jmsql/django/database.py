@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from django.db import close_old_connections, connections, reset_queries
 from django.db.backends.signals import connection_created
@@ -50,10 +51,12 @@ class MessageDatabase:
     get_connection_params: Callable[[], dict[str, Any]]
 
     _take: Callable[[], Any]
+    _call: HandlerCall
 
-    def begin(self, take: Callable[[], Any]) -> None:
+    def begin(self, take: Callable[[], Any], call: HandlerCall) -> None:
         """Be inside the transaction of a message."""
         self._take = take
+        self._call = call
         self.connection = None
         self.autocommit = False
         self.in_atomic_block = True
@@ -78,13 +81,31 @@ class MessageDatabase:
         """Take the connection, and have it speak as Django expects until the transaction ends."""
         self.connection = self._take()
         parameters = self.get_connection_params()
-        self._adapters = parameters["context"].adapters
+        known = _adapters.get(self.connection)
+        self._adapters = AdaptersMap(parameters["context"].adapters) if known is None else known
         self._cursor_class = parameters["cursor_factory"]
         zone = self.timezone_name
         if zone and self.connection.info.parameter_status("TimeZone") != zone:
             with self.create_cursor() as cursor:
                 cursor.execute(sql.SQL("set local time zone {}").format(sql.Literal(zone)))
-        connection_created.send(sender=type(self), connection=self)
+        if known is None:
+            self._introduce(self.connection)
+
+    def _introduce(self, connection: Any) -> None:
+        """Tell Django's receivers of a connection that its handlers have not used before.
+
+        Settings of a receiver hold for as long as the connection lives, and types that it registers. A rollback undoes
+        the settings; then the next handler introduces the connection again.
+        """
+        had_changed = connection.has_changed_settings
+        self.connection = _DjangosView(connection, self._adapters)
+        try:
+            connection_created.send(sender=type(self), connection=self)
+        finally:
+            self.connection = connection
+        connection.has_changed_settings = had_changed  # else it would be closed after this message
+        adapters = self._adapters
+        self._call.after_commit(lambda: _adapters.update({connection: adapters}))
 
     def create_cursor(self, name: str | None = None) -> Any:
         """Make a cursor that adapts values as Django's do, and is one of the session's connection all the same."""
@@ -105,6 +126,27 @@ class MessageDatabase:
 
     def close_if_health_check_failed(self) -> None:
         """Leave the connection to the session, which has just received a message by it."""
+
+
+_adapters = WeakKeyDictionary[Any, AdaptersMap]()
+"""The adapters of Django's cursors, by connection: Django's own, and those that receivers have registered."""
+
+
+class _DjangosView:
+    """A connection whose adapters are those of Django's cursors, for receivers that register types."""
+
+    def __init__(self, connection: Any, adapters: AdaptersMap) -> None:
+        vars(self).update(_connection=connection, adapters=adapters)
+
+    @property  # type: ignore[misc]  # so that psycopg takes it for a connection
+    def __class__(self) -> type:
+        return type(self._connection)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_connection"], name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._connection, name, value)
 
 
 class _AdaptingCursor:
@@ -161,7 +203,7 @@ def in_transaction(alias: str, take: Callable[[], Any], call: HandlerCall) -> It
     """
     wrapper = _wrapper(alias)
     former = connections[alias]
-    wrapper.begin(take)
+    wrapper.begin(take, call)
     connections[alias] = wrapper
     try:
         yield

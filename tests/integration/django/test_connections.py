@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection, connections, transaction
+from django.db.backends.signals import connection_created
+from psycopg.adapt import Loader
+from psycopg.types import TypeInfo
 
 import jmsql
 from jmsql import Queue
@@ -112,3 +115,71 @@ class TestWrappers:
         assert left("DLQ") == 1
         assert "has no asynchronous connection" in caplog.text
         assert wrapper.calls == 0
+
+
+class Receiver:
+    """A receiver of `connection_created` that does to the connection what Django's documentation proposes."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, connection: Any, **_: Any) -> None:
+        self.calls += connection.in_atomic_block  # a handler's
+        with connection.cursor() as cursor:
+            cursor.execute("set statement_timeout = '31s'")
+            cursor.execute("select oid, typarray from pg_type where typname = 'point'")
+            [(oid, array_oid)] = cursor.fetchall()
+        assert TypeInfo.fetch(connection.connection, "point")
+        TypeInfo("point", oid, array_oid).register(connection.connection)
+        connection.connection.adapters.register_loader(oid, Point)
+
+
+class Point(Loader):
+    """Loads a type of which psycopg knows nothing, as `django.contrib.postgres` has them."""
+
+    def load(self, data: Any) -> Any:
+        return tuple(map(int, bytes(data).strip(b"()").split(b",")))
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    connection_created.connect(receiver)
+    yield receiver
+    connection_created.disconnect(receiver)
+
+
+class TestCreated:
+    def test_it_is_sent_once_for_a_connection_whose_settings_and_types_stay(
+        self, app: Application, handled: Handled, receiver: Receiver
+    ) -> None:
+        found = []
+
+        @app.listener(ORDERS)
+        def order(body: int) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute("select pg_backend_pid(), current_setting('statement_timeout'), '(1,2)'::point")
+                found.append((*cursor.fetchone(), receiver.calls))
+
+        send(*range(5))
+        handled(app, is_empty)
+        first = found[0]
+        assert first[1:3] == ("31s", (1, 2))
+        assert found == [first] * 5
+
+    def test_it_is_sent_again_where_the_transaction_was_rolled_back(
+        self, app: Application, handled: Handled, receiver: Receiver
+    ) -> None:
+        found = []
+
+        @app.listener(ORDERS, redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=2))
+        def order(message: jmsql.Message) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute("show statement_timeout")
+                found.extend(cursor.fetchone())
+            if not message.jms_redelivered:
+                raise RuntimeError("not yet")
+
+        send("kite")
+        handled(app, is_empty)
+        assert found == ["31s", "31s"]

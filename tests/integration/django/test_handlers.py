@@ -461,28 +461,6 @@ class TestConnections:
         pooler.forget(jmsql_clean_url)
         assert set(zones) == {"UTC"}
 
-    def test_signals_of_new_connections_are_sent(
-        self, app: Application, handled: Handled, send: Any, article: Any
-    ) -> None:
-        from django.db.backends.signals import connection_created
-
-        aliases = []
-
-        def note(connection: Any, **_: Any) -> None:
-            aliases.append((connection.alias, connection.in_atomic_block))
-
-        @app.listener(ORDERS)
-        def order(body: str) -> None:
-            article.objects.count()
-
-        send("kite")
-        connection_created.connect(note)
-        try:
-            handled(app, is_empty)
-        finally:
-            connection_created.disconnect(note)
-        assert ("default", True) in aliases
-
 
 class TestCoroutineFunctions:
     def test_the_orm_is_refused_with_the_reason(
