@@ -26,14 +26,17 @@ MessageCheck = Callable[[Message], object]
 """Raises an exception if a message is not what its receiver wants."""
 
 
-def require_listener(listener: object) -> None:
-    """Make sure that messages can be given to `listener`.
+def function_of(listener: MessageListener) -> Callable[[Message], object]:
+    """Return the function that is called with messages.
 
     Raises:
-        TypeError: It is no callable and has no `on_message`.
+        TypeError: The listener is no callable and has no `on_message`.
     """
-    if not callable(listener) and not callable(getattr(listener, "on_message", None)):
-        raise TypeError(f"A message listener is a callable or has on_message(message), unlike {listener!r}.")
+    if callable(listener):
+        return listener
+    if callable(getattr(listener, "on_message", None)):
+        return listener.on_message
+    raise TypeError(f"A message listener is a callable or has on_message(message), unlike {listener!r}.")
 
 
 class OnCompletion(Protocol):
@@ -69,14 +72,16 @@ class AsynchronousSend(NamedTuple):
         return self.listener.on_exception(self.message, error)
 
 
-def require_completion_listener(listener: CompletionListener) -> None:
-    """Make sure that a listener is one.
+def completion_functions(listener: CompletionListener) -> tuple[Callable[..., object], ...]:
+    """Return the functions that are called when a message was sent, or was not.
 
     Raises:
-        TypeError: It is not a completion listener.
+        TypeError: The object is not a completion listener.
     """
-    if callable(listener) or all(callable(getattr(listener, name, None)) for name in ("on_completion", "on_exception")):
-        return
+    if callable(listener):
+        return (listener,)
+    if all(callable(getattr(listener, name, None)) for name in ("on_completion", "on_exception")):
+        return listener.on_completion, listener.on_exception
     raise TypeError(
         "A completion listener is a callable, or has on_completion(message) and on_exception(message, exception), "
         f"unlike {listener!r}."

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, n
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
+from jmsql.concurrency.functions import refuse_generator, refuse_generator_function
 from jmsql.exceptions import IllegalStateException, JMSException
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "begin",
     "call",
     "calling",
+    "check_function",
     "current",
     "detached",
     "ends_task",
@@ -48,6 +50,7 @@ __all__ = [
     "is_driven",
     "is_failure",
     "is_over",
+    "obtain",
     "opened_in_thread",
     "opens",
     "sleep",
@@ -116,9 +119,36 @@ async def entered(exits: AsyncExitStack, manager: Any) -> None:
         exits.enter_context(manager)
 
 
+def check_function(function: object) -> None:
+    """Make sure that a call of the application's function can run it.
+
+    Raises:
+        TypeError: It is a generator function.
+    """
+    refuse_generator_function(function)
+
+
 async def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Call the application's code, and await what it returns if that can be awaited."""
+    """Call the application's code, and await the result if that can be awaited.
+
+    A coroutine that comes of that is awaited, too: a decorator's wrapper may be a coroutine function that forgets to.
+
+    Raises:
+        TypeError: It returned a generator: nothing has run.
+    """
     returned = function(*arguments, **options)
+    if inspect.isawaitable(returned):
+        returned = await returned
+        while inspect.iscoroutine(returned):
+            returned = await returned
+    if returned is not None:
+        refuse_generator(function, returned)
+    return returned
+
+
+async def obtain(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that returns a value, or an awaitable of one."""
+    returned = function(*arguments)
     return await returned if inspect.isawaitable(returned) else returned
 
 

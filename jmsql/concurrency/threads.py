@@ -10,6 +10,13 @@ from threading import Condition, Event, Lock, RLock
 from time import sleep
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+from jmsql.concurrency.functions import (
+    refuse_awaitable,
+    refuse_coroutine_function,
+    refuse_generator,
+    refuse_generator_function,
+)
+
 __all__ = [
     "BackgroundTask",
     "CancelledError",
@@ -23,6 +30,7 @@ __all__ = [
     "at_once",
     "call",
     "calling",
+    "check_function",
     "current",
     "ends_task",
     "from_thread",
@@ -30,6 +38,7 @@ __all__ = [
     "in_thread",
     "is_failure",
     "is_over",
+    "obtain",
     "opened_in_thread",
     "sleep",
 ]
@@ -65,9 +74,32 @@ def entered(exits: ExitStack, manager: Any) -> None:
     exits.enter_context(manager)
 
 
+def check_function(function: object) -> None:
+    """Make sure that a call of the application's function can run it.
+
+    Raises:
+        TypeError: It is a coroutine function or a generator function.
+    """
+    refuse_coroutine_function(function)
+    refuse_generator_function(function)
+
+
 def call(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """Call the application's code."""
-    return function(*arguments, **options)
+    """Call the application's code.
+
+    Raises:
+        TypeError: It returned a coroutine, another awaitable or a generator: nothing has run, or it runs still.
+    """
+    returned = function(*arguments, **options)
+    if returned is not None:
+        refuse_awaitable(function, returned)
+        refuse_generator(function, returned)
+    return returned
+
+
+def obtain(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function that returns a value."""
+    return function(*arguments)
 
 
 def is_failure(error: BaseException) -> bool:

@@ -18,6 +18,7 @@ from django.db.utils import load_backend
 from psycopg import sql
 from psycopg.adapt import AdaptersMap
 
+from jmsql.concurrency.threads import call as run
 from jmsql.django.configuration import database_alias
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ def _run_hooks(hooks: list[tuple[Any, Callable[[], object], bool]], name: str) -
     """
     for number, (_, hook, is_robust) in enumerate(hooks, 1):
         try:
-            hook()
+            run(hook)
         except BaseException:  # nothing that it raises may count as a failure of the message
             left = 0 if is_robust else len(hooks) - number
             logger.exception(

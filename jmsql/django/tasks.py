@@ -24,6 +24,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from jmsql.client.enlistment import enlist
+from jmsql.concurrency.functions import refuse_awaitable, refuse_generator
 from jmsql.django.application import app
 from jmsql.django.configuration import database_alias, schema_name
 from jmsql.django.coroutines import require_orm
@@ -178,7 +179,9 @@ def run_task(message: TextMessage) -> None:
     current_call.get().failure_callbacks.append(lambda error: _failed(result, error))
     _signals.task_started.send(TaskBackend, task_result=result)
     context = [_base.TaskContext(task_result=result)] if task.takes_context else []
-    task.call(*context, *result.args, **result.kwargs)
+    returned = task.call(*context, *result.args, **result.kwargs)
+    refuse_awaitable(task.func, returned)
+    refuse_generator(task.func, returned)
     transaction.on_commit(lambda: _finished(result, _base.TaskResultStatus.SUCCESSFUL), using=database_alias())
 
 

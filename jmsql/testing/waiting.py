@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from jmsql.concurrency.threads import call
 from jmsql.public_names import set_module
 
 Value = TypeVar("Value")
@@ -24,15 +25,16 @@ def wait_for(condition: Callable[[], Value], timeout: float = 5.0) -> Value:
     """Call `condition` again and again until its result is true, and return that.
 
     Args:
-        condition: Cheap to call, without side effects.
+        condition: Cheap to call, without side effects; a plain function.
         timeout: Seconds until the wait fails.
 
     Raises:
         AssertionError: It never was; the message shows the last result.
+        TypeError: The condition is a coroutine function or returns an awaitable, which would always be true.
     """
     deadline = time.monotonic() + timeout
     pause = 0.001
-    while not (value := condition()):
+    while not (value := call(condition)):
         if time.monotonic() >= deadline:
             raise AssertionError(f"Not fulfilled within {timeout} s; the last value was {value!r}.")
         time.sleep(pause)

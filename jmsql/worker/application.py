@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
+from jmsql.concurrency.functions import is_coroutine_function
 from jmsql.exceptions import InvalidSelectorException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
@@ -19,7 +20,7 @@ from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
 from jmsql.worker.handlers.drained import DrainedMessage
 from jmsql.worker.handlers.listener import Around, Listener, is_asynchronous
-from jmsql.worker.handlers.parameters import is_coroutine_function, read_parameters
+from jmsql.worker.handlers.parameters import read_parameters
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
 

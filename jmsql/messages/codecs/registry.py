@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from jmsql.concurrency.functions import is_coroutine_function, name_of
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages.codecs.class_codecs import codec_functions
 from jmsql.messages.codecs.codec import Codec
@@ -86,8 +87,12 @@ def register_codec(
         upgrade: Takes the result of an older version's `encode`, and that version; returns the argument of `decode`.
 
     Raises:
+        TypeError: One of the functions is a coroutine function.
         ValueError: Another class has this name, or the class is one that always travels.
     """
+    for function in (encode, decode, upgrade):
+        if is_coroutine_function(function):
+            raise TypeError(f"{name_of(function)} is a coroutine function, and a codec's functions are plain ones.")
     name = name if name is not None else _full_name(cls)
     known = _by_name.get(name)
     if known is not None and _full_name(known.type) != _full_name(cls):

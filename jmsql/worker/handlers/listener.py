@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from jmsql.concurrency.functions import is_coroutine_function, refuse_coroutine_function, refuse_generator_function
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
@@ -18,7 +19,7 @@ from jmsql.values.destinations import Queue, Topic
 from jmsql.values.outcomes import Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
 from jmsql.worker.handlers.deadline import Deadline
-from jmsql.worker.handlers.parameters import Parameter, is_coroutine_function
+from jmsql.worker.handlers.parameters import Parameter
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -151,7 +152,8 @@ class HandlerCall:
             value: The value, which is not checked.
 
         Raises:
-            TypeError: That is no class; or the application has `provides`, which does not name it.
+            TypeError: That is no class; or the application has `provides`, which does not name it; or the value is a
+                coroutine, which nothing has awaited.
         """
         if not isinstance(kind, type):
             raise TypeError(f"provide() takes a class and a value, and {kind!r} is no class.")
@@ -159,6 +161,9 @@ class HandlerCall:
             raise TypeError(
                 f"around=… provides {kind.__name__}, and provides=… of the application does not name it: add it there."
             )
+        if inspect.iscoroutine(value):
+            value.close()
+            raise TypeError(f"around=… provides a coroutine for {kind.__name__}. Await it, and provide its result.")
         self.provided[kind] = value
 
     def after_commit(self, function: Callable[[], object]) -> None:
@@ -167,8 +172,15 @@ class HandlerCall:
         It is not called if anything fails. An error of its own is logged, since the message is handled by then.
 
         Args:
-            function: The function, which takes no arguments, and is not awaited.
+            function: The function, which takes no arguments. For a coroutine function it may be one, too.
+
+        Raises:
+            TypeError: The handler is a plain function, and this one a coroutine function; or it is a generator
+                function, whose calls run nothing.
         """
+        refuse_generator_function(function)
+        if not self.listener.is_async:
+            refuse_coroutine_function(function)
         self.callbacks.append(function)
 
     @property

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import psycopg
 from psycopg.rows import TupleRow
 
+from jmsql.concurrency.functions import is_coroutine_function, is_generator_function
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import Message
 from jmsql.values.outcomes import UNREADABLE, RejectBecause
@@ -118,12 +119,6 @@ _IN_EVENT_LOOP = (
 )
 
 
-def is_coroutine_function(handler: Callable[..., object]) -> bool:
-    """Return whether a handler is a coroutine function, or an object whose call is one."""
-    call = getattr(handler, "__call__", None)  # noqa: B004 - of an object whose call is one
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
-
-
 def read_parameters(
     handler: Callable[..., object], name: str, *, transacted: bool, provides: Collection[type] | None = ()
 ) -> tuple[Parameter, ...]:
@@ -138,7 +133,7 @@ def read_parameters(
     Raises:
         TypeError: It is no function that can be called with a message, or asks for something that there is not.
     """
-    if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+    if not callable(handler) or is_generator_function(handler):
         raise TypeError(f"The handler {name} is no function that is called once for each message.")
     try:
         signature = inspect.signature(handler, eval_str=True)

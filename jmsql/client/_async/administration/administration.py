@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from jmsql.client._async.link.opening import ConnectionOnDemand, default_url, open_runner
-from jmsql.concurrency.tasks import in_thread
+from jmsql.concurrency.tasks import call, in_thread
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
@@ -534,7 +534,7 @@ class Administration:
         async for count in self._link.iterate(steps):
             done += count
             if progress is not None:
-                progress(done)
+                await call(progress, done)
         return done
 
     async def unsubscribe(self, name: str, client_id: str | None = None) -> None:

@@ -229,7 +229,8 @@ class Connection:
 
         Raises:
             IllegalStateException: The connection is closed.
-            TypeError: The listener is no callable and has no `on_exception`.
+            TypeError: The listener is no callable and has no `on_exception`, or is a generator function, whose calls
+                run nothing; with threads, also a coroutine function.
         """
         self._use()
         self._exceptions.listener = listener

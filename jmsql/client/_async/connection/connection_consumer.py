@@ -14,7 +14,7 @@ from jmsql.client._async.session.waiting import Watch
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.pacing import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.concurrency.tasks import BackgroundTask, Lock
+from jmsql.concurrency.tasks import BackgroundTask, Lock, call
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.receiving.receive import lock
@@ -139,7 +139,7 @@ class ConnectionConsumer:
             return False
         loaded = 0
         try:
-            server_session = await self._pool.get_server_session()
+            server_session = await call(self._pool.get_server_session)
             try:
                 loaded = await self._load(server_session.session, first)
             finally:
@@ -185,7 +185,7 @@ class ConnectionConsumer:
 
     async def _start(self, server_session: ServerSession) -> None:
         try:
-            await server_session.start()
+            await call(server_session.start)
         except BaseException:
             dispatcher = self._sessions.dispatcher(server_session.session)
             if dispatcher is not None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 
 from jmsql.client._async.connection.connection_consumer import ServerSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.listeners import MessageListener, require_listener
-from jmsql.concurrency.tasks import BackgroundTask, Condition, call, current
+from jmsql.client.listeners import MessageListener, function_of
+from jmsql.concurrency.tasks import BackgroundTask, Condition, call, check_function, current
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
@@ -74,8 +74,9 @@ class TaskServerSessionPool:
             self._idle.append(_TaskServerSession(session, self._run, finish))
             listeners.append((session, undo, create_listener(session)))
         for session, undo, listener in listeners:
-            require_listener(listener)
-            session.message_listener = _UndoingListener(listener, undo)
+            function = function_of(listener)
+            check_function(function)
+            session.message_listener = _UndoingListener(function, undo)
 
     async def get_server_session(self) -> ServerSession:
         """Return a session that is not in use, waiting for one if need be.
@@ -163,13 +164,13 @@ class _TaskServerSession:
 class _UndoingListener:
     """Undoes what the session has not acknowledged when its listener fails; the rest of the load comes again too."""
 
-    def __init__(self, listener: MessageListener, undo: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, listener: Callable[[Message], object], undo: Callable[[], Awaitable[None]]) -> None:
         self._listener = listener
         self._undo = undo
 
     async def on_message(self, message: Message) -> None:
         try:
-            await call(self._listener if callable(self._listener) else self._listener.on_message, message)
+            await call(self._listener, message)
         except BaseException:
             await self._undo()
             raise

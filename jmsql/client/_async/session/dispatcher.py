@@ -12,7 +12,7 @@ from jmsql.client._async.session.waiting import Watch
 from jmsql.client._async.shared.client_context import ClientContext
 from jmsql.client._async.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import processing
-from jmsql.client.listeners import MessageListener
+from jmsql.client.listeners import MessageListener, function_of
 from jmsql.client.pacing import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Event, call, calling, current, is_failure
@@ -158,7 +158,7 @@ class Dispatcher:
         """Call a listener; return why it fails if it does."""
         try:
             with processing(self.state.facts, message), calling():
-                await call(listener if callable(listener) else listener.on_message, message)
+                await call(function_of(listener), message)
         except BaseException as error:
             if not is_failure(error):
                 raise

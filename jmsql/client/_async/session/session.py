@@ -24,9 +24,9 @@ from jmsql.client._async.shared.client_context import ClientContext
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.instrumentation import SessionFacts
-from jmsql.client.listeners import MessageListener, require_listener
+from jmsql.client.listeners import MessageListener, function_of
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import current, detached, home, opens
+from jmsql.concurrency.tasks import check_function, current, detached, home, opens
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.public_names import set_module
@@ -420,11 +420,12 @@ class Session:
 
         Raises:
             IllegalStateException: The session is closed, or one of its consumers has a listener.
-            TypeError: The listener is no callable and has no `on_message`.
+            TypeError: The listener is no callable and has no `on_message`, or is a generator function, whose calls run
+                nothing; with threads, also a coroutine function.
         """
         self._check_open()
         if listener is not None:
-            require_listener(listener)
+            check_function(function_of(listener))
             if self._state.listening_consumers:
                 raise IllegalStateException("A consumer of the session has a listener; remove that one first.")
         self._state.message_listener = listener

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from jmsql.client._sync.link.opening import ConnectionOnDemand, default_url, open_runner
-from jmsql.concurrency.threads import in_thread
+from jmsql.concurrency.threads import call, in_thread
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
@@ -535,7 +535,7 @@ class Administration:
         for count in self._link.iterate(steps):
             done += count
             if progress is not None:
-                progress(done)
+                call(progress, done)
         return done
 
     def unsubscribe(self, name: str, client_id: str | None = None) -> None:

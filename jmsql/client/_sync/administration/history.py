@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 
 from jmsql.client._sync.link.opening import ConnectionOnDemand
+from jmsql.concurrency.functions import is_coroutine_function, name_of
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.history import past_messages
@@ -126,8 +127,11 @@ class History:
         Raises:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
+            TypeError: `progress` is a coroutine function, which nothing awaits inside the transaction.
             ValueError: An outcome is not one of these.
         """
+        if is_coroutine_function(progress):
+            raise TypeError(f"{name_of(progress)} is a coroutine function, and progress=… takes a plain one.")
         which = _range(source, since, until, selector, outcomes, subscription)
         name = require_queue(named_destination(target)).name
         return self._link.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))

@@ -15,7 +15,7 @@ from jmsql.client._sync.session.waiting import Watch
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.pacing import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.concurrency.threads import BackgroundTask, Lock
+from jmsql.concurrency.threads import BackgroundTask, Lock, call
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.receiving.receive import lock
@@ -140,7 +140,7 @@ class ConnectionConsumer:
             return False
         loaded = 0
         try:
-            server_session = self._pool.get_server_session()
+            server_session = call(self._pool.get_server_session)
             try:
                 loaded = self._load(server_session.session, first)
             finally:
@@ -186,7 +186,7 @@ class ConnectionConsumer:
 
     def _start(self, server_session: ServerSession) -> None:
         try:
-            server_session.start()
+            call(server_session.start)
         except BaseException:
             dispatcher = self._sessions.dispatcher(server_session.session)
             if dispatcher is not None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Self
 
 from jmsql.client._sync.connection.connection_consumer import ServerSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.listeners import MessageListener, require_listener
-from jmsql.concurrency.threads import BackgroundTask, Condition, call, current
+from jmsql.client.listeners import MessageListener, function_of
+from jmsql.concurrency.threads import BackgroundTask, Condition, call, check_function, current
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
@@ -75,8 +75,9 @@ class ThreadServerSessionPool:
             self._idle.append(_ThreadServerSession(session, self._run, finish))
             listeners.append((session, undo, create_listener(session)))
         for session, undo, listener in listeners:
-            require_listener(listener)
-            session.message_listener = _UndoingListener(listener, undo)
+            function = function_of(listener)
+            check_function(function)
+            session.message_listener = _UndoingListener(function, undo)
 
     def get_server_session(self) -> ServerSession:
         """Return a session that is not in use, waiting for one if need be.
@@ -164,13 +165,13 @@ class _ThreadServerSession:
 class _UndoingListener:
     """Undoes what the session has not acknowledged when its listener fails; the rest of the load comes again too."""
 
-    def __init__(self, listener: MessageListener, undo: Callable[[], None]) -> None:
+    def __init__(self, listener: Callable[[Message], object], undo: Callable[[], None]) -> None:
         self._listener = listener
         self._undo = undo
 
     def on_message(self, message: Message) -> None:
         try:
-            call(self._listener if callable(self._listener) else self._listener.on_message, message)
+            call(self._listener, message)
         except BaseException:
             self._undo()
             raise

@@ -8,7 +8,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from jmsql.client.listeners import CompletionListener, require_completion_listener
+from jmsql.client.listeners import CompletionListener, completion_functions
+from jmsql.concurrency.threads import check_function
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException
 from jmsql.messages import BytesMessage, DeliveryMode, MapMessage, Message, ObjectMessage, PropertyValue, TextMessage
 from jmsql.messages.codecs.registry import is_registered
@@ -206,14 +207,16 @@ class JMSProducer(PropertyAccess):
         """The listener that is called with the outcome of each message, sent asynchronously then; None: sends wait.
 
         Raises:
-            TypeError: On setting, it is no completion listener.
+            TypeError: On setting, it is no completion listener, or a generator function, whose calls run nothing; with
+                threads, also a coroutine function.
         """
         return self._completion_listener
 
     @completion_listener.setter
     def completion_listener(self, listener: CompletionListener | None) -> None:
         if listener is not None:
-            require_completion_listener(listener)
+            for function in completion_functions(listener):
+                check_function(function)
         self._completion_listener = listener
 
     def set_async(self, listener: CompletionListener | None) -> Self:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from jmsql.client import instrumentation
 from jmsql.client.consumer_state import ConsumerState
-from jmsql.client.listeners import MessageCheck, MessageListener, require_listener
+from jmsql.client.listeners import MessageCheck, MessageListener, function_of
+from jmsql.concurrency.threads import check_function
 from jmsql.exceptions import IllegalStateException, MessageFormatException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
@@ -89,12 +90,13 @@ class MessageConsumer:
 
         Raises:
             IllegalStateException: The consumer is closed, or the session has a listener for connection consumers.
-            TypeError: The listener is no callable and has no `on_message`.
+            TypeError: The listener is no callable and has no `on_message`, or is a generator function, whose calls run
+                nothing; with threads, also a coroutine function.
             JMSException: The server could not be asked.
         """
         self._check_open()
         if listener is not None:
-            require_listener(listener)
+            check_function(function_of(listener))
         self._receiving.set_listener(self._state, listener)
 
     @property

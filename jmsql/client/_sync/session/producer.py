@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client import instrumentation
-from jmsql.client.listeners import AsynchronousSend, CompletionListener, require_completion_listener
+from jmsql.client.listeners import AsynchronousSend, CompletionListener, completion_functions
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,
@@ -214,7 +214,7 @@ class MessageProducer:
         lifetime = self._time_to_live if time_to_live is None else _time_to_live(time_to_live)
 
         if completion_listener is not None:
-            require_completion_listener(completion_listener)
+            completion_functions(completion_listener)
         encoded = (message if isinstance(message, Message) else as_jms_message(message)).encode()
         clock = self._transaction.clock
         now = self._transaction.server_time() if clock is None else clock.milliseconds()

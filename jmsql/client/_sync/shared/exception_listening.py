@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from jmsql.concurrency.threads import Lock, call
+from jmsql.concurrency.threads import Lock, call, check_function
 from jmsql.exceptions import JMSException
 
 logger = logging.getLogger("jmsql")
@@ -39,8 +39,8 @@ class ExceptionListening:
 
     @listener.setter
     def listener(self, listener: ExceptionListener | None) -> None:
-        if listener is not None and not callable(listener) and not callable(getattr(listener, "on_exception", None)):
-            raise TypeError(f"An exception listener is a callable or has on_exception(exception), unlike {listener!r}.")
+        if listener is not None:
+            check_function(_function_of(listener))
         self._listener = listener
 
     def tell(self, error: JMSException) -> None:
@@ -50,6 +50,14 @@ class ExceptionListening:
             return
         with self._lock:
             try:
-                call(listener if callable(listener) else listener.on_exception, error)
+                call(_function_of(listener), error)
             except Exception:
                 logger.exception("The exception listener of %r failed with %r.", self._of, error)
+
+
+def _function_of(listener: ExceptionListener) -> Callable[[JMSException], object]:
+    if callable(listener):
+        return listener
+    if callable(getattr(listener, "on_exception", None)):
+        return listener.on_exception
+    raise TypeError(f"An exception listener is a callable or has on_exception(exception), unlike {listener!r}.")

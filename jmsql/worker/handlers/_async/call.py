@@ -16,7 +16,7 @@ from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import call, current, ends_task, entered
+from jmsql.concurrency.tasks import call, current, ends_task, entered, obtain
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
@@ -119,7 +119,7 @@ class HandlerCall(AnyCall):
             if self.deadline is None or not self.deadline.is_abandoned:
                 self._tell_failure(verdict)
                 await release(self.listener, self.session, verdict)
-            self._call_back([partial(function, error) for function in self.failure_callbacks])
+            await self._call_back([partial(function, error) for function in self.failure_callbacks])
             if ends_task(error):
                 raise
             return error
@@ -127,7 +127,7 @@ class HandlerCall(AnyCall):
             for context in self._contexts:
                 await context.end()
         self._tell_success()
-        self._call_back(self.callbacks)
+        await self._call_back(self.callbacks)
         return None
 
     async def _call(self) -> None:
@@ -210,7 +210,7 @@ class HandlerCall(AnyCall):
         return {
             parameter.name: self.provided[parameter.provided_as]
             if parameter.provided_as in self.provided
-            else await call(parameter.value, self)
+            else await obtain(parameter.value, self)
             for parameter in self.listener.parameters
         }
 
@@ -272,10 +272,10 @@ class HandlerCall(AnyCall):
         """
         return await self._exits.enter_async_context(_orm_session(kind, await self.connection()))
 
-    def _call_back(self, functions: Iterable[Callable[[], object]]) -> None:
+    async def _call_back(self, functions: Iterable[Callable[[], object]]) -> None:
         for function in functions:
             try:
-                function()
+                await call(function)
             except Exception:  # the message is settled, whatever this does
                 logger.exception("%s: what is called after the end of a transaction has failed.", self.listener)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jmsql.client._async.session.enlisted_session import EnlistedSession
 from jmsql.client._async.session.transactions.caller import CallerTransaction
-from jmsql.concurrency.tasks import call
+from jmsql.concurrency.tasks import obtain
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.receiving import own_messages
@@ -78,7 +78,7 @@ class SavepointSession(EnlistedSession):
 
     async def get_database(self) -> DatabaseConnection:
         """Return SQLAlchemy's connection of the transaction."""
-        database: DatabaseConnection = await call(self._get_database)
+        database: DatabaseConnection = await obtain(self._get_database)
         return database
 
     async def get_driver_connection(self) -> psycopg.AsyncConnection[Any]:

@@ -15,7 +15,7 @@ from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
-from jmsql.concurrency.threads import call, current, ends_task, entered
+from jmsql.concurrency.threads import call, current, ends_task, entered, obtain
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
@@ -192,7 +192,7 @@ class HandlerCall(AnyCall):
         return {
             parameter.name: self.provided[parameter.provided_as]
             if parameter.provided_as in self.provided
-            else call(parameter.value, self)
+            else obtain(parameter.value, self)
             for parameter in self.listener.parameters
         }
 
@@ -253,7 +253,7 @@ class HandlerCall(AnyCall):
     def _call_back(self, functions: Iterable[Callable[[], object]]) -> None:
         for function in functions:
             try:
-                function()
+                call(function)
             except Exception:  # the message is settled, whatever this does
                 logger.exception("%s: what is called after the end of a transaction has failed.", self.listener)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jmsql.client._sync.session.enlisted_session import EnlistedSession
 from jmsql.client._sync.session.transactions.caller import CallerTransaction
-from jmsql.concurrency.threads import call
+from jmsql.concurrency.threads import obtain
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.receiving import own_messages
@@ -79,7 +79,7 @@ class SavepointSession(EnlistedSession):
 
     def get_database(self) -> DatabaseConnection:
         """Return SQLAlchemy's connection of the transaction."""
-        database: DatabaseConnection = call(self._get_database)
+        database: DatabaseConnection = obtain(self._get_database)
         return database
 
     def get_driver_connection(self) -> psycopg.Connection[Any]:
