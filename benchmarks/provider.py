@@ -98,7 +98,7 @@ def receive_in_batches(database: BenchmarkDatabase, queue: str, mode: Acknowledg
     """Receive in a CLIENT session that acknowledges every `batch` messages, or in a DUPS_OK session."""
     with (
         database.factory.create_connection() as connection,
-        connection.create_session(acknowledge_mode=mode) as session,
+        connection.create_session(mode) as session,
     ):
         consumer = session.create_consumer(session.create_queue(queue))
         connection.start()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import AsyncGeneratorType, CoroutineType, FrameType
 from typing import Any, TypeVar
 
-from jmsql.concurrency.tasks import call, detached, finished, opened_in_thread
+from jmsql.concurrency.tasks import detached, finished, obtain, opened_in_thread
 from jmsql.testing import wait_for
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class EventLoopThread:
         assert task is not None
         self._tasks[thread] = task
         try:
-            return await call(function)
+            return await obtain(function)
         finally:
             del self._tasks[thread]
 

@@ -205,7 +205,7 @@ def test_no_message_is_lost_between_the_queue_and_receive(
     doubled = 1 if mode is jmsql.AcknowledgeMode.AUTO else len(NUMBERS)  # DUPS_OK acknowledges several at a time
 
     def receive(connection: jmsql.Connection) -> None:
-        session = connection.create_session(acknowledge_mode=mode)
+        session = connection.create_session(mode)
         consumer = session.create_consumer(QUEUE)
         for _ in range(ATTEMPTS * len(NUMBERS)):
             try:

@@ -362,7 +362,7 @@ def acknowledge(worker: Worker, channel: str, mode: AcknowledgeMode) -> None:
     """Receive, write a row, and then acknowledge."""
     # A full disk keeps the row away for minutes, in which a lazy session is not to acknowledge the message.
     with worker.connection(timings=Timings(acknowledgement_delay=3600.0)) as connection:
-        session = connection.create_session(acknowledge_mode=mode)
+        session = connection.create_session(mode)
         consumers: list[MessageConsumer] = []
 
         def receive() -> None:

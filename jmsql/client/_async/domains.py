@@ -13,7 +13,7 @@ from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.factory import ConnectionFactory
 from jmsql.client._async.session.producer import MessageProducer
 from jmsql.client._async.session.session import Session
-from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.acknowledge_mode import AcknowledgeMode, mode_of_session
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import detached, opens
 from jmsql.exceptions import IllegalStateException
@@ -70,20 +70,21 @@ class QueueConnection(Connection):
     _require_destination = staticmethod(require_queue)
 
     def create_queue_session(
-        self, transacted: bool = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
+        self, transacted: bool | AcknowledgeMode = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
     ) -> QueueSession:
         """Make a session for queues.
 
         Args:
-            transacted: Whether it works in transactions.
+            transacted: True if it works in transactions; or, as in JMS 2.0, its `AcknowledgeMode` alone.
             acknowledge_mode: How it acknowledges messages, if it is not transacted.
 
         Raises:
             IllegalStateException: The connection is closed.
-            JMSException: The acknowledge mode is not an `AcknowledgeMode`.
+            JMSException: That is neither a bool nor an `AcknowledgeMode`, or a session that is not transacted would
+                have the mode TRANSACTED.
         """
         self._use()
-        return self.open_session(QueueSession, transacted, acknowledge_mode)
+        return self.open_session(QueueSession, mode_of_session(transacted, acknowledge_mode))
 
     create_durable_connection_consumer = _belongs_to_other_domain("create_durable_connection_consumer")
     create_shared_connection_consumer = _belongs_to_other_domain("create_shared_connection_consumer")
@@ -186,20 +187,21 @@ class TopicConnection(Connection):
     _require_destination = staticmethod(require_topic)
 
     def create_topic_session(
-        self, transacted: bool = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
+        self, transacted: bool | AcknowledgeMode = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
     ) -> TopicSession:
         """Make a session for topics.
 
         Args:
-            transacted: Whether it works in transactions.
+            transacted: True if it works in transactions; or, as in JMS 2.0, its `AcknowledgeMode` alone.
             acknowledge_mode: How it acknowledges messages, if it is not transacted.
 
         Raises:
             IllegalStateException: The connection is closed.
-            JMSException: The acknowledge mode is not an `AcknowledgeMode`.
+            JMSException: That is neither a bool nor an `AcknowledgeMode`, or a session that is not transacted would
+                have the mode TRANSACTED.
         """
         self._use()
-        return self.open_session(TopicSession, transacted, acknowledge_mode)
+        return self.open_session(TopicSession, mode_of_session(transacted, acknowledge_mode))
 
 
 @set_module("jmsql.asyncio.domains")

@@ -19,6 +19,7 @@ from jmsql.client._async.domains import (
 from jmsql.client._async.session.session import Session
 from jmsql.client._async.session.transactions.xa import GlobalTransaction
 from jmsql.client._async.shared.client_context import ClientContext
+from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency.tasks import opens
 from jmsql.public_names import set_module
 from jmsql.store.global_transactions import Xid, require_prepared_transactions
@@ -47,7 +48,7 @@ class XAConnection(Connection):
     async def open_xa_session(self, kind: type[AnyXASession]) -> AnyXASession:
         """Do what `create_xa_session` does, for other classes; the client identifier can still be set then."""
         await self._client.run_beside(require_prepared_transactions())
-        return self.open_session(kind, transacted=True)
+        return self.open_session(kind, AcknowledgeMode.TRANSACTED)
 
 
 @set_module("jmsql.asyncio.xa")

@@ -71,7 +71,7 @@ WRONG: dict[str, tuple[Callable[[], Message], type[object]]] = {
 def context(api: Api, connection: Connection, mode: AcknowledgeMode, request: pytest.FixtureRequest) -> JMSContext:
     """A context which closes its connection if the test has one of its own."""
     if request.node.get_closest_marker("own_connection") is not None:
-        return api.context(connection.create_session(acknowledge_mode=mode), connection)
+        return api.context(connection.create_session(mode), connection)
     return api.context(connection.create_session(), connection).create_context(mode)
 
 

@@ -236,7 +236,7 @@ class TestSettings:
 
     @pytest.mark.parametrize("what", ["time_to_live", "delivery_delay"])
     def test_in_a_transaction_times_count_from_the_send(self, api: Api, connection: Connection, what: str) -> None:
-        session = connection.create_session(acknowledge_mode=AcknowledgeMode.TRANSACTED)
+        session = connection.create_session(AcknowledgeMode.TRANSACTED)
         context = api.context(session, connection)
         message = context.create_text_message("text")
         context.create_producer(**{what: 0.2}).send(QUEUE, message)  # type: ignore[arg-type]

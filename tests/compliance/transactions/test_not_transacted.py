@@ -17,7 +17,7 @@ WITHOUT_TRANSACTIONS = pytest.mark.parametrize(
 @pytest.mark.case("session-not-transacted-01")
 @WITHOUT_TRANSACTIONS
 def test_it_is_not_committed(connection: Connection, queue: Queue, mode: AcknowledgeMode) -> None:
-    session = connection.create_session(acknowledge_mode=mode)
+    session = connection.create_session(mode)
     send_texts(session, queue, "a")
     with pytest.raises(IllegalStateException, match=mode.name):
         session.commit()
@@ -28,7 +28,7 @@ def test_it_is_not_committed(connection: Connection, queue: Queue, mode: Acknowl
 @pytest.mark.case("session-not-transacted-02")
 @WITHOUT_TRANSACTIONS
 def test_it_is_not_rolled_back(connection: Connection, queue: Queue, mode: AcknowledgeMode) -> None:
-    session = connection.create_session(acknowledge_mode=mode)
+    session = connection.create_session(mode)
     send_texts(session, queue, "a")
     with pytest.raises(IllegalStateException, match=mode.name):
         session.rollback()

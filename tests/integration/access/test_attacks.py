@@ -482,7 +482,7 @@ def test_a_restricted_client_loses_and_doubles_nothing(
     with ConnectionFactory(url_of("receiver")).create_connection() as connection:
         connection.start()
         for mode in (AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.TRANSACTED):
-            with connection.create_session(acknowledge_mode=mode) as its_session:
+            with connection.create_session(mode) as its_session:
                 consumer = its_session.create_consumer(ORDERS)
                 for count in range(20):
                     message = consumer.receive(timeout=10)

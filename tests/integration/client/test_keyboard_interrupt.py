@@ -46,7 +46,7 @@ def test_a_message_whose_receive_is_interrupted_comes_again(
     interruption = Interruption(monkeypatch)
     with jmsql_factory.create_connection() as connection:
         connection.start()
-        session = connection.create_session(acknowledge_mode=mode)
+        session = connection.create_session(mode)
         with jmsql_factory.create_context() as context:
             context.create_producer().send(ORDERS, "a")
         consumer = session.create_consumer(ORDERS)

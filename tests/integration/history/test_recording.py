@@ -36,7 +36,7 @@ def _automatically(factory: jmsql.ConnectionFactory, queue: jmsql.Queue) -> None
 def _claiming(mode: jmsql.AcknowledgeMode) -> Consume:
     def consume(factory: jmsql.ConnectionFactory, queue: jmsql.Queue) -> None:
         with factory.create_connection() as connection:
-            session = connection.create_session(acknowledge_mode=mode)
+            session = connection.create_session(mode)
             connection.start()
             consumer = session.create_consumer(queue)
             messages = [consumer.receive(timeout=5) for _ in BODIES]

@@ -21,7 +21,7 @@ from jmsql.client._async.shared.exception_listening import ExceptionListener, Ex
 from jmsql.client._async.shared.redelivery import Redelivery
 from jmsql.client._async.shared.side_connection import SideConnection
 from jmsql.client._async.shared.subscription_registry import SubscriptionRegistry
-from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.acknowledge_mode import AcknowledgeMode, mode_of_session
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.start_reminder import StartReminder
 from jmsql.concurrency import ASYNC, settable
@@ -236,32 +236,24 @@ class Connection:
         self._exceptions.listener = listener
 
     def create_session(
-        self, transacted: bool = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
+        self, transacted: bool | AcknowledgeMode = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
     ) -> Session:
         """Make a session.
 
         Args:
-            transacted: Whether it works in transactions.
+            transacted: True if it works in transactions; or, as in JMS 2.0, its `AcknowledgeMode` alone.
             acknowledge_mode: How it acknowledges messages, if it is not transacted.
 
         Raises:
             IllegalStateException: The connection is closed.
-            JMSException: The acknowledge mode is not an `AcknowledgeMode`.
+            JMSException: That is neither a bool nor an `AcknowledgeMode`, or a session that is not transacted would
+                have the mode TRANSACTED.
         """
         self._use()
-        return self.open_session(Session, transacted, acknowledge_mode)
+        return self.open_session(Session, mode_of_session(transacted, acknowledge_mode))
 
-    def open_session(
-        self,
-        kind: type[AnySession],
-        transacted: bool = False,
-        acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
-    ) -> AnySession:
+    def open_session(self, kind: type[AnySession], mode: AcknowledgeMode = AcknowledgeMode.AUTO) -> AnySession:
         """Do what `create_session` does, for other classes of sessions; the client identifier can still be set then."""
-        try:
-            mode = AcknowledgeMode.TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
-        except ValueError as error:
-            raise JMSException(f"Expected an AcknowledgeMode, got {acknowledge_mode!r}.") from error
         return kind(self._client, mode, self._sessions)
 
     def requestor(self, queue: Queue | str) -> Requestor:

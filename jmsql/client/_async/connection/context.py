@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from jmsql.client._async.connection.simplified import JMSConsumer, JMSProducer
+from jmsql.client.acknowledge_mode import require_mode
 from jmsql.concurrency import settable
 from jmsql.concurrency.tasks import opens
 from jmsql.exceptions import IllegalStateException
@@ -86,9 +87,10 @@ class JMSContext:
 
         Raises:
             IllegalStateException: The context is closed, or has no connection of its own.
+            JMSException: The mode is not an `AcknowledgeMode`.
         """
         connection = self._require_connection()
-        return JMSContext(connection.create_session(acknowledge_mode=session_mode), connection, self._siblings)
+        return JMSContext(connection.create_session(require_mode(session_mode)), connection, self._siblings)
 
     @property
     @settable

@@ -9,7 +9,7 @@ from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.link.opening import default_url
 from jmsql.client._async.session.session import Session
-from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.acknowledge_mode import AcknowledgeMode, mode_of_session, require_mode
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import opened_in_thread, opens
 from jmsql.public_names import set_module
@@ -72,7 +72,7 @@ class ConnectionFactory:
     @opens
     async def create_context(
         self,
-        user: str | None = None,
+        user: str | AcknowledgeMode | None = None,
         password: str | None = None,
         *,
         session_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
@@ -80,22 +80,28 @@ class ConnectionFactory:
         """Connect to the database and make a session, as one object.
 
         Args:
-            user: The PostgreSQL role to connect as; None: the URL's.
+            user: The PostgreSQL role to connect as; None: the URL's. Or, as in JMS 2.0, the session mode alone.
             password: Its password.
             session_mode: How the session acknowledges messages; TRANSACTED for one with transactions.
 
         Raises:
-            JMSException: As `create_connection`.
+            JMSException: As `create_connection`; or the session mode is not an `AcknowledgeMode`, or there are two.
         """
+        if isinstance(user, AcknowledgeMode):
+            user, session_mode = None, mode_of_session(user, session_mode)
+        mode = require_mode(session_mode)
         connection = await self.create_connection(user, password)
         try:
-            return JMSContext(connection.open_session(Session, acknowledge_mode=session_mode), connection)
+            return JMSContext(connection.open_session(Session, mode), connection)
         except BaseException:
             await connection.close()
             raise
 
     async def _connect(self, kind: type[AnyConnection], user: str | None, password: str | None) -> AnyConnection:
         check_name(self.schema)
+        for name, given in (("user", user), ("password", password)):
+            if given is not None and not isinstance(given, str):
+                raise TypeError(f"Expected a text or None for {name}, got {type(given).__name__}.")
         timings = complete(self.timings)
         url = self.url
         if url is None:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from jmsql.client._sync.connection.simplified import JMSConsumer, JMSProducer
+from jmsql.client.acknowledge_mode import require_mode
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import DeliveryMode
 from jmsql.public_names import set_module
@@ -85,9 +86,10 @@ class JMSContext:
 
         Raises:
             IllegalStateException: The context is closed, or has no connection of its own.
+            JMSException: The mode is not an `AcknowledgeMode`.
         """
         connection = self._require_connection()
-        return JMSContext(connection.create_session(acknowledge_mode=session_mode), connection, self._siblings)
+        return JMSContext(connection.create_session(require_mode(session_mode)), connection, self._siblings)
 
     @property
     def client_id(self) -> str | None:

@@ -88,7 +88,9 @@ class HandlerThread:
         Raises:
             JMSException: The session or its consumer cannot be made.
         """
-        session = connection.open_session(HandlerSession, listener.transacted, AcknowledgeMode.CLIENT)
+        session = connection.open_session(
+            HandlerSession, AcknowledgeMode.TRANSACTED if listener.transacted else AcknowledgeMode.CLIENT
+        )
         consumer = _create_consumer(listener, session, settings.changed_subscriptions)
         consumer.set_redelivery_policy(listener.redelivery)
         consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)

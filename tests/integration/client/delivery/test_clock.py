@@ -35,7 +35,7 @@ def test_sent_by_a_producer(
     connection: Connection, jmsql_clean_url: str, messages: list[TextMessage], mode: AcknowledgeMode, named: bool
 ) -> None:
     queue = Queue("orders")
-    with connection.create_session(acknowledge_mode=mode) as session:
+    with connection.create_session(mode) as session:
         producer = session.create_producer(None if named else queue)
         for message, delay in zip(messages, (0.0, DELIVERY_DELAY), strict=True):
             producer.delivery_delay = delay
@@ -56,7 +56,7 @@ def test_sent_asynchronously(
     connection: Connection, jmsql_clean_url: str, messages: list[TextMessage], mode: AcknowledgeMode
 ) -> None:
     sent = threading.Semaphore(0)
-    with connection.create_session(acknowledge_mode=mode) as session:
+    with connection.create_session(mode) as session:
         producer = session.create_producer(Queue("orders"))
         producer.time_to_live = TIME_TO_LIVE
         for message, delay in zip(messages, (0.0, DELIVERY_DELAY), strict=True):

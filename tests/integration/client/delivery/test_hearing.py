@@ -218,7 +218,7 @@ def test_what_is_held_stays_in_order_when_the_client_begins_to_listen(
             wait_for(lambda: wire.has_said(UNLISTEN))
             connection.start()
             with wire.holding_up():
-                consumer = connection.create_session(acknowledge_mode=mode).create_consumer(QUEUE)
+                consumer = connection.create_session(mode).create_consumer(QUEUE)
                 received = receive_texts(consumer, 3)  # it holds more
                 assert wire.is_held.wait(10)
             wait_for(lambda: wire.hears(server))

@@ -113,7 +113,7 @@ def test_no_message_is_lost(
             except JMSException:
                 continue
 
-    consumers = [connection.create_session(acknowledge_mode=mode).create_consumer(QUEUE) for _ in range(CONSUMERS)]
+    consumers = [connection.create_session(mode).create_consumer(QUEUE) for _ in range(CONSUMERS)]
     terminating = Background(partial(terminate_at_random, jmsql_clean_url))
     consuming = [Background(partial(consume, consumer)) for consumer in consumers]
     send_all(connection.create_session(transacted=True))

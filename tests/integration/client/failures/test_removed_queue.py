@@ -122,7 +122,7 @@ def test_producer_does_not_make_a_removed_queue_again_where_its_use_makes_none(
     factory = dataclasses.replace(jmsql_factory, automatic_creation=False)
     with Administration(jmsql_factory) as administration, factory.create_connection() as connection:
         administration.create(queue)
-        session = connection.create_session(acknowledge_mode=mode)
+        session = connection.create_session(mode)
         producer = session.create_producer(queue)
         administration.delete(queue)
         for _ in range(2):

@@ -87,7 +87,7 @@ def test_what_was_fetched_ahead_is_not_delivered_without_the_flag(
 ) -> None:
     with other.create_session() as sender:
         send_texts(sender, QUEUE, *NAMES)
-    session = connection.create_session(acknowledge_mode=mode)
+    session = connection.create_session(mode)
     consumer = session.create_consumer(QUEUE)
     held = deliveries(fetch_ahead(consumer))
     with suspended(connection, server):
