@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from jmsql.messages.properties import is_settable
 from jmsql.messages.types import typed_json
-from jmsql.messages.types.values import Byte, Float, Long, Short, Value, boolean, double, integer, with_article
+from jmsql.messages.types.values import Byte, Char, Float, Long, Short, Value, boolean, double, integer, with_article
 from jmsql.values.destinations import named_destination, parse_destination
 from jmsql.values.postgresql_text import ESCAPE, from_postgresql, optional_to_postgresql, to_postgresql
 
 __all__ = [
     "ESCAPE",
     "Byte",
+    "Char",
     "Float",
     "Long",
     "Short",

@@ -8,6 +8,7 @@ import psycopg
 
 import jmsql
 from jmsql.testing import wait_for
+from tests.unreadable_messages import INSERT, store_unreadable
 
 MARKUP = "<b>&'\"$x$"
 """The name of a queue that means something in HTML, and to who sets mathematics."""
@@ -58,6 +59,7 @@ def make_past(factory: jmsql.ConnectionFactory, database: psycopg.Connection[Any
     _take(factory, odd, 8, None)
     _let_some_die(factory, database, orders)
     _spread(database)
+    _leave_what_others_have_stored(factory, database)
 
 
 def _take(
@@ -118,3 +120,14 @@ def _spread(database: psycopg.Connection[Any]) -> None:
         where number = sequence and outcome = 'acknowledged' and destination <> 'DLQ'""",
         [],
     )
+
+
+def _leave_what_others_have_stored(factory: jmsql.ConnectionFactory, database: psycopg.Connection[Any]) -> None:
+    """Purge messages of other programs, which no client can read."""
+    with jmsql.admin.Administration(factory) as administration:
+        foreign = administration.create_queue("foreign", history=True)
+        store_unreadable(database, foreign.name)
+        for time in ('"soon"', str(2**62)):
+            properties = f'{{"JMS_jmsql_DeadLetterReason": "by hand", "JMS_jmsql_DeadLetterTime": {time}}}'
+            database.execute(INSERT, ["TextMessage", None, properties, "text", None, foreign.name])
+        administration.purge(foreign)

@@ -163,11 +163,14 @@ def _read(value: Any, stated_type: str | None) -> Value:
     return _READERS[stated_type](value) if stated_type is not None else value
 
 
+_NO_VALUE = (ValueError, KeyError, TypeError, MessageFormatException)
+
+
 def _read_all(items: Iterable[tuple[str, Any]], types: Mapping[str, str]) -> Iterable[tuple[str, Value]]:
     for name, value in items:
         try:
             yield name, _read(value, types.get(name))
-        except (ValueError, KeyError, TypeError, MessageFormatException) as error:
+        except _NO_VALUE as error:
             raise MessageFormatException(f"The content under {name!r} is not a value of a message: {error}") from error
 
 
@@ -186,6 +189,34 @@ def read_object(text: str | None, types_text: str | None) -> dict[str, Value]:
         if stated_type == "null":
             values[name] = None
     return values
+
+
+def salvage_object(text: str, types_text: str | None) -> tuple[dict[str, Value], dict[str, str]]:
+    """Read back named values as far as they make sense, whatever wrote the texts.
+
+    Returns:
+        The values, and what is no value of a message, as JSON text. Where Python cannot parse the object, all of its
+        text stands under the empty name.
+    """
+    try:
+        types = _parse_types(types_text)
+    except MessageFormatException:
+        types = {}
+    try:
+        members = parse_json(text)
+    except MessageFormatException:
+        members = None
+    if not isinstance(members, dict):
+        return {}, {"": from_postgresql(text)}
+    values: dict[str, Value] = {}
+    others: dict[str, str] = {}
+    for name, value in members.items():
+        try:
+            values[name] = _read(value, types.get(name))
+        except _NO_VALUE:
+            others[name] = json.dumps(value, ensure_ascii=False)
+    values |= dict.fromkeys(name for name, stated_type in types.items() if stated_type == "null")
+    return values, others
 
 
 def read_array(text: str | None, types_text: str | None) -> list[Value]:

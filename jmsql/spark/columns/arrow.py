@@ -13,7 +13,7 @@ from pyarrow import json as arrow_json
 
 from jmsql.extension.values import ESCAPE, from_postgresql
 from jmsql.spark.columns.expressions import BYTES, MILLISECONDS, RARE, SMALL, SMALL_FIELDS, SmallField
-from jmsql.spark.columns.properties import PropertyShaper, occurs
+from jmsql.spark.columns.properties import PropertyShaper, occurs, utf8
 
 BODY = "body"
 """The column with the parsed JSON body, which is there if its schema is given."""
@@ -140,12 +140,8 @@ def _message_ids(uuids: pa.Array) -> pa.Array:
 def _from_postgresql(column: pa.Array, *, escaped: bool) -> pa.Array:
     if not occurs(ESCAPE, column):
         return column
-    # Spark's strings are UTF-8, which has no lone surrogates.
     nul = "\\u0000" if escaped else "\0"
-    texts = [
-        None if text is None else from_postgresql(text).replace("\0", nul).encode("utf-8", "replace").decode()
-        for text in column.to_pylist()
-    ]
+    texts = [None if text is None else utf8(from_postgresql(text).replace("\0", nul)) for text in column.to_pylist()]
     return pa.array(texts, pa.string())
 
 

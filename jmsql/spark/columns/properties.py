@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from binascii import b2a_base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -11,7 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import json as arrow_json
 
-from jmsql.extension.values import ESCAPE, Byte, Float, Long, Short, Value, typed_json
+from jmsql import MessageFormatException
+from jmsql.extension.values import ESCAPE, Byte, Char, Float, Long, Short, Value, typed_json
 
 
 def occurs(text: str, column: pa.Array) -> bool:
@@ -29,6 +31,11 @@ def occurs(text: str, column: pa.Array) -> bool:
     return searched[:1] in content and searched in content
 
 
+def utf8(text: str) -> str:
+    """Return a text without lone surrogates, which UTF-8, and so Spark, does not have."""
+    return text.encode("utf-8", "replace").decode()
+
+
 _SLICE = 4096
 """How many messages are parsed at once: each name that occurs among them takes a column of that length."""
 
@@ -41,9 +48,16 @@ _KINDS: dict[type, tuple[str, str]] = {
     Float: ("float", "double"),
     float: ("double", "double"),
     str: ("string", "string"),
+    Char: ("char", "string"),  # of another program: no client sets it
     type(None): ("null", "string"),
 }
 """By the type of a value: what that is called, and the field that holds it."""
+
+_NO_VALUE = "json"
+"""The type of what another program has stored and no client can read, which stands as JSON text in the field `string`.
+
+A record that cannot be read must not end a stream: it would come again with each start.
+"""
 
 _Column: TypeAlias = pa.Array | Sequence[Value]
 
@@ -115,15 +129,30 @@ def _read_each(column: pa.Array, types: pa.Array, kind: pa.MapType) -> pa.Array:
     type_names: list[str] = []
     values: dict[str, list[Value]] = {name: [] for name in _VALUE_TYPES}
     for text, stated in zip(column.to_pylist(), types.to_pylist(), strict=True):
-        for name, value in typed_json.read_object(text, stated).items():
-            names.append(name)
-            type_name, field = _KINDS[type(value)]
+        for name, type_name, field, value in _read_properties(text, stated):
+            names.append(utf8(name))
             type_names.append(type_name)
             for value_column in values.values():
                 value_column.append(None)
-            values[field][-1] = value
+            values[field][-1] = utf8(value) if isinstance(value, str) else value
         offsets.append(len(names))
     return _map(offsets, names, type_names, values, kind)
+
+
+def _read_properties(text: str | None, stated: str | None) -> Iterator[tuple[str, str, str, Value]]:
+    """Yield the name, the type, the field and the value of each property."""
+    others: dict[str, str] = {}
+    try:
+        properties = typed_json.read_object(text, stated)
+    except MessageFormatException:
+        properties, others = typed_json.salvage_object(text or "{}", stated)
+    for name, value in properties.items():
+        if isinstance(value, bytes):  # of another program: no client sets it
+            yield name, "bytes", "string", b2a_base64(value, newline=False).decode()
+        else:
+            yield name, *_KINDS[type(value)], value
+    for name, json_text in others.items():
+        yield name, _NO_VALUE, "string", json_text
 
 
 def _map(

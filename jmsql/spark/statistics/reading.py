@@ -43,6 +43,8 @@ _PROPERTIES = (
 _IDENTITY = ("acknowledged_at", "transaction_id", "sequence")
 _HOUR = 3_600_000_000
 _LONGEST_ERROR = 200
+_LAST_MILLISECOND = 253_402_214_399_999
+"""The last moment that the database keeps."""
 
 
 class Source(NamedTuple):
@@ -176,13 +178,15 @@ def _read_properties(rows: DataFrame) -> DataFrame:
 
 def _death() -> list[Column]:
     """What a dead letter says of how it became one."""
+    # Another program may have written anything there.
+    died_at = F.col("properties.JMS_jmsql_DeadLetterTime").try_cast("bigint")
     last_line = F.regexp_extract("properties.JMS_jmsql_LastError", r"([^\n]*)\s*$", 1)
     return [
         F.col("properties.JMS_jmsql_OriginalDestination").alias("original_destination"),
         F.col("properties.JMS_jmsql_OriginalSubscription").alias("original_subscription"),
         F.col("properties.JMS_jmsql_DeadLetterReason").alias("reason"),
         F.substring(last_line, 1, _LONGEST_ERROR).alias("error"),
-        F.timestamp_millis(F.col("properties.JMS_jmsql_DeadLetterTime").cast("bigint")).alias("died_at"),
+        F.timestamp_millis(F.when(died_at.between(0, _LAST_MILLISECOND), died_at)).alias("died_at"),
     ]
 
 

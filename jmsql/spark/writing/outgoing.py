@@ -395,6 +395,8 @@ def _encode_each(
 def _value(row: dict[str, Any] | None) -> Any:
     if row is None or row["type"] == "null":
         return None
+    if row["type"] == "json":
+        raise MessageFormatException(f"no message has such a value: {row['string']}.")
     if row["type"] not in _VALUES:
         raise MessageFormatException(f"the type is one of {', '.join(_VALUES)} and null, not {row['type']!r}.")
     field, make = _VALUES[row["type"]]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from json import dumps
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +16,10 @@ from jmsql.spark.columns.arrow import Shaper
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.options import Options
 from jmsql.spark.writing.outgoing import OutgoingMessages
+from jmsql.values.postgresql_text import to_postgresql
 from tests.unit.messages.rows import as_jsonb_prints
 from tests.unit.spark.test_outgoing import PROPERTY
+from tests.unreadable_messages import NESTED
 
 PROPERTIES = StructType(
     [
@@ -56,6 +59,10 @@ def value(kind: str, **given: object) -> dict[str, object]:
     return {"type": kind, "boolean": None, "long": None, "double": None, "string": None, **given}
 
 
+def json(text: str) -> dict[str, object]:
+    return value("json", string=text)
+
+
 PLAIN = ('{"a": 1, "b": 5000000000, "c": 1.0, "d": true, "e": "x"}', None)
 PLAIN_VALUES = {
     "a": value("int", long=1),
@@ -74,6 +81,24 @@ PLAIN_VALUES = {
         (('{"n": ["NaN"]}', '{"n": "float", "z": "null"}'), {"n": value("float", double=None), "z": value("null")}),
         (('{"n": "\ufffe0"}', None), {"n": value("string", string="\0")}),
         (('{"n": "["}', None), {"n": value("string", string="[")}),
+        (('{"n": "\ufffe\U0010f800"}', None), {"n": value("string", string="?")}),
+        # Stored by other programs.
+        (
+            ('{"a": 1, "n": {"b": [1.5, "\ufffe0"]}}', None),
+            {"a": value("int", long=1), "n": json('{"b": [1.5, "\\u0000"]}')},
+        ),
+        (('{"a": 1, "n": 9223372036854775808}', None), {"a": value("int", long=1), "n": json("9223372036854775808")}),
+        (('{"a": 1, "n": "x"}', '{"a": "byte", "n": "byte"}'), {"a": value("byte", long=1), "n": json('"x"')}),
+        (
+            ('{"a": 1, "n": 1}', '{"a": 5, "n": "novel", "z": "null"}'),
+            {"a": json("1"), "n": json("1"), "z": value("null")},
+        ),
+        (('{"a": 1, "n": "x"}', '{"n": "bytes"}'), {"a": value("int", long=1), "n": json('"x"')}),
+        (
+            ('{"n": "eA==", "c": "x"}', '{"n": "bytes", "c": "char"}'),
+            {"n": value("bytes", string="eA=="), "c": value("char", string="x")},
+        ),
+        ((f'{{"a": 1, "n": {NESTED}}}', None), {"": json(f'{{"a": 1, "n": {NESTED}}}')}),
     ],
 )
 def test_properties_are_the_same_with_whatever_else_they_are_read(
@@ -119,6 +144,38 @@ def test_properties_that_are_parsed_at_once_are_those_that_are_read_one_by_one(r
 def shown(properties: dict[str, Any]) -> dict[str, str]:
     """Text that tells all values apart, and NaN from nothing else."""
     return {name: repr(found) for name, found in properties.items()}
+
+
+some_text = st.text(st.characters(exclude_characters="\\"))
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | some_text,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(some_text, inner, max_size=2),
+    max_leaves=3,
+)
+any_types = st.sampled_from(["byte", "short", "long", "float", "char", "bytes", "null", "novel"]) | anything
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.dictionaries(names | st.just("\ud800"), anything), st.dictionaries(names, any_types)), min_size=1
+    )
+)
+def test_whatever_other_programs_have_stored_is_read(rows: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    found = read(*((stored(properties), stored(types)) for properties, types in rows))
+    for (properties, types), row in zip(rows, found, strict=True):
+        there = {name.replace("\ud800", "?") for name, value in properties.items() if value is not None}
+        assert there <= row.keys() <= {*properties, *types, "?"}
+
+
+def stored(members: dict[str, Any]) -> str | None:
+    """What PostgreSQL prints of an object, whatever characters it holds."""
+    text = dumps(members, ensure_ascii=False).replace("\\u0000", "\0")
+    return as_jsonb_prints(to_postgresql(text)) if members else None
 
 
 def test_texts_that_look_like_times_stay_as_they_are_in_every_slice() -> None:
