@@ -8,8 +8,9 @@ where s.used_at < now() - case when s.epoch = 0 then interval '1 day' else inter
   and not exists (select from jmsql_internal.spark_batch b where b.source_id = s.source_id);
 
 -- name: create_source
-insert into jmsql_internal.spark_source (queue_id, first_sequence, first_timestamp)
-values (%(queue_id)s, %(first_sequence)s, %(first_timestamp)s) returning source_id::text;
+insert into jmsql_internal.spark_source (source_id, queue_id, first_sequence, first_timestamp)
+values (coalesce(%(source_id)s::uuid, gen_random_uuid()), %(queue_id)s, %(first_sequence)s, %(first_timestamp)s)
+returning source_id::text;
 
 -- name: find_message
 select m.sequence from jmsql_internal.message m

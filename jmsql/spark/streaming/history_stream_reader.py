@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from jmsql import InvalidDestinationException, JMSException
+from jmsql import JMSException
 from jmsql.extension.statements import PsycopgRunner, Runner
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import inlined
@@ -20,8 +19,6 @@ from jmsql.spark.options import Options, read_timestamp
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
 from jmsql.spark.streaming.history_stream import HistoryPosition, HistoryStream, Lost, create_cursor, end_of_history
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader, StreamPartition
-
-logger = logging.getLogger("jmsql")
 
 _POLL = 1.0
 """Seconds after which a history without anything new is looked at again, at the least."""
@@ -46,6 +43,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
     """
 
     _reading = "reading the history"
+    _unknown = "it was ended by forget_spark_source()"
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -53,7 +51,6 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         self._bound: HistoryPosition | None = None
         self._next_look = 0.0
         self._last: Offset | None = None
-        self._told: set[str] = set()
 
     # Called by Spark, in one process of the driver
 
@@ -145,35 +142,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             return place
         return lost.place
 
-    def _lose(self, what: str) -> None:
-        if self._options.fail_on_data_loss:
-            raise JMSException(f"{what}. Set option 'failOnDataLoss' to false to go on without it.")
-        if what not in self._told:
-            self._told.add(what)
-            logger.warning("%s. The stream goes on without it, as option 'failOnDataLoss' says.", what)
-
-    def _open(self, offset: Offset) -> _Opened:
-        if self._opened is None:
-            source_id = offset["source"]
-            try:
-                self._opened = self._take(source_id)
-            except LookupError as error:
-                if self._options.fail_on_data_loss:
-                    raise InvalidDestinationException(
-                        f"The checkpoint belongs to the streaming read {source_id}, which the database does not know: "
-                        "it was ended by forget_spark_source(), or the database was restored or is another. Start with "
-                        "a new checkpoint, or set option 'failOnDataLoss' to false to start again with this one."
-                    ) from error
-                self._begin_again(source_id)
-                self._opened = self._take(source_id)
-        return self._opened
-
     def _take(self, source_id: str) -> _Opened:
-        """Connect, and take the read from the driver before.
-
-        Raises:
-            LookupError: The read is not known.
-        """
         connection = self._options.database.open("streaming history", autocommit=True)
         try:
             runner = PsycopgRunner(connection, self._options.schema)
@@ -182,17 +151,9 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             connection.close()
             raise
 
-    def _begin_again(self, source_id: str) -> None:
-        logger.warning(
-            "The database does not know the streaming read %s; it starts again, as options 'failOnDataLoss' and "
-            "'startingOffsets' say.",
-            source_id,
-        )
-        options = self._options
-        with options.database.connect("starting a stream again") as connection:
-            driver = PsycopgRunner(connection, options.schema)
-            since = read_timestamp(options.starting_offsets)
-            driver.run(create_cursor(self._origin, self._first_place(driver), since, source_id))
+    def _begin_again(self, driver: Runner, source_id: str) -> None:
+        since = read_timestamp(self._options.starting_offsets)
+        driver.run(create_cursor(self._origin, self._first_place(driver), since, source_id))
 
     def _miss(self, messages: int) -> None:
         self._lose(f"{messages} rows of a batch were removed from the history while it was read")

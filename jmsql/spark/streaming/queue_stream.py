@@ -178,12 +178,15 @@ _parts = _sql.statement("parts", "dividing a batch", rows)
 _backlog = _sql.statement("backlog", "counting the backlog", lambda result: Backlog._make(result.rows[0]), _BY_KEY)
 
 
-def create_source(queue_id: int, start: Start) -> Steps[str]:
-    """Note a new streaming read and return its number; forget those that are not used any more."""
+def create_source(queue_id: int, start: Start, source_id: str | None = None) -> Steps[str]:
+    """Note a new streaming read and return its number, a new one if none is given; forget unused ones."""
     yield from _forget_unused.bind()
     return (
         yield from _create_source.bind(
-            queue_id=queue_id, first_sequence=start.sequence, first_timestamp=start.timestamp
+            source_id=source_id,
+            queue_id=queue_id,
+            first_sequence=start.sequence,
+            first_timestamp=start.timestamp,
         )
     )
 
@@ -204,6 +207,10 @@ def find_start(queue_id: int, text: str) -> Steps[Start]:
     if found is None:
         raise JMSException(f"Option 'startingOffsets': there is no message {text} in the queue.")
     return Start(sequence=found)
+
+
+def _refuse(what: str) -> None:
+    raise IllegalStateException(f"{what}.")
 
 
 def read_claim(columns: Sequence[str]) -> Statement[list[tuple[Any, ...]]]:
@@ -235,7 +242,8 @@ class SparkStream:
         epoch: int,
         queue_id: int,
         start: Start,
-        in_parallel: InParallel | None = None,
+        in_parallel: InParallel | None,
+        lose: Callable[[str], None],
     ) -> None:
         self._runner = runner
         self._selector = selector
@@ -247,6 +255,7 @@ class SparkStream:
         self._start = start
         self._acknowledged = Counts()
         self._in_parallel = in_parallel
+        self._lose = lose
         self._claimed: _Claimed | None = None
         self._was_large = False
 
@@ -258,25 +267,23 @@ class SparkStream:
         selector: Selector | None,
         count: Callable[[Counts], None],
         in_parallel: InParallel | None = None,
+        lose: Callable[[str], None] = _refuse,
     ) -> Self:
         """Take a read from the driver before, which can do nothing more.
 
         The runner has a connection of its own, in autocommit mode. It works on large batches as well, unless
-        `in_parallel` does. `count` is called with what was acknowledged, once that is committed.
+        `in_parallel` does. `count` is called with what was acknowledged, once that is committed. `lose` is called with
+        a sentence where the checkpoint and the database contradict each other; it raises, or the stream goes on.
 
         Raises:
-            InvalidDestinationException: The read is not known.
+            LookupError: The read is not known.
         """
         found = runner.run(_begin_epoch.bind(source_id=source_id))
         if not found:
-            raise InvalidDestinationException(
-                f"The checkpoint belongs to the streaming read {source_id}, which the database does not know: the "
-                "queue was deleted, the database is another, or the read was not used for 400 days. Start with a new "
-                "checkpoint."
-            )
+            raise LookupError(source_id)
         epoch, queue_id, first_sequence, first_timestamp = found[0]
         start = Start(first_sequence, first_timestamp)
-        return cls(runner, source_id, selector, count, epoch, queue_id, start, in_parallel)
+        return cls(runner, source_id, selector, count, epoch, queue_id, start, in_parallel, lose)
 
     def next_batch(self, after: int, limits: BatchLimits, connection_id: int, *, look_everywhere: bool) -> int:
         """Acknowledge the batches up to `after`, and return the next: one that is there, or a new one.
@@ -297,13 +304,9 @@ class SparkStream:
         self, after: int, limits: BatchLimits, connection_id: int, claimed: _Claimed | None, *, look_everywhere: bool
     ) -> Steps[int]:
         acknowledged = yield from self._lock()
-        if after < acknowledged:
-            raise IllegalStateException(
-                f"The checkpoint is at batch {after}, but batch {acknowledged} is acknowledged and gone: the "
-                "checkpoint is old. Start with a new one."
-            )
+        place = yield from self._check_place(after, acknowledged)
         yield from self._acknowledge(after, connection_id)
-        existing = yield from _next_batch.bind(self._at(after))
+        existing = yield from _next_batch.bind(self._at(place))
         if existing is not None:
             return existing
         if claimed is None:
@@ -315,8 +318,27 @@ class SparkStream:
         if not messages:
             yield from self._require_queue()
             return after
-        yield from _create_batch.bind(self._at(after + 1), claim_id=claim_id, messages=messages, bytes=size)
-        return after + 1
+        yield from _create_batch.bind(self._at(place + 1), claim_id=claim_id, messages=messages, bytes=size)
+        return place + 1
+
+    def _check_place(self, after: int, acknowledged: int) -> Steps[int]:
+        """Return the batch after which the stream goes on, which is that of the checkpoint unless it is wrong.
+
+        Spark notes a batch before it is acknowledged. So the checkpoint is never behind the acknowledged batch, and the
+        database has the batch that the checkpoint names until then.
+        """
+        if after < acknowledged:
+            self._lose(
+                f"The checkpoint is at batch {after}, but batch {acknowledged} is acknowledged and gone: the "
+                "checkpoint is old"
+            )
+            return acknowledged
+        if after > acknowledged and not (yield from _find_batch.bind(self._at(after))):
+            self._lose(
+                f"The checkpoint is at batch {after}, beyond batch {acknowledged}, up to which the database knows this "
+                "streaming read: the database was restored, or is another"
+            )
+        return after
 
     def _require_queue(self) -> Steps[None]:
         # It gets no messages any more, and its row stays until it is cleared away. One of the same name is another.
@@ -438,7 +460,8 @@ class SparkStream:
         """Divide what is to be claimed. What is done before it is to go first: a sweep would find it."""
         acknowledged = yield from self._lock()
         existing = yield from _next_batch.bind(self._at(after))
-        if after < acknowledged or existing is not None or (yield from has_groups(self.queue_id)):
+        is_known = after == acknowledged or (yield from _find_batch.bind(self._at(after)))
+        if not is_known or existing is not None or (yield from has_groups(self.queue_id)):
             return 0, []
         yield from self._acknowledge(after, connection_id)
         found = yield from _pieces.bind(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import SimpleQueue
@@ -93,8 +93,9 @@ class _Beside:
 class _Driver:
     """The state of a stream in the driver while it runs: its connections, and the read that it holds."""
 
-    def __init__(self, options: Options, source_id: str) -> None:
+    def __init__(self, options: Options, source_id: str, lose: Callable[[str], None]) -> None:
         self.source_id = source_id
+        self._lose = lose
         self._options = options
         self._joined: int | None = None
         self.news = threading.Event()
@@ -105,7 +106,11 @@ class _Driver:
         self.connection: psycopg.Connection[Any] | None = None
 
     def open(self) -> None:
-        """Connect, and take the read from the driver before."""
+        """Connect, and take the read from the driver before.
+
+        Raises:
+            LookupError: The read is not known.
+        """
         options = self._options
         counters = DestinationCounters()
         source = source_of(options)
@@ -126,6 +131,7 @@ class _Driver:
                 options.selector,
                 lambda counts: counters.count(self.stream.queue_id, source, counts),
                 None if options.claim_connections == 1 else self._beside,
+                self._lose,
             )
         except BaseException:
             self.close()
@@ -202,6 +208,7 @@ class StreamReader(ReconnectingReader[_Driver]):
     """
 
     _reading = "reading a batch"
+    _unknown = "the queue was deleted, the read was not used for 400 days"
     _last_sequence: int | None = None
     """The last message that is taken; None: there is no last one."""
 
@@ -219,8 +226,7 @@ class StreamReader(ReconnectingReader[_Driver]):
                     "consumer. Make one that is: jmsql subscribe, create_durable_subscriber() or "
                     "create_shared_durable_consumer()."
                 )
-            start = driver.run(find_start(queue_id, options.starting_offsets))
-            return {"source": driver.run(create_source(queue_id, start)), "batch": 0}
+            return {"source": self._create(driver), "batch": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take no message that is sent after now."""
@@ -261,19 +267,16 @@ class StreamReader(ReconnectingReader[_Driver]):
         frozen = self._do(
             "freezing a batch", end, lambda driver: driver.stream.freeze(_batch(end), options.count_partitions)
         )
-        if options.fail_on_data_loss:
-            if frozen is None:
-                raise JMSException(
-                    f"Batch {end['batch']} is in the checkpoint and not in the database, which was restored or is "
-                    "another. Set option 'failOnDataLoss' to false to go on without it."
-                )
-            if frozen.missing:
-                raise JMSException(
-                    f"{frozen.missing} messages of batch {end['batch']} are gone: they were deleted while they were "
-                    "claimed. Set option 'failOnDataLoss' to false to go on without them."
-                )
         if frozen is None:
+            self._lose(
+                f"Batch {end['batch']} is in the checkpoint and not in the database: one of them was restored, or is "
+                "another"
+            )
             return []
+        if frozen.missing:
+            self._lose(
+                f"{frozen.missing} messages of batch {end['batch']} are gone: they were deleted while they were claimed"
+            )
         read = read_claim(shaper(self._schema, self._options).columns)
         connection = self._open(end).connection
         assert connection is not None
@@ -301,16 +304,24 @@ class StreamReader(ReconnectingReader[_Driver]):
         return self._backlog
 
     def _open(self, offset: Offset) -> _Driver:
-        if self._opened is None:
-            opened = _Driver(self._options, offset["source"])
-            opened.open()
-            self._opened = opened
-        self._opened.join()
-        return self._opened
+        opened = super()._open(offset)
+        opened.join()
+        return opened
+
+    def _take(self, source_id: str) -> _Driver:
+        opened = _Driver(self._options, source_id, self._lose)
+        opened.open()
+        return opened
+
+    def _begin_again(self, driver: Runner, source_id: str) -> None:
+        self._create(driver, source_id)
+
+    def _create(self, driver: Runner, source_id: str | None = None) -> str:
+        queue_id = queue_of(driver, self._options)
+        start = driver.run(find_start(queue_id, self._options.starting_offsets))
+        return driver.run(create_source(queue_id, start, source_id))
 
     def _miss(self, messages: int) -> None:
-        if self._options.fail_on_data_loss:
-            raise JMSException(
-                f"{messages} messages of the batch are gone: another driver has acknowledged them, or they were "
-                "deleted. See option 'failOnDataLoss'."
-            )
+        self._lose(
+            f"{messages} messages of the batch are gone: another driver has acknowledged them, or they were deleted"
+        )

@@ -20,8 +20,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from jmsql import JMSException
-from jmsql.extension.statements import is_connection_lost
+from jmsql import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.extension.statements import PsycopgRunner, Runner, is_connection_lost
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import read_ahead
 from jmsql.spark.options import Options
@@ -69,6 +69,9 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
     _reading: str
     """What tasks do, for messages."""
 
+    _unknown: str
+    """Why the database may not know a streaming read, for messages."""
+
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
@@ -76,14 +79,54 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
         self._initial: Offset | None = None
         self._backlog: dict[str, Any] | None = None
         self._next_count = 0.0
+        self._told: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the connection behind: tasks have their own."""
         return {**self.__dict__, "_opened": None}
 
-    @abstractmethod
     def _open(self, offset: Offset) -> Opened:
         """Return what the driver keeps for the stream, which is connected."""
+        if self._opened is None:
+            source_id = offset["source"]
+            try:
+                self._opened = self._take(source_id)
+            except LookupError as error:
+                if self._options.fail_on_data_loss:
+                    raise InvalidDestinationException(
+                        f"The checkpoint belongs to the streaming read {source_id}, which the database does not know: "
+                        f"{self._unknown}, or the database was restored or is another. Start with a new checkpoint, or "
+                        "set option 'failOnDataLoss' to false to start again with this one."
+                    ) from error
+                logger.warning(
+                    "The database does not know the streaming read %s; it starts again, as options 'failOnDataLoss' "
+                    "and 'startingOffsets' say.",
+                    source_id,
+                )
+                with self._options.database.connect("starting a stream again") as connection:
+                    self._begin_again(PsycopgRunner(connection, self._options.schema), source_id)
+                self._opened = self._take(source_id)
+        return self._opened
+
+    @abstractmethod
+    def _take(self, source_id: str) -> Opened:
+        """Connect, and take the read from the driver before.
+
+        Raises:
+            LookupError: The read is not known.
+        """
+
+    @abstractmethod
+    def _begin_again(self, driver: Runner, source_id: str) -> None:
+        """Note a streaming read under the number that the checkpoint has."""
+
+    def _lose(self, what: str) -> None:
+        """Fail because something is lost, or log it, as option 'failOnDataLoss' says."""
+        if self._options.fail_on_data_loss:
+            raise IllegalStateException(f"{what}. Set option 'failOnDataLoss' to false to go on nevertheless.")
+        if what not in self._told:
+            self._told.add(what)
+            logger.warning("%s. The stream goes on nevertheless, as option 'failOnDataLoss' says.", what)
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Begin a streaming read. Spark asks for it several times, and runs the first batch also if it is empty."""

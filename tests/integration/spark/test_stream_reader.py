@@ -15,11 +15,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StringType, StructField, StructType
 
 import jmsql
+from jmsql.spark.database import waiting_streams
 from jmsql.spark.options import Options
 from jmsql.spark.streaming import queue_stream_reader
 from jmsql.spark.streaming.queue_stream import SparkStream
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.store.receiving.receive import claim_batch
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.integration.store.plans import PlannedStatement, sql_of
@@ -156,14 +158,18 @@ def test_batch_is_read_as_often_as_asked_also_by_the_next_driver(context: jmsql.
 
 
 def test_batch_that_nobody_may_have_read_goes_back_when_its_driver_dies(
-    context: jmsql.JMSContext, server: Server
+    context: jmsql.JMSContext, server: Server, url: str
 ) -> None:
     send(context, "a", "b")
     with driver() as reader:
         start = reader.initialOffset()
         end = reader.latestOffset(start, ALL)
         assert left(server) == (2, 2, 1)
+        assert server.rows("select claimed from jmsql.spark_sources") == [(2,)]
     assert receive(context, 1) == ["a"]
+    wait_for(lambda: server.rows("select claimed from jmsql.spark_sources") == [(0,)])
+    with psycopg.connect(url) as connection:
+        assert PsycopgRunner(connection, "jmsql").run(waiting_streams.bind(seconds=-60)) == []
     # Its offset was in the log all the same: it is what is left of it, and stays that.
     with driver() as reader:
         assert read(reader, start, end) in ([], ["b"])
@@ -472,21 +478,28 @@ def test_messages_that_vanish_are_told_unless_that_is_allowed(context: jmsql.JMS
         assert reader.partitions(end, {**end, "batch": 7}) == []
 
 
-def test_old_checkpoint_is_refused(context: jmsql.JMSContext) -> None:
-    send(context, "a")
+def test_checkpoint_that_contradicts_the_database_is_refused_unless_that_is_allowed(context: jmsql.JMSContext) -> None:
+    send(context, "a", "b")
     with driver() as reader:
         start = reader.initialOffset()
-        reader.commit(reader.latestOffset(start, ALL))
-        with pytest.raises(
-            jmsql.IllegalStateException, match="The checkpoint is at batch 0, but batch 1 is acknowledged"
+        first = reader.latestOffset(start, ReadMaxRows(1))
+        reader.commit(first)
+        beyond, unknown = {**first, "batch": 3}, {"source": "00000000-0000-0000-0000-000000000000", "batch": 3}
+        for offset, words in (
+            (start, "The checkpoint is at batch 0, but batch 1 is acknowledged"),
+            (beyond, "The checkpoint is at batch 3, beyond batch 1"),
+            (unknown, "which the database does not know"),
         ):
-            reader.latestOffset(start, ALL)
-
-
-def test_checkpoint_of_another_database_is_refused(context: jmsql.JMSContext) -> None:
-    unknown = {"source": "00000000-0000-0000-0000-000000000000", "batch": 3}
-    with driver() as reader, pytest.raises(jmsql.InvalidDestinationException, match="does not know"):
-        reader.latestOffset(unknown, ALL)
+            with driver() as other, pytest.raises(jmsql.JMSException, match=f"{words}.*'failOnDataLoss' to false"):
+                other.latestOffset(offset, ALL)
+    # Each goes on with the messages that are left, in batches of its own.
+    for offset, batch in ((start, 2), (beyond, 4), (unknown, 4)):
+        with driver(failOnDataLoss="false") as reader:
+            end = reader.latestOffset(offset, ALL)
+            assert (end, read(reader, offset, end)) == ({**offset, "batch": batch}, ["b"])
+            send(context, "b")
+            reader.commit(end)
+            assert reader.latestOffset(end, ALL)["batch"] == batch + 1
 
 
 def test_checkpoint_of_another_queue_is_refused_and_its_driver_goes_on(
