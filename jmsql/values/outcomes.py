@@ -85,3 +85,10 @@ class RetryAfter(Exception):
 
     def __str__(self) -> str:
         return f"again in {self.delay:g} s" + (f": {self.reason}" if self.reason else "")
+
+
+class Interruption(Exception):
+    """The reason for which a worker that ends releases the message of a handler: the delivery has not failed."""
+
+    def __init__(self) -> None:
+        super().__init__("The worker has ended before the handler.")

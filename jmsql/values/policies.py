@@ -18,6 +18,9 @@ _LONGEST = timedelta(days=36_500).total_seconds()
 MOST_ERRORS = 20
 """With so many errors a message moves to the dead-letter queue, if no policy says anything else."""
 
+MOST_INTERRUPTIONS = 20
+"""So many deliveries of a message that a worker interrupts when it ends do not count as failed; later ones do."""
+
 _DELAYS_AFTER_ERRORS = (0.0, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 9000.0)
 """Together about a day, until there were too many errors."""
 

@@ -62,8 +62,8 @@ declare
             'delivery_count, error_count, last_error, claim_expires_at, first_failed_at, dead_letter_queue_id), '
             'update (claim_id, connection_id, claimed_at, next_attempt, delivery_count, error_count, last_error, '
             'claim_expires_at, first_failed_at, dead_letter_queue_id) on jmsql_internal.delivery',
-        'select, insert (queue_id, inverse_priority, sequence, retry_count, dead_letter_reason), '
-            'update (retry_count, dead_letter_reason) on jmsql_internal.delivery_outcome',
+        'select, insert (queue_id, inverse_priority, sequence, retry_count, interruption_count, dead_letter_reason), '
+            'update (retry_count, interruption_count, dead_letter_reason) on jmsql_internal.delivery_outcome',
         'insert (messages, deliveries, connection_id, is_exact) on jmsql_internal.removal',
         'select, insert (queue_id, lowest, connection_id) on jmsql_internal.dequeue',
         'insert (name, connection_id), update (connection_id) on jmsql_internal.queue, jmsql_internal.topic',

@@ -1,10 +1,11 @@
 -- What handlers say of messages: a rejected one is a dead letter with a reason of its own, and one that is put off has not
--- failed. That has a table of its own, since nothing may lock `delivery` while clients work.
+-- failed, nor has one whose handler was interrupted since the worker ended. That has a table of its own, since nothing may lock `delivery` while clients work.
 
 create table jmsql_internal.delivery_outcome (
     sequence           bigint not null,
     queue_id           integer not null,
     retry_count        integer not null default 0 check (retry_count between 0 and 1000000),
+    interruption_count integer not null default 0 check (interruption_count between 0 and retry_count),
     inverse_priority   smallint not null,
     dead_letter_reason text check (dead_letter_reason in ('maximum retries', 'rejected', 'unreadable')),
     primary key (queue_id, inverse_priority, sequence)
@@ -13,6 +14,8 @@ comment on table jmsql_internal.delivery_outcome is
     'What handlers have said of messages in the table delivery. Maintenance forgets it when a message is gone.';
 comment on column jmsql_internal.delivery_outcome.retry_count is
     'How many of its deliveries have not failed, but were to be made again later.';
+comment on column jmsql_internal.delivery_outcome.interruption_count is
+    'How many of those a worker has interrupted, since it ended.';
 comment on column jmsql_internal.delivery_outcome.dead_letter_reason is
     'Why it is about to move to the dead-letter queue; null: it was delivered as often as it may be.';
 

@@ -44,7 +44,9 @@ class Release:
         error: Why its delivery failed, if it did.
         dead_letter_queue_id: Where it moves as soon as no session holds it; 0: to the queue ``DLQ``; None: it stays.
         is_death: Whether the client died, or held it for too long.
-        retries: 1 if the delivery has not failed, but its handler has asked to have the message again later.
+        retries: 1 if the delivery has not failed, but its handler has asked to have the message again later, or was
+            interrupted.
+        interruptions: 1 if it was interrupted.
         dead_letter_reason: Why it moves; None: it was delivered as often as it may be. Schema 0001 knows neither this
             nor retries.
     """
@@ -57,6 +59,7 @@ class Release:
     dead_letter_queue_id: int | None = None
     is_death: bool = False
     retries: int = 0
+    interruptions: int = 0
     dead_letter_reason: str | None = None
 
     @property
@@ -155,6 +158,8 @@ class EarlierDeliveries(NamedTuple):
     """How many have failed with errors."""
     retries: int
     """How many have not failed, but were to be made again later."""
+    interruptions: int
+    """How many of those a worker has interrupted, since it ended."""
 
 
 class ExtendedClaim(NamedTuple):
@@ -181,9 +186,9 @@ def _parts_of_outcomes(*, says_more: bool) -> dict[str, str]:
         return dict.fromkeys(names, "") | {"retries_of_r": "0", "retries_of_k": "0"}
     return {
         "key_of_k": "k.queue_id, k.inverse_priority, k.sequence, ",
-        "said_of_k": ", k.retry_count, k.dead_letter_reason",
-        "said": ", %(retry_counts)s::integer[], %(dead_letter_reasons)s::text[]",
-        "said_names": ", retry_count, dead_letter_reason",
+        "said_of_k": ", k.retry_count, k.interruption_count, k.dead_letter_reason",
+        "said": ", %(retry_counts)s::integer[], %(interruption_counts)s::integer[], %(dead_letter_reasons)s::text[]",
+        "said_names": ", retry_count, interruption_count, dead_letter_reason",
         "said_of_released": _sql["outcomes_of_released"],
         "said_of_locked": _sql["outcomes_of_locked"],
         "retries_of_r": "r.retry_count",
@@ -221,21 +226,22 @@ _release_claimed = {
     for says_more in (False, True)
 }
 _record_attempts_of = {says_more: _record_attempts(says_more=says_more) for says_more in (False, True)}
-_retries = {keeps_outcomes: _sql["retries_of_d"] if keeps_outcomes else "0" for keeps_outcomes in (False, True)}
+_outcomes_of_d = {
+    keeps_outcomes: {name: _sql[name] if keeps_outcomes else "0" for name in ("retries_of_d", "interruptions_of_d")}
+    for keeps_outcomes in (False, True)
+}
 _find_earlier_deliveries = {
-    keeps_outcomes: _sql.statement(
-        "find_earlier_deliveries", "looking up earlier deliveries", rows, _parts | {"retries_of_d": retries}
-    )
-    for keeps_outcomes, retries in _retries.items()
+    keeps_outcomes: _sql.statement("find_earlier_deliveries", "looking up earlier deliveries", rows, _parts | outcomes)
+    for keeps_outcomes, outcomes in _outcomes_of_d.items()
 }
 forget_outcomes = _sql.statement("forget_outcomes", "forgetting outcomes", nothing).bind()
 """What handlers have said of messages that are gone. Schema 0001 has no place for it."""
 _extend_claims = _sql.statement("extend_claims", "extending claims", row_count, _parts)
 _find_lost_claims = {
     keeps_outcomes: _sql.statement(
-        "find_lost_claims", "looking for lost claims", records(_to_lost_claim), _parts | {"retries_of_d": retries}
+        "find_lost_claims", "looking for lost claims", records(_to_lost_claim), _parts | outcomes
     )
-    for keeps_outcomes, retries in _retries.items()
+    for keeps_outcomes, outcomes in _outcomes_of_d.items()
 }
 _bury = _sql.statement("bury", "moving messages to a dead-letter queue", column)
 
@@ -315,7 +321,7 @@ def earlier_deliveries(
         keeps_outcomes: Whether the schema does; 0001 does not.
     """
     found = yield from _find_earlier_deliveries[keeps_outcomes].bind(key_parameters(keys))
-    return {keys[position - 1]: EarlierDeliveries(errors, retries) for position, errors, retries in found}
+    return {keys[position - 1]: EarlierDeliveries(*counts) for position, *counts in found}
 
 
 def extend_claims(claims: Sequence[ExtendedClaim]) -> Query[int]:
@@ -351,6 +357,7 @@ def _outcomes(releases: Sequence[Release]) -> dict[str, str]:
     if _say_more(releases):
         more = {
             "retry_counts": array_literal(release.retries for release in releases),
+            "interruption_counts": array_literal(release.interruptions for release in releases),
             "dead_letter_reasons": array_literal(release.dead_letter_reason for release in releases),
         }
     return more | {

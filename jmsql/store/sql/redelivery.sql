@@ -13,22 +13,34 @@ case when {outcome}.dead_letter_queue_id is not null then 'infinity'
 -- name: outcomes_of_released
 -- What a handler has said of messages that are released. Schema 0001 has no place for it.
 , said as (
-    insert into jmsql_internal.delivery_outcome as o (queue_id, inverse_priority, sequence, retry_count, dead_letter_reason)
-    select r.queue_id, r.inverse_priority, r.sequence, r.retry_count, r.dead_letter_reason from released r
+    insert into jmsql_internal.delivery_outcome as o
+        (queue_id, inverse_priority, sequence, retry_count, interruption_count, dead_letter_reason)
+    select r.queue_id, r.inverse_priority, r.sequence, r.retry_count, r.interruption_count, r.dead_letter_reason
+    from released r
     order by r.queue_id, r.inverse_priority, r.sequence
     on conflict (queue_id, inverse_priority, sequence) do update
-    set retry_count = o.retry_count + excluded.retry_count, dead_letter_reason = excluded.dead_letter_reason);
+    set retry_count = o.retry_count + excluded.retry_count,
+        interruption_count = o.interruption_count + excluded.interruption_count,
+        dead_letter_reason = excluded.dead_letter_reason);
 
 -- name: outcomes_of_locked
 with said as (
-    insert into jmsql_internal.delivery_outcome as o (queue_id, inverse_priority, sequence, retry_count, dead_letter_reason)
-    select k.queue_id, k.inverse_priority, k.sequence, k.retry_count, k.dead_letter_reason
-    from unnest({keys}, %(retry_counts)s::integer[], %(dead_letter_reasons)s::text[])
-        as k (queue_id, inverse_priority, sequence, retry_count, dead_letter_reason)
+    insert into jmsql_internal.delivery_outcome as o
+        (queue_id, inverse_priority, sequence, retry_count, interruption_count, dead_letter_reason)
+    select k.queue_id, k.inverse_priority, k.sequence, k.retry_count, k.interruption_count, k.dead_letter_reason
+    from unnest({keys}, %(retry_counts)s::integer[], %(interruption_counts)s::integer[], %(dead_letter_reasons)s::text[])
+        as k (queue_id, inverse_priority, sequence, retry_count, interruption_count, dead_letter_reason)
     order by k.queue_id, k.inverse_priority, k.sequence
     on conflict (queue_id, inverse_priority, sequence) do update
-    set retry_count = o.retry_count + excluded.retry_count, dead_letter_reason = excluded.dead_letter_reason)
+    set retry_count = o.retry_count + excluded.retry_count,
+        interruption_count = o.interruption_count + excluded.interruption_count,
+        dead_letter_reason = excluded.dead_letter_reason)
 ;
+
+-- name: interruptions_of_d
+coalesce((
+    select o.interruption_count from jmsql_internal.delivery_outcome o
+    where (o.queue_id, o.inverse_priority, o.sequence) = (d.queue_id, d.inverse_priority, d.sequence)), 0);
 
 -- name: retries_of_d
 coalesce((
@@ -139,7 +151,7 @@ cross join {claimed_of_k}
 where d.ctid = found.address and d.claim_id = found.claim_id;
 
 -- name: find_earlier_deliveries
-select k.position, d.error_count, {retries_of_d}
+select k.position, d.error_count, {retries_of_d}, {interruptions_of_d}
 from unnest({keys}) with ordinality as k (queue_id, inverse_priority, sequence, position)
 cross join {delivery_of_k};
 

@@ -138,6 +138,13 @@ def test_what_runs_at_the_deadline_is_rolled_back_and_handled_elsewhere(
     assert not is_alive(child)
     assert database.handled() == []
     assert database.queued() == 5
+    outcomes = (
+        "select delivery_count, retry_count, interruption_count, last_error, next_attempt, first_failed_at"
+        " from jmsql_internal.delivery natural left join jmsql_internal.delivery_outcome"
+    )
+    assert database.rows(outcomes) == [(1, 1, 1, None, None, None)] * 5, "none has failed"
+    assert "failed in delivery" not in worker.log
+    assert re.search("write .*; it is given up, and the message is delivered again", worker.log)
 
     worker.give_leave()
     other = start_worker(LONG)

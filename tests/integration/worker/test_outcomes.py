@@ -10,9 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, RedeliveryPolicy, Session
 from jmsql.admin import Administration
 from jmsql.testing import wait_for
+from jmsql.values.outcomes import Interruption
+from jmsql.values.policies import MOST_INTERRUPTIONS
 from jmsql.worker import Application, Reject, RetryAfter
 from tests.integration.client.server import Server
 from tests.integration.worker.conftest import KILLED_BEFORE_STEP, PATIENCE, StartWorker, WorkerDatabase
@@ -175,6 +177,25 @@ def test_what_a_session_is_told_of_an_error_decides(
         assert server.rows(counts) == [(1, 1, 0, None)]
         minute = "select next_attempt - now() between '50 seconds' and '1 minute' from jmsql_internal.delivery"
         assert server.rows(minute) == [(True,)]
+
+
+@MODES
+def test_interrupted_deliveries_count_as_failed_only_after_many(
+    mode_session: Session, queue: Queue, others: Session, server: Server, mode: AcknowledgeMode
+) -> None:
+    send_texts(others, queue, "text")
+    undo = mode_session.rollback if mode is AcknowledgeMode.TRANSACTED else mode_session.recover
+    with mode_session.create_consumer(queue) as consumer:
+        consumer.redelivery_policy = RedeliveryPolicy(maximum_deliveries=1)
+        for number in range(MOST_INTERRUPTIONS):
+            message = receive(consumer)
+            assert (message.jms_redelivered, message.delivery_count) == (number > 0, number + 1)
+            undo(Interruption())
+        receive(consumer)
+        undo(RetryAfter(0, maximum_retries=1))
+        receive(consumer)
+        undo(Interruption())
+        assert server.rows(DEAD) == [("maximum deliveries", 1, "The worker has ended before the handler.", "text")]
 
 
 def test_a_listener_rejects_its_message(connection: Connection, queue: Queue, server: Server) -> None:

@@ -34,8 +34,8 @@ from jmsql.store.receiving.redelivery import (
 )
 from jmsql.store.rows.message_rows import MessageKey, MessageRow
 from jmsql.values.destinations import Queue
-from jmsql.values.outcomes import MAXIMUM_RETRIES, Reject, RetryAfter
-from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
+from jmsql.values.outcomes import MAXIMUM_RETRIES, Interruption, Reject, RetryAfter
+from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE, MOST_INTERRUPTIONS, RedeliveryPolicy
 from jmsql.values.postgresql_text import to_postgresql
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _LONGEST_TEXT = 10_000
 _password_in_url = re.compile(r"(://[^\s:/@]*):[^\s/@]+@")
 
 _NEVER: tuple[float, QueuePolicy | None] = 0.0, None
-_NEVER_DELIVERED = EarlierDeliveries(0, 0)
+_NEVER_DELIVERED = EarlierDeliveries(0, 0, 0)
 
 
 class FailedDelivery(NamedTuple):
@@ -78,6 +78,8 @@ class Failure(NamedTuple):
     """Why the message moves to the dead-letter queue at once; None: it does not."""
     retry: RetryAfter | None = None
     """What says that the delivery has not failed, and when the message is delivered again."""
+    is_interruption: bool = False
+    """True if the worker has ended before its handler: the delivery has not failed, unless that was so too often."""
     is_of_commit: bool = False
     """Whether the commit has failed: where there is no policy, the message is delivered again at once."""
 
@@ -91,6 +93,8 @@ def failure_of(error: BaseException | str | None) -> Failure | None:
             return Failure(_text(error.error), error.dead_letter_reason)
         case RetryAfter():
             return Failure(_text(error), retry=error)
+        case Interruption():
+            return Failure(_text(str(error)), is_interruption=True)
         case _:
             return Failure(_text(error))
 
@@ -213,9 +217,11 @@ class Redelivery:
         rules = await self.rules(buffer)
         retry = reason = error = None
         if failure is not None:
+            if failure.is_interruption and self._keeps_outcomes and earlier.interruptions < MOST_INTERRUPTIONS:
+                return Release(key, claim_id, 1, retries=1, interruptions=1)
             retry, reason, error = failure.retry, failure.dead_letter_reason, failure.text
         if retry is not None and self._keeps_outcomes:
-            if earlier.retries < retry.maximum_retries:
+            if earlier.retries - earlier.interruptions < retry.maximum_retries:
                 return Release(key, claim_id, 1, retry.delay, retries=1)
             reason = MAXIMUM_RETRIES
         if reason is not None and not self._is_own_dead_letter(buffer, rules):
@@ -265,7 +271,7 @@ class Redelivery:
                 )
             except JMSException as error:
                 logger.warning("Messages pause as if each delivery before had failed with an error: %s", error)
-                earlier |= {each.key: EarlierDeliveries(each.number - 1, 0) for each in again}
+                earlier |= {each.key: EarlierDeliveries(each.number - 1, 0, 0) for each in again}
         return earlier
 
     async def claim(self, database: Lease, buffer: PrefetchBuffer, limit: int) -> list[MessageRow] | None:

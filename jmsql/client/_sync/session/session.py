@@ -22,6 +22,7 @@ from jmsql.client._sync.session.transactions.local import LocalTransaction
 from jmsql.client._sync.session.transactions.none import no_transaction
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction, Transaction
 from jmsql.client._sync.shared.client_context import ClientContext
+from jmsql.client._sync.shared.redelivery import failure_of
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.instrumentation import SessionFacts
@@ -42,6 +43,7 @@ from jmsql.values.destinations import (
     require_queue,
     require_topic,
 )
+from jmsql.values.outcomes import Interruption
 
 if TYPE_CHECKING:
     import psycopg
@@ -609,6 +611,10 @@ class HandlerSession(Session):
     def processing(self, message: Message) -> AbstractContextManager[object]:
         """Let the instrumentation, if there is any, follow the call of a handler."""
         return instrumentation.processing(self._state.facts, message)
+
+    def will_be_interrupted(self) -> None:
+        """Have closing the session release the message of a running handler as one that has not failed."""
+        self._transaction.failure_at_close = failure_of(Interruption())
 
     def interrupt(self, timeout: float) -> None:
         """Interrupt the statement that runs in the transaction, if one does; may be called from another thread.

@@ -20,7 +20,7 @@ from jmsql.concurrency.tasks import call, current, ends_task, entered, obtain
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
-from jmsql.values.outcomes import Reject, RetryAfter
+from jmsql.values.outcomes import Interruption, Reject, RetryAfter
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.listener import HandlerCall as AnyCall
 from jmsql.worker.handlers.listener import Listener
@@ -89,6 +89,8 @@ class HandlerCall(AnyCall):
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
         self._exits = AsyncExitStack()
         self._contexts: list[HandlerContext] = []
+        self._is_cut_off = False
+        """True once the worker ends without waiting any longer. Written by the thread that ends it."""
         if ASYNC:
             self._called: asyncio.Task[BaseException | None] | None = None
 
@@ -115,7 +117,7 @@ class HandlerCall(AnyCall):
                 else:
                     await self.session.acknowledge()
         except BaseException as error:  # whatever a handler raises, sys.exit() too, is its failure
-            verdict = self.listener.verdict(error)
+            verdict = self._verdict(error)
             if self.deadline is None or not self.deadline.is_abandoned:
                 self._tell_failure(verdict)
                 await release(self.listener, self.session, verdict)
@@ -129,6 +131,22 @@ class HandlerCall(AnyCall):
         self._tell_success()
         await self._call_back(self.callbacks)
         return None
+
+    def _verdict(self, error: BaseException) -> BaseException:
+        """Return what the session is told of an error."""
+        if (self._is_cut_off or ends_task(error)) and not isinstance(error, Reject | RetryAfter):
+            return Interruption()
+        return self.listener.verdict(error)
+
+    async def cut_off(self, timeout: float) -> None:
+        """Interrupt the handler, since the worker ends; its message is delivered again, and has not failed.
+
+        Args:
+            timeout: How many seconds interrupting a statement may take.
+        """
+        self._is_cut_off = True
+        self.session.will_be_interrupted()
+        await self.interrupt(timeout)
 
     async def _call(self) -> None:
         if ASYNC:
@@ -301,6 +319,15 @@ class HandlerCall(AnyCall):
                 self.message_id,
                 self.delivery_count,
                 verdict,
+                extra=self._facts(),
+            )
+            return
+        if isinstance(verdict, Interruption):
+            logger.info(
+                "%s was interrupted in delivery %s of the message %s, which is delivered again.",
+                self.listener,
+                self.delivery_count,
+                self.message_id,
                 extra=self._facts(),
             )
             return

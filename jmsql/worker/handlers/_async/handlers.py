@@ -110,10 +110,10 @@ class HandlerTask:
             # A transaction that is open may hold what closing a subscription waits for; its task closes it later.
             await self._consumer.close()
 
-    async def interrupt(self) -> None:
+    async def cut_off(self) -> None:
         """Interrupt the handler that runs, or in a thread the statement that it runs in the session's transaction."""
         if self.handling is not None:
-            await self.handling.interrupt(self._timings.cancel_timeout)
+            await self.handling.cut_off(self._timings.cancel_timeout)
 
     def end_overdue(self, handling: Handling) -> None:
         """End a handler that has taken too long; if that is not possible, this thread or task is lost."""
@@ -311,12 +311,13 @@ class Handlers:
         left = await self._wait_until(deadline)
         for task in left:
             logger.warning(
-                "%s has not finished within %g s; its transaction is rolled back, and the message is delivered again.",
+                "%s has not finished within %g s; %s, and the message is delivered again.",
                 task.listener,
                 drain_timeout,
+                "its transaction is rolled back" if task.listener.transacted else "it is given up",
                 extra={"listener": task.listener.name, "destination": str(task.listener.destination)},
             )
-            await task.interrupt()
+            await task.cut_off()
         if ASYNC:
             await self._wait_until(time.monotonic() + self._timings.cancel_timeout)
         await self._connection.close()

@@ -19,7 +19,7 @@ from jmsql.concurrency.threads import call, current, ends_task, entered, obtain
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
-from jmsql.values.outcomes import Reject, RetryAfter
+from jmsql.values.outcomes import Interruption, Reject, RetryAfter
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.listener import HandlerCall as AnyCall
 from jmsql.worker.handlers.listener import Listener
@@ -88,6 +88,8 @@ class HandlerCall(AnyCall):
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
         self._exits = ExitStack()
         self._contexts: list[HandlerContext] = []
+        self._is_cut_off = False
+        """True once the worker ends without waiting any longer. Written by the thread that ends it."""
 
     def run(self) -> BaseException | None:
         """Call the handler, and settle the message.
@@ -112,7 +114,7 @@ class HandlerCall(AnyCall):
                 else:
                     self.session.acknowledge()
         except BaseException as error:  # whatever a handler raises, sys.exit() too, is its failure
-            verdict = self.listener.verdict(error)
+            verdict = self._verdict(error)
             if self.deadline is None or not self.deadline.is_abandoned:
                 self._tell_failure(verdict)
                 release(self.listener, self.session, verdict)
@@ -126,6 +128,22 @@ class HandlerCall(AnyCall):
         self._tell_success()
         self._call_back(self.callbacks)
         return None
+
+    def _verdict(self, error: BaseException) -> BaseException:
+        """Return what the session is told of an error."""
+        if (self._is_cut_off or ends_task(error)) and not isinstance(error, Reject | RetryAfter):
+            return Interruption()
+        return self.listener.verdict(error)
+
+    def cut_off(self, timeout: float) -> None:
+        """Interrupt the handler, since the worker ends; its message is delivered again, and has not failed.
+
+        Args:
+            timeout: How many seconds interrupting a statement may take.
+        """
+        self._is_cut_off = True
+        self.session.will_be_interrupted()
+        self.interrupt(timeout)
 
     def _call(self) -> None:
         if self.deadline is not None:
@@ -279,6 +297,15 @@ class HandlerCall(AnyCall):
                 self.message_id,
                 self.delivery_count,
                 verdict,
+                extra=self._facts(),
+            )
+            return
+        if isinstance(verdict, Interruption):
+            logger.info(
+                "%s was interrupted in delivery %s of the message %s, which is delivered again.",
+                self.listener,
+                self.delivery_count,
+                self.message_id,
                 extra=self._facts(),
             )
             return

@@ -110,10 +110,10 @@ class HandlerThread:
             # A transaction that is open may hold what closing a subscription waits for; its task closes it later.
             self._consumer.close()
 
-    def interrupt(self) -> None:
+    def cut_off(self) -> None:
         """Interrupt the handler that runs, or in a thread the statement that it runs in the session's transaction."""
         if self.handling is not None:
-            self.handling.interrupt(self._timings.cancel_timeout)
+            self.handling.cut_off(self._timings.cancel_timeout)
 
     def end_overdue(self, handling: Handling) -> None:
         """End a handler that has taken too long; if that is not possible, this thread or task is lost."""
@@ -305,12 +305,13 @@ class Handlers:
         left = self._wait_until(deadline)
         for task in left:
             logger.warning(
-                "%s has not finished within %g s; its transaction is rolled back, and the message is delivered again.",
+                "%s has not finished within %g s; %s, and the message is delivered again.",
                 task.listener,
                 drain_timeout,
+                "its transaction is rolled back" if task.listener.transacted else "it is given up",
                 extra={"listener": task.listener.name, "destination": str(task.listener.destination)},
             )
-            task.interrupt()
+            task.cut_off()
         self._connection.close()
         return len(left)
 

@@ -295,7 +295,7 @@ class LocalTransaction(OwnTransaction):
         raise IllegalStateException("A transacted session cannot recover; call rollback() instead.")
 
     async def close(self) -> None:
-        await self._undo()
+        await self._undo(self.failure_at_close)
 
     # Shared with the application
 

@@ -133,7 +133,7 @@ class NoTransaction(OwnTransaction):
 
     async def close(self) -> None:
         await self.paused()
-        await self._release()
+        await self._release(self.failure_at_close)
 
 
 class ClientAcknowledge(NoTransaction):

@@ -182,6 +182,8 @@ class OwnTransaction(Transaction):
         self.clock = client.clock
         self._client = client
         self._sender: AsynchronousSender | None = None
+        self.failure_at_close: Failure | None = None
+        """The reason for which closing the session ends deliveries. Code that closes it from outside sets it before."""
 
     async def will_send_to(self, destination: Destination) -> None:
         await self._client.destinations.find(destination)

@@ -292,7 +292,7 @@ class LocalTransaction(OwnTransaction):
         raise IllegalStateException("A transacted session cannot recover; call rollback() instead.")
 
     def close(self) -> None:
-        self._undo()
+        self._undo(self.failure_at_close)
 
     # Shared with the application
 

@@ -130,7 +130,7 @@ class NoTransaction(OwnTransaction):
 
     def close(self) -> None:
         self.paused()
-        self._release()
+        self._release(self.failure_at_close)
 
 
 class ClientAcknowledge(NoTransaction):
