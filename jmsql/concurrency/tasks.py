@@ -7,6 +7,7 @@ import contextvars
 import functools
 import inspect
 import logging
+import os
 import sys
 import threading
 import types
@@ -18,6 +19,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, n
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
+from jmsql.concurrency.forks import end_forked_child
 from jmsql.concurrency.functions import refuse_generator, refuse_generator_function
 from jmsql.exceptions import IllegalStateException, JMSException
 
@@ -136,11 +138,19 @@ async def call(function: Callable[..., Any], *arguments: Any, **options: Any) ->
     Raises:
         TypeError: It returned a generator: nothing has run.
     """
-    returned = function(*arguments, **options)
-    if inspect.isawaitable(returned):
-        returned = await returned
-        while inspect.iscoroutine(returned):
+    process_id = os.getpid()
+    try:
+        returned = function(*arguments, **options)
+        if inspect.isawaitable(returned):
             returned = await returned
+            while inspect.iscoroutine(returned):
+                returned = await returned
+    except BaseException as error:
+        if os.getpid() != process_id:
+            end_forked_child(error)
+        raise
+    if os.getpid() != process_id:
+        end_forked_child()
     if returned is not None:
         refuse_generator(function, returned)
     return returned

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import wait
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from jmsql.client.process_counters import ProcessCounters
@@ -134,6 +135,12 @@ class Child:
         return bool(remaining) or any(ended.result() for ended in ending)
 
 
+def _leave_to_parent(channel: socket.socket) -> None:
+    """In a forked child: report nothing in the parent's name, and take a SIGTERM for the child's own."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    channel.close()
+
+
 def main() -> NoReturn:
     """Run the process that the arguments describe, and end it with its threads."""
     name, descriptor, text = sys.argv[1:]
@@ -143,6 +150,7 @@ def main() -> NoReturn:
     start_log(settings.log_format, name, settings.log_level)
     channel = socket.socket(fileno=int(descriptor))
     channel.set_inheritable(False)
+    os.register_at_fork(after_in_child=partial(_leave_to_parent, channel))
     exit_code = Child(channel, stop_signal, settings).run()
     if exit_code == CUT_OFF:  # Python would wait at its exit for what the handler has started
         logging.shutdown()

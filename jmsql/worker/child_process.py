@@ -84,6 +84,11 @@ class ChildProcess:
             self._last_sign = time.monotonic()
         return reports is not None
 
+    @property
+    def has_ended(self) -> bool:
+        """True if the process is gone, even if one that it has forked still holds its channel."""
+        return self._process.poll() is not None
+
     def wait(self) -> int:
         """Wait for its end, once it reports no more; return its exit code, or minus the signal that has killed it."""
         self.channel.close()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import select
 import selectors
 import signal
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,12 @@ class Supervisor:
             elif not key.data.read_reports():
                 self._selector.unregister(key.fileobj)
                 self._ended(key.data)
+        for child in [child for child in self._children if child.has_ended]:
+            self._selector.unregister(child.channel)
+            while select.select([child.channel], [], [], 0)[0] and child.read_reports():
+                pass  # the next of its last reports
+            self._ended(child)
+        _reap_orphans({child.process_id for child in self._children})
         for child in self._children:
             child.kill_if_overdue()
             if child.has_timeouts and child.silence > self._settings.timings.silence_timeout:
@@ -257,6 +264,22 @@ class Supervisor:
         for child in children:
             totals.add(child.progress)
         return children, totals
+
+
+def _reap_orphans(own: Collection[int]) -> None:
+    """Reap the orphans of handlers. The system gives them to the first process of a container.
+
+    Args:
+        own: The processes that have objects of their own to wait for them.
+    """
+    while True:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if ended is None or ended.si_pid in own:
+            return
+        os.waitpid(ended.si_pid, 0)
 
 
 def _name(number: int) -> str:

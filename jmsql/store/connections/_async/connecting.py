@@ -10,6 +10,7 @@ import psycopg
 
 from jmsql.concurrency.tasks import in_thread
 from jmsql.exceptions import JMSException
+from jmsql.store.connections.forks import close_in_forked_children
 from jmsql.store.connections.keepalives import keepalive_settings
 from jmsql.timings import Timings
 
@@ -33,6 +34,7 @@ async def make_fit(connection: psycopg.AsyncConnection[Any], timings: Timings) -
     Raises:
         JMSException: A pooler answers, and the default is another isolation level than READ COMMITTED.
     """
+    close_in_forked_children(connection)
     is_pooled = await _begin(connection, keepalive_settings(connection, timings))
     if is_pooled and not await _keeps_prepared_statements(connection):
         connection.prepare_threshold = None

@@ -11,6 +11,7 @@ import psycopg
 
 from jmsql.concurrency.threads import in_thread
 from jmsql.exceptions import JMSException
+from jmsql.store.connections.forks import close_in_forked_children
 from jmsql.store.connections.keepalives import keepalive_settings
 from jmsql.timings import Timings
 
@@ -34,6 +35,7 @@ def make_fit(connection: psycopg.Connection[Any], timings: Timings) -> bool:
     Raises:
         JMSException: A pooler answers, and the default is another isolation level than READ COMMITTED.
     """
+    close_in_forked_children(connection)
     is_pooled = _begin(connection, keepalive_settings(connection, timings))
     if is_pooled and not _keeps_prepared_statements(connection):
         connection.prepare_threshold = None

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import time
 from collections.abc import Callable
 from multiprocessing import connection as pipes
 
-from jmsql import Connection, ConnectionFactory, IllegalStateException, JMSException, Queue, Session
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, IllegalStateException, JMSException, Queue, Session
+from jmsql.testing import wait_for
+from tests.forked import ForkedProcess
+from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts
 
 _FORKS = multiprocessing.get_context("fork")
@@ -64,3 +70,33 @@ def test_child_connects_by_the_same_factory(connection: Connection, factory: Con
 
     assert in_child(send) is None
     assert receive_texts(connection.create_session().create_consumer(queue), 1) == ["child's"]
+
+
+def _receive_and_fork(url: str) -> None:
+    with ConnectionFactory(f"{url}&application_name=forks").create_connection() as connection:
+        connection.start()
+        session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+        assert session.create_consumer(Queue("orders")).receive(timeout=60)
+        helper = os.fork()
+        if helper:
+            print(helper, flush=True)  # noqa: T201 - for the test
+        time.sleep(600)
+
+
+def test_a_child_that_outlives_its_parent_keeps_no_connection(
+    session: Session, queue: Queue, server: Server, jmsql_clean_url: str, connection: Connection
+) -> None:
+    send_texts(session, queue, "held")
+    parent = ForkedProcess(_receive_and_fork, jmsql_clean_url)
+    helper = int(parent.read_line())
+    try:
+        clients = "select from pg_stat_activity where application_name = 'forks'"
+        assert server.rows(clients)
+        parent.send_signal(signal.SIGKILL)
+        wait_for(lambda: not server.rows(clients), 60)
+        connection.start()
+        assert receive_texts(session.create_consumer(queue), 1) == ["held"]
+        os.kill(helper, 0)
+    finally:
+        os.kill(helper, signal.SIGKILL)
+        parent.kill()
