@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
+from collections.abc import Sequence
 
 __all__ = ["main"]
 
@@ -12,6 +14,9 @@ def main() -> None:
     """Run the command with the arguments of this process, and exit."""
     # What is loaded stays: to look through it for garbage, time and again, takes a tenth of the time.
     gc.set_threshold(100_000)
+    if _subcommand(sys.argv[1:]) == "worker" and hasattr(signal, "SIGHUP"):
+        # A hang-up reloads a worker. One that comes before its supervisor is loaded must not end it instead.
+        signal.signal(signal.SIGHUP, lambda *_: None)
     try:
         from jmsql.cli.application import run
 
@@ -26,3 +31,14 @@ def main() -> None:
             raise
         print("jmsql: The command needs packages that are not installed: pip install 'jmsql[cli]'", file=sys.stderr)  # noqa: T201
         sys.exit(2)
+
+
+def _subcommand(arguments: Sequence[str]) -> str | None:
+    """Return the subcommand in a command's arguments; None: they name none."""
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in {"--url", "--schema"}:
+            next(rest, None)
+        elif not argument.startswith("-"):
+            return argument
+    return None

@@ -116,7 +116,11 @@ class ChildProcess:
     @property
     def state(self) -> str:
         """Where it is in its life."""
-        return "draining" if self.is_draining else "ready" if self.is_ready else "starting"
+        if self.is_draining:
+            return "draining"
+        if not self.is_ready:
+            return "starting"
+        return "ready" if self.progress.can_receive else "waiting"
 
     def document(self) -> dict[str, Any]:
         """Return its state, for the health endpoint."""
@@ -148,8 +152,13 @@ class ProcessSlot:
 
     @property
     def is_ready(self) -> bool:
-        """Whether its process receives messages."""
+        """Whether its process has begun to receive messages."""
         return self.current is not None and self.current.is_ready
+
+    @property
+    def can_receive(self) -> bool:
+        """Whether its process receives messages now."""
+        return self.is_ready and self.current is not None and self.current.progress.can_receive
 
     def begin(self) -> None:
         """Start the first process."""

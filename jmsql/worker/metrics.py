@@ -135,7 +135,9 @@ def _families(metrics: WorkerMetrics) -> Iterator[Metric]:
 
     yield from _of_handlers(metrics.totals.handler_counters, metrics.running, metrics.longest_transaction)
     processes = GaugeMetricFamily(
-        "jmsql_worker_processes", "Processes of the worker, by state: starting, ready, draining.", labels=["state"]
+        "jmsql_worker_processes",
+        "Processes of the worker, by state: starting, ready, waiting, draining.",
+        labels=["state"],
     )
     for state, number in metrics.processes.items():
         processes.add_metric([state], number)

@@ -54,19 +54,21 @@ _READ_AT_ONCE = 65536
 
 @dataclass(frozen=True)
 class Progress:
-    """It receives messages, and is busy with this many of them.
+    """It has begun to receive messages, and is busy with this many of them.
 
     Args:
         running: How many calls of handlers have not ended.
         longest_transaction: For how many seconds a handler holds a transaction by now, at the most.
         handler_counters: What each listener has done, by name.
         destination_counters: What its connection has sent and received, by destination, if the worker wants to know.
+        can_receive: Whether it receives messages; else the server is lost, or refuses them.
     """
 
     running: int = 0
     longest_transaction: float = 0.0
     handler_counters: Mapping[str, HandlerCounters] = field(default_factory=dict)
     destination_counters: Mapping[str, Counts] = field(default_factory=dict)
+    can_receive: bool = True
 
     @property
     def handled(self) -> int:

@@ -236,7 +236,7 @@ class Supervisor:
         children, totals = self._snapshot()
         return {
             "healthy": all(child.silence < self._settings.timings.silence_timeout for child in children),
-            "ready": self._exit_code is None and self._has_begun and all(slot.is_ready for slot in self._slots),
+            "ready": self._exit_code is None and self._has_begun and all(slot.can_receive for slot in self._slots),
             "draining": self._exit_code is not None,
             "restarts": sum(slot.restarts for slot in self._slots),
             "handled": sum(counters.handled for counters in totals.handler_counters.values()),
@@ -250,7 +250,7 @@ class Supervisor:
         states = Counter(child.state for child in children)
         return WorkerMetrics(
             totals,
-            {state: states[state] for state in ("starting", "ready", "draining")},
+            {state: states[state] for state in ("starting", "ready", "waiting", "draining")},
             sum(slot.restarts for slot in self._slots),
             sum(child.progress.running for child in children),
             max((child.progress.longest_transaction for child in children), default=0.0),

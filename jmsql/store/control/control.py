@@ -244,6 +244,11 @@ class ControlConnection:
             self._duties.claim_extensions.let_go(holder)
 
     @property
+    def is_lost(self) -> bool:
+        """True from the loss of the connection until there is another one."""
+        return self._service.is_lost
+
+    @property
     def is_certain(self) -> bool:
         """Whether the client is sure to live for the others, so that they leave it what it has claimed."""
         service = self._service

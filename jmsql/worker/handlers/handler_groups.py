@@ -41,6 +41,10 @@ class WatchedTask(Protocol):
     """Why it takes no more messages, if that was not wanted."""
 
     @property
+    def can_receive(self) -> bool:
+        """True unless the server is lost, or refuses its messages."""
+
+    @property
     def handling(self) -> Handling | None:
         """The call that runs, if one does."""
 
@@ -127,7 +131,8 @@ class HandlerWatch:
         now = time.monotonic()
         running = [(task.listener, handling) for task in self._tasks if (handling := task.handling) is not None]
         longest = max((now - handling.started for listener, handling in running if listener.transacted), default=0.0)
-        return Progress(len(running), longest, handler_counters, destination_counters)
+        can_receive = all(task.can_receive for task in self._tasks)
+        return Progress(len(running), longest, handler_counters, destination_counters, can_receive=can_receive)
 
 
 T = TypeVar("T")

@@ -88,14 +88,17 @@ class Worker:
         directory: Where its application is, and its log.
         url: The database.
         options: What stands on its command line.
+        program: What Python runs.
     """
 
-    def __init__(self, directory: Path, url: str, options: tuple[str, ...]) -> None:
+    def __init__(
+        self, directory: Path, url: str, options: tuple[str, ...], program: tuple[str, str] = ("-m", "jmsql.cli")
+    ) -> None:
         self.directory = directory
         self._log = directory / "log"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jmsql.cli", "worker", "messaging:app", *options],
+                [sys.executable, *program, "worker", "messaging:app", *options],
                 cwd=directory,
                 stderr=log,
                 env=os.environ | {"JMSQL_URL": url, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},

@@ -8,6 +8,10 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+import psycopg
+import sqlalchemy
+from psycopg import sql
+
 from jmsql import ConnectionFactory
 from jmsql.testing import wait_for
 from tests.integration.worker.conftest import PATIENCE, StartWorker, Worker, WorkerDatabase
@@ -57,6 +61,34 @@ def test_the_health_endpoint_tells_of_the_processes(
     assert (status, state["draining"]) == (503, True), "what drains is healthy, and not ready"
     worker.give_leave()
     assert worker.exit_code() == 0
+
+
+def test_a_worker_is_not_ready_while_the_database_refuses(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, jmsql_clean_url: str
+) -> None:
+    worker = start_worker(WAITING, "--health-port", "0")
+    wait_for(lambda: ask(worker, "ready")[0] == 200, PATIENCE)
+    url = sqlalchemy.make_url(jmsql_clean_url)
+    assert isinstance(url.database, str)
+    name = sql.Identifier(url.database)
+    address = url.set(drivername="postgresql", database="postgres").render_as_string(hide_password=False)
+    with psycopg.connect(address, autocommit=True) as server:
+        server.execute(sql.SQL("alter database {} allow_connections false").format(name))
+        try:
+            server.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'jmsql worker 1'"
+            )
+            wait_for(lambda: ask(worker, "ready")[0] == 503, PATIENCE)
+            status, state = ask(worker, "health")
+            assert (status, state["ready"], state["children"][0]["state"]) == (200, False, "waiting")
+            assert scrape(worker)["jmsql_worker_processes", "waiting"] == 1
+        finally:
+            server.execute(sql.SQL("alter database {} allow_connections true").format(name))
+    wait_for(lambda: ask(worker, "ready")[0] == 200, PATIENCE)
+    worker.give_leave()
+    send(jmsql_factory, "orders", "a")
+    database.wait_until_handled(1)
+    assert worker.stop() == 0
 
 
 def running(worker: Worker) -> list[int]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from pathlib import Path
+
+import pytest
 
 from jmsql import ConnectionFactory
 from jmsql.store.connections.database_url import parse_url
 from jmsql.testing import wait_for
-from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase, WriteApplication
+from tests.integration.worker.conftest import PATIENCE, StartWorker, Worker, WorkerDatabase, WriteApplication
 from tests.integration.worker.test_draining import WAITING, is_alive, wait_until_begun
 from tests.integration.worker.test_handlers import send
 
@@ -143,3 +147,66 @@ def test_handlers_go_on_when_the_server_has_cut_their_connections(
     send(jmsql_factory, "orders", "a")
     database.wait_until_handled(1)
     assert worker.stop() == 0
+
+
+HUNG_UP_EARLY = """
+import os, signal
+from jmsql.cli import application, main
+
+run = application.run
+
+
+def run_after_hang_up():
+    os.kill(os.getpid(), signal.SIGHUP)
+    run()
+
+
+application.run = run_after_hang_up
+main()
+"""
+
+
+def test_a_hang_up_before_the_supervisor_is_loaded_does_not_end_the_worker(
+    write_application: WriteApplication, jmsql_clean_url: str, database: WorkerDatabase, tmp_path: Path
+) -> None:
+    write_application(WAITING)
+    worker = Worker(tmp_path, jmsql_clean_url, (), ("-c", HUNG_UP_EARLY))
+    worker.wait_until_ready()
+    assert worker.stop() == 0
+
+
+LEAVING_ORPHANS = """
+import subprocess
+
+@app.listener("orders")
+def handle(message, database):
+    subprocess.run(["sh", "-c", "sleep 0.1 & echo $! >orphan"])
+    store(database, message)
+"""
+AS_IN_A_CONTAINER = """
+import ctypes
+from jmsql.cli import main
+
+PR_SET_CHILD_SUBREAPER = 36
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # it is given orphans, as the first process of a container is
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
+def test_a_supervisor_reaps_orphans_that_it_is_given(
+    write_application: WriteApplication,
+    jmsql_factory: ConnectionFactory,
+    jmsql_clean_url: str,
+    database: WorkerDatabase,
+    tmp_path: Path,
+) -> None:
+    write_application(LEAVING_ORPHANS)
+    worker = Worker(tmp_path, jmsql_clean_url, (), ("-c", AS_IN_A_CONTAINER))
+    try:
+        send(jmsql_factory, "orders", "a")
+        database.wait_until_handled(1)
+        orphan = int((tmp_path / "orphan").read_text())
+        wait_for(lambda: not is_alive(orphan), PATIENCE)  # a zombie would be
+    finally:
+        assert worker.stop() == 0

@@ -623,6 +623,11 @@ class HandlerSession(Session):
         """Let the instrumentation, if there is any, follow the call of a handler."""
         return instrumentation.processing(self._state.facts, message)
 
+    @property
+    def is_connected(self) -> bool:
+        """True unless its connection has lost the server."""
+        return not self._client.control.is_lost
+
     def will_be_interrupted(self) -> None:
         """Have closing the session release the message of a running handler as one that has not failed."""
         self._transaction.failure_at_close = failure_of(Interruption())

@@ -65,6 +65,7 @@ class HandlerThread:
         self._timings = timings
         self._turn = turn
         self._has_handled = False
+        self._has_failed_to_receive = False
         self._on_end = on_end
         self._is_stopping = False
         self._stopped = Notifications()
@@ -97,6 +98,11 @@ class HandlerThread:
         consumer.visibility_timeout = listener.visibility_timeout
         claims = session.claim_together(claims)
         return cls(listener, number, session, consumer, settings.timings, turn, claims, on_end)
+
+    @property
+    def can_receive(self) -> bool:
+        """True unless the server is lost, or refuses its messages."""
+        return self._session.is_connected and not self._has_failed_to_receive
 
     def start(self) -> None:
         """Handle messages until `stop`."""
@@ -165,8 +171,10 @@ class HandlerThread:
                 if self._session.closed:
                     raise  # nothing would end that
                 logger.warning("%s: no message can be received: %s", self.listener, error)
+                self._has_failed_to_receive = True
                 release(self.listener, self._session)
                 self._pause(self._timings.reconnect_pause)
+                self._has_failed_to_receive = False
             return None
 
     def _handle(self, message: Message) -> None:
