@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from jmsql.selectors import Selector
-from jmsql.store.destinations.lookup import find_queue, find_topic, queue_id, require_access
+from jmsql.store.destinations.lookup import (
+    automatic_creation,
+    find_queue,
+    find_topic,
+    queue_id,
+    require_access,
+    topic_id,
+)
 from jmsql.store.receiving.candidates import HAS_NOT_EXPIRED, LAST_SEQUENCE, by_key
 from jmsql.store.receiving.receive import PRIORITIES
 from jmsql.store.rows.columns import and_chosen, body_columns
@@ -14,10 +21,12 @@ __all__ = [
     "PRIORITIES",
     "Selector",
     "and_chosen",
+    "automatic_creation",
     "body_columns",
     "by_key",
     "find_queue",
     "find_topic",
     "queue_id",
     "require_access",
+    "topic_id",
 ]

@@ -29,6 +29,7 @@ OPTIONS = (
     *("queue", "topic", "subscription", "clientId", "history", "selector", "columns", "properties", "bodySchema"),
     *("partitions", "minPartitions", "pushFilters", "snapshotTimeout", "startingOffsets", "endingOffsets"),
     *("maxMessagesPerTrigger", "maxBytesPerTrigger", "claimConnections", "failOnDataLoss", "writeId", "writeIdDays"),
+    "automaticCreation",
     *("connection", "url", "jmsqlSchema"),
 )
 """The names of all options, in which letter case does not count."""
@@ -56,6 +57,7 @@ _USES = {
     "snapshotTimeout": (Use.BATCH_READ, Use.HISTORY_READ),
     "writeId": (Use.WRITE,),
     "writeIdDays": (Use.WRITE,),
+    "automaticCreation": (Use.WRITE,),
 }
 """The uses of those options that are not for all."""
 
@@ -129,6 +131,7 @@ class Options:
         fail_on_data_loss: Whether a read fails when messages are gone that it has promised.
         write_id: What makes a batch write the same write when it is run again.
         write_days: For how many days the database knows that a write was done.
+        automatic_creation: Whether a write makes a destination that does not exist.
         given: The names of the options that were given.
     """
 
@@ -155,6 +158,7 @@ class Options:
     fail_on_data_loss: bool = True
     write_id: str | None = None
     write_days: int = _WRITE_DAYS
+    automatic_creation: bool = True
     given: frozenset[str] = frozenset()
 
     @classmethod
@@ -195,6 +199,7 @@ class Options:
             fail_on_data_loss=_boolean("failOnDataLoss", options, default=True),
             write_id=options.get("writeId"),
             write_days=_integer("writeIdDays", options, _MOST_DAYS) or _WRITE_DAYS,
+            automatic_creation=_boolean("automaticCreation", options, default=True),
             given=frozenset(options),
         )
         _check_offsets(read.starting_offsets, read.ending_offsets, history=read.history)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Self
 
@@ -14,11 +14,12 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
-from jmsql import Queue, Topic
-from jmsql.extension.scanning import find_queue, queue_id
+from jmsql import Destination, Queue, Topic
+from jmsql.extension.scanning import queue_id
 from jmsql.extension.sending import DELAYED_COLUMNS, Publisher, pending_transactions, publish_statement, publish_with
 from jmsql.extension.statements import PsycopgRunner, SqlFile, Statement, Steps, fill, nothing, rows, value
 from jmsql.spark.writing.commit import Attempt, names_of
+from jmsql.spark.writing.destinations import is_there
 from jmsql.spark.writing.outgoing import OUTGOING_SCHEMA
 
 _JSON = {"properties", "property_types", "json_body", "body_types"}
@@ -63,13 +64,13 @@ class TaskMessages:
     def __init__(
         self,
         runner: PsycopgRunner,
-        make_queues: Callable[[Sequence[str]], None],
+        create: Callable[[Destination], None],
         *,
         may_copy: bool,
         first_sequence: int,
     ) -> None:
         self._runner = runner
-        self._make_queues = make_queues
+        self._create = create
         self._may_copy = may_copy
         self._first_sequence = first_sequence
         self._queue_ids: dict[str, int] = {}
@@ -78,13 +79,11 @@ class TaskMessages:
         self._delayed = 0
 
     @classmethod
-    def begin(
-        cls, connection: psycopg.Connection[Any], schema: str, make_queues: Callable[[Sequence[str]], None]
-    ) -> Self:
-        """Begin a task in an open transaction; `make_queues` makes queues that are not there, and commits them."""
+    def begin(cls, connection: psycopg.Connection[Any], schema: str, create: Callable[[Destination], None]) -> Self:
+        """Begin a task in an open transaction; `create` makes a destination that is not there, and commits it."""
         runner = PsycopgRunner(connection, schema)
         [(may_copy, first_sequence)] = runner.run(_begin.bind())
-        return cls(runner, make_queues, may_copy=may_copy, first_sequence=first_sequence)
+        return cls(runner, create, may_copy=may_copy, first_sequence=first_sequence)
 
     def send(self, messages: pa.RecordBatch) -> None:
         """Send messages, of the schema `OUTGOING_SCHEMA`."""
@@ -129,6 +128,7 @@ class TaskMessages:
             yield from _send_staged.bind(destination=uri, queue_id=self._queue_id(uri))
             return
         [name] = names_of(Topic, [uri])
+        self._require(Topic(name))
         yield from publish_with(
             Topic(name),
             lambda selectors: publish_statement(selectors, flush=True, delayed=True, source=_staged_messages),
@@ -161,13 +161,16 @@ class TaskMessages:
             schema=_MESSAGE_SCHEMA,
         )
 
+    def _require(self, destination: Destination) -> None:
+        if not self._runner.run(is_there(destination)):
+            # For one that this transaction made, all other tasks would wait until it ends.
+            self._create(destination)
+
     def _queue_id(self, uri: str) -> int:
         found = self._queue_ids.get(uri)
         if found is None:
             [name] = names_of(Queue, [uri])
-            if self._runner.run(find_queue(name)) is None:
-                # Of one that this transaction made, all other tasks would wait for the end.
-                self._make_queues([name])
+            self._require(Queue(name))
             found = self._queue_ids[uri] = self._runner.run(queue_id(name, create=False))
         return found
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from jmsql import JMSException
-from jmsql.extension.scanning import queue_id
+from jmsql import Destination, JMSException
 from jmsql.extension.sending import pending_transactions
 from jmsql.extension.statements import PsycopgRunner, Runner
 from jmsql.spark.database import check_database, check_rights
 from jmsql.spark.options import Options
 from jmsql.spark.writing.commit import Attempt, WriteName, abandon, send_once
+from jmsql.spark.writing.destinations import check_destination, create
 from jmsql.spark.writing.maintenance import request_maintenance
 
 if TYPE_CHECKING:
@@ -34,12 +34,15 @@ def _plan(options: Options) -> int:
     """Make sure that the database takes what is written, and have its clients clean up what a dead task leaves.
 
     Raises:
+        InvalidDestinationException: The destination does not exist, and the write does not make it.
         JMSException: It cannot be reached, its schema is missing or of another version, or the role may not write.
     """
     with options.database.connect("planning a write", autocommit=True) as connection:
         planning = PsycopgRunner(connection, options.schema)
         check_database(planning)
         check_rights(planning)
+        if options.destination is not None:
+            planning.run(check_destination(options.destination, wanted=options.automatic_creation))
         planning.run(request_maintenance())
         _remove_abandoned(planning)
         return planning.run(pending_transactions.next_sequence)
@@ -87,18 +90,17 @@ class _Writer:
         if first is None:
             return WrittenPartition(None, query_id)
         with options.database.connect("writing messages") as connection:
-            task = TaskMessages.begin(connection, options.schema, self._make_queues)
+            task = TaskMessages.begin(connection, options.schema, self._create)
             task.send(first)
             for each in messages:
                 task.send(each)
             # What a query has written before it was started again. A write for no query may go on elsewhere.
             return WrittenPartition(task.end(name.tasks, None if query_id is None else self._planned), query_id)
 
-    def _make_queues(self, names: Sequence[str]) -> None:
-        with self._options.database.connect("making queues") as connection:
-            queues = PsycopgRunner(connection, self._options.schema)
-            for name in names:
-                queues.run(queue_id(name))
+    def _create(self, destination: Destination) -> None:
+        with self._options.database.connect("making a destination") as connection:
+            runner = PsycopgRunner(connection, self._options.schema)
+            runner.run(create(destination, wanted=self._options.automatic_creation))
 
     def _send(self, written: Sequence[WrittenPartition], batch_id: int | None) -> None:
         options = self._options

@@ -24,10 +24,11 @@ from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.spark.writing import commit
 from jmsql.spark.writing.commit import Attempt, WriteName, abandon, forget_writes
+from jmsql.spark.writing.destinations import create
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.outgoing import OutgoingMessages
 from jmsql.spark.writing.task import TaskMessages
-from jmsql.store.destinations.lookup import queue_id
+from jmsql.spark.writing.writer import BatchWriter
 from jmsql.store.maintenance.maintenance import reap_expired
 from jmsql.store.sending.pending_transactions import next_sequence, remove_abandoned
 from jmsql.store.wire._sync.runner import PsycopgRunner
@@ -76,15 +77,14 @@ def send(
     task: psycopg.Connection, url: str, *batches: Rows, write_id: str = "w", planned: int | None = None
 ) -> Attempt:
     """Do what a task does before it commits; rows without a destination go to the queue `orders`."""
-    made: list[str] = []
+    made: list[jmsql.Destination] = []
 
-    def make_queues(names: Sequence[str]) -> None:
+    def make(destination: jmsql.Destination) -> None:
+        made.append(destination)
         with psycopg.connect(url) as connection:
-            for name in names:
-                made.append(name)
-                PsycopgRunner(connection, "jmsql").run(queue_id(name))
+            PsycopgRunner(connection, "jmsql").run(create(destination, wanted=True))
 
-    messages = TaskMessages.begin(task, "jmsql", make_queues)
+    messages = TaskMessages.begin(task, "jmsql", make)
     outgoing = OutgoingMessages(None)
     for rows in batches:
         given = [{"destination": "queue://orders", **row} for row in rows]
@@ -649,3 +649,27 @@ def test_maintenance_deletes_what_no_driver_has_sent_in_a_day_and_forgets_old_wr
     assert server.rows("select write_id from jmsql_internal.spark_write order by 1") == [("kept for ever",), ("w",)]
     PsycopgRunner(connection, "jmsql").run(forget_writes)
     assert server.rows(STORED) == [(20,)]
+
+
+def test_destination_that_does_not_exist_is_made_only_where_that_is_wanted(
+    connection: psycopg.Connection, jmsql_clean_url: str, server: Server, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
+    there = "select count(*) from jmsql.destinations where destination = 'ordesr'"
+    for option in ("queue", "topic"):
+        BatchWriter(Options.read({option: "ordesr"}))
+        with pytest.raises(jmsql.InvalidDestinationException, match=f"no {option} 'ordesr', and its use does not make"):
+            BatchWriter(Options.read({option: "ordesr", "automaticCreation": "false"}))
+    assert server.rows(there) == [(0,)]
+    server.rows("update jmsql_internal.configuration set automatic_creation = false")
+    try:
+        for kind in ("queue", "topic"):
+            with pytest.raises(jmsql.InvalidDestinationException, match="automatic creation is off"):
+                BatchWriter(Options.read({kind: "ordesr"}))
+            with pytest.raises(jmsql.InvalidDestinationException, match="automatic creation is off"):
+                write([{"destination": f"{kind}://ordesr", "text_body": "x"}])
+    finally:
+        server.rows("update jmsql_internal.configuration set automatic_creation = true")
+    for kind in ("queue", "topic"):
+        write([{"destination": f"{kind}://ordesr", "text_body": "x"}])
+    assert server.rows(there) == [(2,)]
