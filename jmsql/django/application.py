@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
+from django.db.transaction import atomic
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.django.configuration import around_of_settings, connection_factory, database_alias
@@ -60,6 +61,11 @@ class Application(WorkerApplication):
                 if listener.transacted:
                     exits.enter_context(in_transaction(database_alias(), lambda: _driver_connection(call), call))
             yield
+
+    @staticmethod
+    def begin() -> Any:
+        """Make the block of a transaction of Django's connection."""
+        return atomic(using=database_alias())
 
     @property
     def own_transaction(self) -> Any:

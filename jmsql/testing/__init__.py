@@ -23,11 +23,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jmsql.testing.handlers import call, sent, subscribe
+    from jmsql.testing.handlers import call, empty, sent, subscribe
     from jmsql.testing.timings import FAST_TIMINGS
     from jmsql.testing.waiting import drain, wait_for
 
-__all__ = ["FAST_TIMINGS", "call", "drain", "sent", "subscribe", "wait_for"]
+__all__ = ["FAST_TIMINGS", "call", "drain", "empty", "sent", "subscribe", "wait_for"]
 
 if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
     _MODULES = {"FAST_TIMINGS": "timings", "drain": "waiting", "wait_for": "waiting"}

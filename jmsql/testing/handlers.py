@@ -38,7 +38,8 @@ def sent(
     """Return the messages that a transaction has sent to a queue, and that no handler has received.
 
     Args:
-        transaction: As for `jmsql.enlist`; or as for `jmsql.asyncio.enlist`: then the call is awaited.
+        transaction: As for `jmsql.enlist`; or as for `jmsql.asyncio.enlist`: then the call is awaited. In autocommit
+            mode: all that is committed.
         queue: The queue, or its name.
         schema: The PostgreSQL schema of jmsql's tables.
 
@@ -46,6 +47,34 @@ def sent(
         The messages in the order of their delivery, those with a delivery delay last.
     """
     return draining.sent(transaction, schema, Queue(queue) if isinstance(queue, str) else queue)
+
+
+@overload
+def empty(transaction: BlockingTransaction, *, schema: str = "jmsql") -> None: ...
+
+
+@overload
+def empty(transaction: AwaitedTransaction, *, schema: str = "jmsql") -> Coroutine[Any, Any, None]: ...
+
+
+@set_module("jmsql.testing")
+def empty(
+    transaction: BlockingTransaction | AwaitedTransaction, *, schema: str = "jmsql"
+) -> Coroutine[Any, Any, None] | None:
+    """Delete all messages of all queues and subscriptions, dead letters and history too.
+
+    For tests that commit, such as those of Django's `TransactionTestCase`, between which messages would stay. Queues,
+    subscriptions and their settings are left. It needs the role that has made the schema.
+
+    Args:
+        transaction: As for `jmsql.enlist`; or as for `jmsql.asyncio.enlist`: then the call is awaited. On a connection
+            in autocommit mode the messages are gone for good.
+        schema: The PostgreSQL schema of jmsql's tables.
+
+    Raises:
+        JMSException: PostgreSQL refused.
+    """
+    return draining.empty(transaction, schema)
 
 
 @overload
@@ -105,7 +134,7 @@ def call(
     for listener in app.listeners:
         if listener.handler is handler:
             joined = app.own_transaction if transaction is None else transaction
-            return draining.call(joined, app.schema, listener, _received(listener, message))
+            return draining.call(joined, app.schema, listener, _received(listener, message), app.begin)
     raise ValueError(f"{app} has no handler {handler!r}.")
 
 

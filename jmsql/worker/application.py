@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -341,12 +341,15 @@ class Application:
         if transaction is None:
             transaction = self.own_transaction
         options = {"with_delayed": with_delayed, "most": most, "raise_failures": raise_failures}
-        return draining.drain(transaction, self.schema, self.listeners, **options)
+        return draining.drain(transaction, self.schema, self.listeners, self.begin, **options)
 
     @property
     def own_transaction(self) -> Any:
         """The default transaction of `drain`, if the integration of a framework knows one."""
         raise TypeError("drain() and call() need the transaction of the test: transaction=…")
+
+    begin: Callable[[], AbstractContextManager[object]] | None = None
+    """Makes the block of a transaction in which `drain` calls a handler if there is none; None: psycopg's own."""
 
     @property
     def schema(self) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import psycopg
 import sqlalchemy
@@ -14,6 +14,7 @@ from jmsql.client import enlistment
 from jmsql.exceptions import IllegalStateException
 from jmsql.selectors import Selector
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable
+from jmsql.store.receiving import own_messages
 from jmsql.store.statement import Steps
 from jmsql.values.destinations import Queue, Topic
 from jmsql.worker.handlers._sync.draining import HandlerRuns, SavepointSession
@@ -23,6 +24,9 @@ from jmsql.worker.handlers.listener import Listener
 if TYPE_CHECKING:
     from jmsql.messages import Message
     from jmsql.worker.handlers._async import draining as asynchronous
+
+
+Begin: TypeAlias = Callable[[], AbstractContextManager[object]]
 
 
 def is_awaited(transaction: object) -> bool:
@@ -87,7 +91,7 @@ class _Round:
 
 
 def drain(
-    transaction: object, schema: str, listeners: Sequence[Listener], **options: Any
+    transaction: object, schema: str, listeners: Sequence[Listener], begin: Begin | None = None, **options: Any
 ) -> list[DrainedMessage] | Coroutine[Any, Any, list[DrainedMessage]]:
     """Handle what a transaction has sent, as `Application.drain` says; awaited where the transaction is.
 
@@ -95,16 +99,17 @@ def drain(
         transaction: The transaction.
         schema: The schema of jmsql's tables.
         listeners: The listeners.
+        begin: Makes the block of a transaction where the connection has none; None: psycopg's own.
         options: Those of `_Round`.
     """
     state = _Round(listeners, **options)
     if is_awaited(transaction):
         return _drain_awaited(transaction, schema, state)
-    return _drain(transaction, schema, state)
+    return _drain(transaction, schema, state, begin)
 
 
-def _drain(transaction: Any, schema: str, state: _Round) -> list[DrainedMessage]:
-    runs = HandlerRuns(_session(transaction, schema))
+def _drain(transaction: Any, schema: str, state: _Round, begin: Begin | None) -> list[DrainedMessage]:
+    runs = HandlerRuns(_session(transaction, schema, begin))
     _flush(transaction)
 
     def handle(listener: Listener, *, delayed: bool) -> bool:
@@ -178,6 +183,19 @@ async def _sent_awaited(transaction: Any, schema: str, queue: Queue) -> list[Mes
         return await runs.sent(queue)
 
 
+def empty(transaction: object, schema: str) -> Coroutine[Any, Any, None] | None:
+    """Delete all messages in a transaction, or for good in autocommit mode; awaited where the transaction is."""
+    if is_awaited(transaction):
+        return _empty_awaited(transaction, schema)
+    _session(transaction, schema).run_steps(own_messages.empty)
+    return None
+
+
+async def _empty_awaited(transaction: Any, schema: str) -> None:
+    async with _awaited_runs(transaction, schema) as runs:
+        await runs.session.run_steps(own_messages.empty)
+
+
 def subscribe(transaction: object, schema: str, listeners: Sequence[Listener]) -> Coroutine[Any, Any, None] | None:
     """Make the subscriptions of listeners in a transaction; awaited where the transaction is."""
     if is_awaited(transaction):
@@ -205,7 +223,7 @@ def _subscriptions(listeners: Sequence[Listener]) -> Steps[None]:
             )
 
 
-def call(transaction: object, schema: str, listener: Listener, message: Message) -> object:
+def call(transaction: object, schema: str, listener: Listener, message: Message, begin: Begin | None = None) -> object:
     """Call a handler with a message in a savepoint of a transaction; awaited where the transaction is."""
     if is_awaited(transaction):
         return _call_awaited(transaction, schema, listener, message)
@@ -213,7 +231,7 @@ def call(transaction: object, schema: str, listener: Listener, message: Message)
         _refuse_coroutine(listener, transaction)
     _flush(transaction)
     try:
-        return HandlerRuns(_session(transaction, schema)).handle(listener, message)
+        return HandlerRuns(_session(transaction, schema, begin)).handle(listener, message)
     finally:
         _expire(transaction)
 
@@ -232,9 +250,10 @@ async def _call_awaited(transaction: Any, schema: str, listener: Listener, messa
         _expire(getattr(transaction, "sync_session", transaction))
 
 
-def _session(transaction: Any, schema: str) -> SavepointSession:
+def _session(transaction: Any, schema: str, begin: Begin | None = None) -> SavepointSession:
     joined = enlistment.caller_transaction(transaction)
-    return SavepointSession(joined, schema, lambda: _database(transaction))
+    is_of_framework = hasattr(transaction, "ensure_connection")  # Django's
+    return SavepointSession(joined, schema, lambda: _database(transaction), begin if is_of_framework else None)
 
 
 @asynccontextmanager

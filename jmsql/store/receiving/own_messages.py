@@ -1,4 +1,4 @@
-"""What the open transaction has sent itself: no consumer can have it yet, and tests of handlers receive it."""
+"""Messages for tests of handlers: those that the open transaction has sent itself, or all that are committed."""
 
 from __future__ import annotations
 
@@ -14,19 +14,26 @@ from jmsql.store.statement import SqlFile, Statement, Steps, fill, first_value, 
 from jmsql.values.postgresql_text import to_postgresql
 
 _sql = SqlFile("own_messages")
-_OWN = {"own": _sql["sent_by_transaction"]}
+_CHOICES = {False: _sql["sent_by_transaction"], True: _sql["committed"]}
+"""The messages of a queue: the transaction's own, or all."""
 _rows = records(MessageRow._make)
 
-_reads = [
-    _sql.statement(
-        name, "reading", _rows, {"columns": message_columns(joined=True), "shared_body": SHARED_BODY, **_OWN}
-    )
-    for name in ("read", "read_delayed")
-]
+_reads = {
+    committed: [
+        _sql.statement(
+            name, "reading", _rows, {"columns": message_columns(joined=True), "shared_body": SHARED_BODY, "own": own}
+        )
+        for name in ("read", "read_delayed")
+    ]
+    for committed, own in _CHOICES.items()
+}
 
 set_savepoint = _sql.statement("set_savepoint", "setting a savepoint", nothing).bind()
 release_savepoint = _sql.statement("release_savepoint", "releasing a savepoint", nothing).bind()
 undo_savepoint = _sql.statement("undo_savepoint", "rolling back to a savepoint", nothing).bind()
+
+empty = _sql.statement("empty", "deleting all messages", nothing).bind()
+"""Deletes all messages of all queues, with their history."""
 
 
 def queue_of(name: str) -> Steps[int | None]:
@@ -40,42 +47,55 @@ def queue_of_subscription(name: str, *, durable: bool) -> Steps[int | None]:
     return found[0].queue_id if found else None
 
 
-def take(queue_id: int, selector: Selector | None, excluded: Collection[int]) -> Steps[MessageRow | None]:
-    """Take the next message that the transaction has sent to a queue.
+def take(
+    queue_id: int, selector: Selector | None, excluded: Collection[int], *, committed: bool
+) -> Steps[MessageRow | None]:
+    """Take the next message of a queue.
 
     Args:
         queue_id: The queue.
         selector: Which messages; None: all.
         excluded: The sequences of those that are not taken.
+        committed: True takes any message that is committed; False those alone that the transaction has sent.
     """
-    return (yield from _take("take", queue_id, selector, excluded))
+    return (yield from _take("take", queue_id, selector, excluded, committed=committed))
 
 
-def take_delayed(queue_id: int, selector: Selector | None, excluded: Collection[int]) -> Steps[MessageRow | None]:
+def take_delayed(
+    queue_id: int, selector: Selector | None, excluded: Collection[int], *, committed: bool
+) -> Steps[MessageRow | None]:
     """Take the delayed message that would be due first, whatever the time is; arguments as for `take`."""
-    return (yield from _take("take_delayed", queue_id, selector, excluded))
+    return (yield from _take("take_delayed", queue_id, selector, excluded, committed=committed))
 
 
-def due(queue_id: int, selector: Selector | None, excluded: Collection[int]) -> Steps[int | None]:
+def due(queue_id: int, selector: Selector | None, excluded: Collection[int], *, committed: bool) -> Steps[int | None]:
     """Return when the first delayed message would be due, in milliseconds since the epoch; arguments as for `take`."""
     chosen, parameters = and_chosen(selector)
-    text = fill(_sql["due"], chosen=chosen, **_OWN)
+    text = fill(_sql["due"], chosen=chosen, own=_CHOICES[committed])
     statement = Statement("due", text, "looking for messages", first_value, parameters)
     found: int | None = yield from statement.bind(queue_id=queue_id, excluded=integers_literal(excluded))
     return found
 
 
-def read(queue_id: int) -> Steps[list[MessageRow]]:
-    """Return what the transaction has sent to a queue, in the order of delivery, the delayed messages last."""
+def read(queue_id: int, *, committed: bool) -> Steps[list[MessageRow]]:
+    """Return the messages of a queue in the order of delivery, the delayed ones last; `committed` as for `take`."""
     found: list[MessageRow] = []
-    for statement in _reads:
+    for statement in _reads[committed]:
         found += yield from statement.bind(queue_id=queue_id)
     return found
 
 
-def _take(name: str, queue_id: int, selector: Selector | None, excluded: Collection[int]) -> Steps[MessageRow | None]:
+def _take(
+    name: str, queue_id: int, selector: Selector | None, excluded: Collection[int], *, committed: bool
+) -> Steps[MessageRow | None]:
     chosen, parameters = and_chosen(selector)
-    text = fill(_sql[name], columns=message_columns(), has_not_expired=HAS_NOT_EXPIRED, chosen=chosen, **_OWN)
+    text = fill(
+        _sql[name],
+        columns=message_columns(),
+        has_not_expired=HAS_NOT_EXPIRED,
+        chosen=chosen,
+        own=_CHOICES[committed],
+    )
     statement = Statement(name, text, "receiving", _rows, parameters)
     found = yield from statement.bind(queue_id=queue_id, excluded=integers_literal(excluded))
     return found[0] if found else None

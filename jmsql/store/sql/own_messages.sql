@@ -1,8 +1,11 @@
 -- What the open transaction has sent itself, and which no consumer can have before its commit: for tests of handlers that
--- run in the transaction of the test.
+-- run in the transaction of the test. Or all that is committed, for tests without one.
 
 -- name: sent_by_transaction
 m.queue_id = %(queue_id)s and m.transaction_id = (select pg_current_xact_id_if_assigned())
+
+-- name: committed
+m.queue_id = %(queue_id)s and {is_sent}
 
 -- name: take
 with first as materialized (
@@ -35,6 +38,14 @@ order by m.inverse_priority, m.sequence;
 select {columns}, null::integer, null::integer, null
 from (select m.* from jmsql_internal.delayed_message m where {own}) m {shared_body}
 order by m.jms_delivery_time, m.sequence;
+
+-- name: empty
+with deliveries as (delete from jmsql_internal.delivery),
+    outcomes as (delete from jmsql_internal.delivery_outcome),
+    delayed as (delete from jmsql_internal.delayed_message),
+    history as (delete from jmsql_internal.message_history),
+    bodies as (delete from jmsql_internal.body)
+delete from jmsql_internal.message;
 
 -- name: set_savepoint
 savepoint jmsql_handler;

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 import jmsql
 import jmsql.asyncio as jms
 from jmsql import Queue, Topic
-from jmsql.testing import call, sent, subscribe, wait_for
+from jmsql.testing import call, empty, sent, subscribe, wait_for
 from jmsql.worker import Application, Reject, RetryAfter, WorkerTimings
 
 ORDERS, BILLS, NOTES = Queue("orders"), Queue("bills"), Queue("notes")
@@ -520,3 +520,50 @@ def test_the_types_of_what_is_returned(app: Application) -> None:
 
     assert callable(blocking)
     assert callable(awaited)
+
+
+@asynccontextmanager
+async def autocommit_driver(url: sqlalchemy.URL) -> AsyncIterator[Any]:
+    with psycopg.connect(text(url), autocommit=True) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def autocommit_connection(url: sqlalchemy.URL) -> AsyncIterator[Any]:
+    engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+
+
+@asynccontextmanager
+async def async_autocommit_driver(url: sqlalchemy.URL) -> AsyncIterator[Any]:
+    async with await psycopg.AsyncConnection.connect(text(url), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("kind", [autocommit_driver, autocommit_connection, async_autocommit_driver])
+async def test_in_autocommit_mode_each_message_has_a_transaction(kind: Any, url: sqlalchemy.URL) -> None:
+    app = Application()
+
+    def store(body: str, context: jmsql.JMSContext) -> None:
+        context.create_producer().send(BILLS, body)
+        if body == "bad":
+            raise LookupError(body)
+
+    async def store_later(body: str, context: jms.JMSContext) -> None:
+        await context.create_producer().send(BILLS, body)
+        if body == "bad":
+            raise LookupError(body)
+
+    app.listener(ORDERS)(store_later if kind is async_autocommit_driver else store)
+    async with kind(url) as transaction:
+        await done(empty(transaction))
+        await send(transaction, ORDERS, "kite", "bad", "lantern")
+        handled = await done(app.drain(transaction=transaction, raise_failures=False))
+        assert [type(each.error) for each in handled] == [type(None), LookupError, type(None)]
+        async with autocommit_driver(url) as other:
+            assert [message.get_body(str) for message in sent(other, BILLS)] == ["kite", "lantern"]
+            assert [message.get_body(str) for message in sent(other, ORDERS)] == ["bad"]
+        await done(empty(transaction))
+        assert await done(sent(transaction, ORDERS)) == []

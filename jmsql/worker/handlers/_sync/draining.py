@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
+
+import psycopg
 
 from jmsql.client._sync.session.enlisted_session import EnlistedSession
 from jmsql.client._sync.session.transactions.caller import CallerTransaction
-from jmsql.concurrency.threads import obtain
+from jmsql.concurrency.threads import entered, obtain
 from jmsql.messages import Message
 from jmsql.selectors import Selector
+from jmsql.store.errors import jms_errors
 from jmsql.store.receiving import own_messages
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Query, Steps
@@ -23,24 +26,43 @@ from jmsql.worker.handlers.drained import DrainedMessage
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
-    import psycopg
     from sqlalchemy import Connection as DatabaseConnection
 
 
 class SavepointSession(EnlistedSession):
     """A session in a transaction of the caller's, in which a savepoint stands for the transaction of each message.
 
+    Where the caller has none, on a connection in autocommit mode, each message has a transaction.
+
     Args:
         transaction: The caller's.
         schema: The name of the schema.
         database: What a handler is given as its `database`; a function returns it, or under asyncio what is awaited.
+        begin: Makes the block of a transaction in autocommit mode; None: psycopg's own.
     """
 
-    def __init__(self, transaction: CallerTransaction, schema: str, database: Any) -> None:
+    def __init__(
+        self, transaction: CallerTransaction, schema: str, database: Any, begin: Callable[[], Any] | None = None
+    ) -> None:
         super().__init__(transaction, schema, complete(Timings()))
         self._caller = transaction
         self._name = schema
         self._get_database = database
+        self._make_block = begin
+        self._block: ExitStack | None = None
+        """The open transaction of a message in autocommit mode."""
+
+    def autocommit_connection(self) -> psycopg.Connection[Any] | None:
+        """Return the connection if each of its statements commits by itself now, as without a transaction."""
+        runner = self._caller.runner(self._name)
+        if isinstance(runner, PsycopgRunner) and runner.connection.autocommit and runner.is_idle:
+            return runner.connection
+        return None
+
+    @property
+    def takes_committed(self) -> bool:
+        """True if the message is taken in a transaction of its own, which has sent none."""
+        return self._block is not None
 
     def run_steps(self, work: Query[Any] | Steps[Any]) -> Any:
         """Run statements in the transaction."""
@@ -48,17 +70,35 @@ class SavepointSession(EnlistedSession):
         return runner.run(work)
 
     def begin(self) -> None:
-        """Set the savepoint."""
-        self.run_steps(own_messages.set_savepoint)
+        """Set the savepoint, or begin the transaction of the message."""
+        connection = self.autocommit_connection()
+        if connection is None:
+            self._block = None
+            self.run_steps(own_messages.set_savepoint)
+        else:
+            self._block = ExitStack()
+            entered(self._block, (self._make_block or connection.transaction)())
 
     def commit(self) -> None:
-        """Release the savepoint, with what was done since."""
-        self.run_steps(own_messages.release_savepoint)
+        """Release the savepoint, with what was done since, or commit the transaction of the message."""
+        if self._block is None:
+            self.run_steps(own_messages.release_savepoint)
+        else:
+            self._end_block(None)
 
     def rollback(self, error: BaseException | str | None = None) -> None:  # noqa: ARG002
-        """Go back to the savepoint."""
-        self.run_steps(own_messages.undo_savepoint)
-        self.run_steps(own_messages.release_savepoint)
+        """Go back to the savepoint, or roll the transaction of the message back."""
+        if self._block is None:
+            self.run_steps(own_messages.undo_savepoint)
+            self.run_steps(own_messages.release_savepoint)
+        else:
+            self._end_block(psycopg.Rollback())
+
+    def _end_block(self, error: Exception | None) -> None:
+        assert self._block is not None
+        block, self._block = self._block, ExitStack()  # which has nothing to end, if the commit fails
+        with jms_errors("ending the transaction of a message"), suppress(psycopg.Rollback):
+            block.__exit__(None if error is None else type(error), error, None)
 
     def acknowledge(self) -> None:
         self.commit()
@@ -123,7 +163,8 @@ class HandlerRuns:
             delayed: Whether it is one of those with a delay, whenever it is due.
         """
         self._session.begin()
-        row: MessageRow | None = self._session.run_steps(_taking(listener, excluded, delayed=delayed))
+        taking = _taking(listener, excluded, delayed=delayed, committed=self._session.takes_committed)
+        row: MessageRow | None = self._session.run_steps(taking)
         if row is None:
             self._session.commit()
             return None
@@ -132,7 +173,8 @@ class HandlerRuns:
 
     def due(self, listener: Listener, excluded: Collection[int]) -> int | None:
         """Return when the first delayed message for a listener is due; None: there is none."""
-        due: int | None = self._session.run_steps(_due(listener, excluded))
+        committed = self._session.autocommit_connection() is not None
+        due: int | None = self._session.run_steps(_due(listener, excluded, committed=committed))
         return due
 
     def handle(self, listener: Listener, message: Message) -> object:
@@ -152,8 +194,9 @@ class HandlerRuns:
         return handling.run(), handling.result
 
     def sent(self, queue: Queue) -> list[Message]:
-        """Return what the transaction has sent to a queue and no handler has received."""
-        rows: list[MessageRow] = self._session.run_steps(_reading(queue))
+        """Return what the transaction has sent to a queue and no handler has received; all of it in autocommit mode."""
+        committed = self._session.autocommit_connection() is not None
+        rows: list[MessageRow] = self._session.run_steps(_reading(queue, committed=committed))
         return [row.message(queue) for row in rows]
 
 
@@ -165,17 +208,21 @@ def _queue(listener: Listener) -> Steps[int | None]:
     return (yield from own_messages.queue_of_subscription(listener.subscription, durable=listener.durable))
 
 
-def _taking(listener: Listener, excluded: Collection[int], *, delayed: bool) -> Steps[MessageRow | None]:
+def _taking(
+    listener: Listener, excluded: Collection[int], *, delayed: bool, committed: bool
+) -> Steps[MessageRow | None]:
     queue_id = yield from _queue(listener)
     if queue_id is None:
         return None
     take = own_messages.take_delayed if delayed else own_messages.take
-    return (yield from take(queue_id, _selector(listener), excluded))
+    return (yield from take(queue_id, _selector(listener), excluded, committed=committed))
 
 
-def _due(listener: Listener, excluded: Collection[int]) -> Steps[int | None]:
+def _due(listener: Listener, excluded: Collection[int], *, committed: bool) -> Steps[int | None]:
     queue_id = yield from _queue(listener)
-    return None if queue_id is None else (yield from own_messages.due(queue_id, _selector(listener), excluded))
+    if queue_id is None:
+        return None
+    return (yield from own_messages.due(queue_id, _selector(listener), excluded, committed=committed))
 
 
 def _selector(listener: Listener) -> Selector | None:
@@ -183,6 +230,6 @@ def _selector(listener: Listener) -> Selector | None:
     return Selector.parse(listener.selector) if isinstance(listener.destination, Queue) else None
 
 
-def _reading(queue: Queue) -> Steps[list[MessageRow]]:
+def _reading(queue: Queue, *, committed: bool) -> Steps[list[MessageRow]]:
     queue_id = yield from own_messages.queue_of(queue.name)
-    return [] if queue_id is None else (yield from own_messages.read(queue_id))
+    return [] if queue_id is None else (yield from own_messages.read(queue_id, committed=committed))

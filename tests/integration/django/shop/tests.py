@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Any
 
 from django.db import IntegrityError, connection, transaction
@@ -9,7 +10,7 @@ from django.test import TestCase, TransactionTestCase
 
 import jmsql
 from jmsql.django import Application, app
-from jmsql.testing import call, sent
+from jmsql.testing import call, empty, sent
 from tests.integration.django.shop import tasks
 from tests.integration.django.shop.messages import BILLS, DELIVERIES, deliver
 from tests.integration.django.shop.models import Article
@@ -144,11 +145,49 @@ class Tasks(TestCase):
 
 
 class Committed(TransactionTestCase):
-    """Without a transaction of the test, what is sent is committed at once, and is not drained."""
+    """Without a transaction of the test, what is sent is committed at once, and each handler has a transaction."""
 
-    def test_nothing_is_drained(self) -> None:
+    def setUp(self) -> None:
+        empty(connection)
+
+    def test_a_block_of_atomic_is_drained_inside_of_it(self) -> None:
+        send(DELIVERIES, {"name": "lantern"})
         with transaction.atomic():
             send(DELIVERIES, {"name": "kite"})
             self.assertEqual(len(app.drain()), 1)
             transaction.set_rollback(True)
         self.assertEqual(Article.objects.count(), 0)
+
+    def test_messages_that_are_committed_are_drained(self) -> None:
+        send(DELIVERIES, {"name": "kite"})
+        self.assertEqual(len(sent(connection, DELIVERIES)), 1)
+        self.assertEqual(len(app.drain()), 1)
+        self.assertEqual(Article.objects.get().amount, 1)
+        self.assertEqual(len(sent(connection, BILLS)), 1)
+
+    def test_no_message_is_left_of_another_test(self) -> None:
+        self.assertEqual(sent(connection, BILLS), [])
+        self.assertEqual(app.drain(), [])
+
+    def test_hooks_run_after_the_commit_of_the_handler(self) -> None:
+        own, called = Application(), list[Any]()
+
+        @own.listener("orders")
+        def order(body: str) -> None:
+            Article.objects.create(name=body)
+            transaction.on_commit(lambda: called.append((connection.in_atomic_block, Article.objects.count())))
+
+        producer = jmsql.enlist(connection).create_producer()
+        producer.delivery_delay = 60
+        producer.send(jmsql.Queue("orders"), "kite")
+        own.drain()
+        self.assertEqual(called, [(False, 1)])
+        call(own, order, "lantern")
+        self.assertEqual(called, [(False, 1), (False, 2)])
+
+    def test_the_failure_of_a_handler_undoes_its_work_alone(self) -> None:
+        send(DELIVERIES, {"name": "kite"}, {"name": "kite"}, {"name": "lantern"})
+        handled = app.drain(raise_failures=False)
+        self.assertEqual([type(each.error) for each in handled], [NoneType, IntegrityError, NoneType])
+        self.assertEqual(Article.objects.count(), 2)
+        self.assertEqual(len(sent(connection, DELIVERIES)), 1)
