@@ -1,11 +1,11 @@
 """What a visitor can have done: to exactly the messages that were chosen, in steps, with a line in the log."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from jmsql import Queue
@@ -37,24 +37,41 @@ class ActionRecord(NamedTuple):
     """An action, for the log and for `on_action`.
 
     `number` is how many messages it has changed. `outcome` is "done", "unfinished" if it would have taken too long, or
-    why it was refused.
+    why it was refused. `chosen` is None where all messages of the selector, the state and the cause were chosen that
+    were there.
     """
 
+    at: datetime
+    """The end of the action, by this machine's clock."""
     action: str
     visitor: str
     address: str
     destination: str
+    """The queue, the topic, or the topic of the subscription."""
+    subscription: str | None
+    """The subscription's name, with the client identifier before it if it has one: ``client/name``."""
     selector: str | None
+    state: str | None
+    """The state that messages had to have; None: any."""
+    cause: str | None
+    """The group of dead letters, as the address of the page names it; None: all."""
     chosen: int | None
+    message_ids: list[str]
+    """The identifiers of the messages that were chosen or sent, at most the first 1,000."""
     number: int
     outcome: str
 
+    def as_json(self) -> str:
+        """Return one line of JSON, in which no name or selector can look like another line."""
+        return json.dumps(self._asdict() | {"at": self.at.isoformat()})
+
 
 class Done(NamedTuple):
-    """How many messages an action has changed, and whether it stopped before the end."""
+    """The outcome of an action on messages: how many it has changed, and which origins of dead letters are gone."""
 
     number: int
     unfinished: bool = False
+    gone: dict[str, int] = {}  # noqa: RUF012 - a default that nothing changes
 
 
 class Actor(NamedTuple):
@@ -123,11 +140,17 @@ class Actions:
         done = 0
         unfinished = False
         outcome = "failed"
+        gone: Counter[str] = Counter()
+        message_ids: list[str] = []
         try:
 
             def change(some: Sequence[Place]) -> None:
                 nonlocal done
-                done += self._change(action, look.queue_id, some, target)
+                wanted = some[: COUNTED - len(message_ids)]
+                message_ids.extend(self._database.look(looks.message_ids(look.queue_id, wanted)))
+                number, without_origin = self._change(action, look.queue_id, some, target)
+                done += number
+                gone.update(without_origin)
 
             if places is not None:
                 change(places)
@@ -138,21 +161,23 @@ class Actions:
             outcome = f"refused: {error}"
             raise
         finally:
-            selector = None if places is not None or choice.selector is None else choice.selector.text
-            chosen = None if places is None else len(places)
-            self._note(
-                actor, action if target is None else f"{action} to {target}", look.destination, outcome, done,
-                selector=selector, chosen=chosen,
-            )  # fmt: skip
-        return Done(done, unfinished)
+            name = action if target is None else f"{action} to {target}"
+            if places is not None:
+                self._note(actor, name, look, outcome, done, message_ids, chosen=len(places))
+            else:
+                self._note(actor, name, look, outcome, done, message_ids, choice=choice)
+        return Done(done, unfinished, dict(gone))
 
-    def _change(self, action: str, number: int, places: Sequence[Place], target: str | None) -> int:
+    def _change(
+        self, action: str, number: int, places: Sequence[Place], target: str | None
+    ) -> tuple[int, dict[str, int]]:
         with self._database.administration() as administration:
             if action == "purge":
-                return administration.purge(number, places=places)
+                return administration.purge(number, places=places), {}
             if action == "retry":
-                return sum(administration.retry(number, places=places).returned.values())
-            return administration.move(number, Queue(_required_name(target)), places=places)
+                retry = administration.retry(number, places=places)
+                return sum(retry.returned.values()), retry.gone
+            return administration.move(number, Queue(_required_name(target)), places=places), {}
 
     def _walk(self, queue_id: int, choice: Choice, change: Callable[[list[Place]], None]) -> bool:
         """Change what is chosen, window by window, and tell whether it stopped before the end."""
@@ -183,7 +208,7 @@ class Actions:
         if look.subscription is None or name != look.subscription:
             raise IllegalStateException("The name is another. Nothing was deleted.")
         with (
-            self._noted(actor, "delete subscription", look.destination),
+            self._noted(actor, "delete subscription", look),
             self._database.administration() as administration,
         ):
             administration.unsubscribe(look.subscription, look.client_id)
@@ -196,28 +221,43 @@ class Actions:
             if jms_type:
                 message.jms_type = jms_type
             context.create_producer(priority=priority).send(destination, message)
-            noted.number = 1
-            return message.jms_message_id or ""
+            message_id = message.jms_message_id or ""
+            noted.message_ids = [message_id]
+            return message_id
 
-    def _noted(self, actor: Actor, action: str, destination: Destination) -> _Noted:
-        return _Noted(lambda outcome, number: self._note(actor, action, destination, outcome, number))
+    def _noted(self, actor: Actor, action: str, subject: DestinationLook | Destination) -> "_Noted":
+        return _Noted(lambda outcome, ids: self._note(actor, action, subject, outcome, len(ids), ids))
 
     def _note(
         self,
         actor: Actor,
         action: str,
-        destination: Destination,
+        subject: DestinationLook | Destination,
         outcome: str,
         number: int,
+        message_ids: list[str],
         *,
-        selector: str | None = None,
+        choice: Choice = Choice(),  # noqa: B008 - immutable
         chosen: int | None = None,
     ) -> None:
+        look = subject if isinstance(subject, DestinationLook) else None
+        destination = subject.destination if isinstance(subject, DestinationLook) else subject
         record = ActionRecord(
-            action, actor.visitor.name, actor.address, destination.uri, selector, chosen, number, outcome
+            at=datetime.now(UTC),
+            action=action,
+            visitor=actor.visitor.name,
+            address=actor.address,
+            destination=destination.uri,
+            subscription=None if look is None else _subscription(look),
+            selector=None if choice.selector is None else choice.selector.text,
+            state=None if choice.state is None else choice.state.value,
+            cause=choice.cause,
+            chosen=chosen,
+            message_ids=message_ids,
+            number=number,
+            outcome=outcome,
         )
-        # As JSON, so that no name or selector can look like another line.
-        logger.info("%s", json.dumps(record._asdict()))
+        logger.info("%s", record.as_json())
         if self._on_action is not None:
             try:
                 self._on_action(record)
@@ -225,18 +265,25 @@ class Actions:
                 logger.exception("on_action has failed")
 
 
+def _subscription(look: DestinationLook) -> str | None:
+    if not look.is_subscription:
+        return None
+    name = look.subscription or f"number {look.queue_id}"
+    return name if look.client_id is None else f"{look.client_id}/{name}"
+
+
 class _Noted:
     """Notes how a block ends."""
 
-    def __init__(self, note: Callable[[str, int], None]) -> None:
+    def __init__(self, note: Callable[[str, list[str]], None]) -> None:
         self._note = note
-        self.number = 0
+        self.message_ids: list[str] = []
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._note("done" if error is None else f"refused: {error}", self.number)
+        self._note("done" if error is None else f"refused: {error}", self.message_ids)
 
 
 def _required_name(name: str | None) -> str:

@@ -24,12 +24,24 @@ from jmsql.console.actions import ActionRecord, Actions
 from jmsql.console.database import Database
 from jmsql.console.pages import Form, Pages, Reply, View
 from jmsql.console.poller import INTERVAL, PATIENCE, Poller
-from jmsql.exceptions import InvalidSelectorException, JMSException, JMSSecurityException
+from jmsql.console.problems import explain
+from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
 
 logger = logging.getLogger("jmsql.console")
 
 _LONGEST_FORM = 1024 * 1024
+_TITLES = {
+    400: "That cannot be understood",
+    401: "Who are you?",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not this way",
+    413: "Too large",
+    429: "Too many attempts",
+    500: "A defect",
+}
+_UNKNOWN_HOST = "This console does not answer under that name of a host."
 _STATIC = {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
@@ -77,7 +89,9 @@ class Console:
         self._gate = access if isinstance(access, Gate) else AccessGate(access)
         self._read_only = read_only
         self._hosts = None if allowed_hosts is None else frozenset(host.lower() for host in allowed_hosts)
-        self._database = Database(ConnectionFactory(factory) if isinstance(factory, str) else factory)
+        self._database = Database(
+            ConnectionFactory(factory) if isinstance(factory, str) else factory, patience=PATIENCE
+        )
         self._poller = Poller(self._database, hidden=hide_bodies, interval=INTERVAL, patience=PATIENCE)
         actions = Actions(self._database, hidden=hide_bodies, on_action=on_action)
         self._pages = Pages(self._database, self._poller, actions, hidden=hide_bodies)
@@ -125,7 +139,7 @@ class Console:
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             if not safety.is_known_host(request, self._hosts):
-                return self._problem(request, None, 400, "This console does not answer under that name of a host.")
+                return self._problem(request, None, 400, _UNKNOWN_HOST)
             visitor = await self._gate.visitor(request)
             if visitor is None:
                 refusal = self._gate.refusal()
@@ -150,14 +164,11 @@ class Console:
         view = View(request, visitor, form)
         try:
             reply = page(view)
-        except JMSSecurityException as error:
-            return self._problem(request, visitor, 403, str(error))
-        except InvalidSelectorException as error:
-            return self._problem(request, visitor, 400, str(error))
         except JMSException as error:
-            logger.info("A page of the console cannot be shown: %s", error)
-            status = 409 if form is not None else 503
-            return self._problem(request, visitor, status, str(error))
+            problem = explain(self._database, error, is_form=form is not None)
+            if problem.status >= 500:
+                logger.info("A page of the console cannot be shown: %s", error)
+            return self._problem(request, visitor, problem.status, problem.text, title=problem.title)
         if reply.redirect is not None:
             return self._finished(request, RedirectResponse(view.base + reply.redirect, status_code=303))
         key, is_new = safety.form_key(request)
@@ -198,7 +209,7 @@ class Console:
             name,
             value,
             path=request.scope["jmsql.base"] or "/",
-            secure=request.url.scheme == "https",
+            secure=request.scope.get("scheme") == "https",
             httponly=True,
             samesite="strict" if same_site == "strict" else "lax",
         )
@@ -223,8 +234,10 @@ class Console:
         status: int,
         advice: str,
         headers: dict[str, str] | None = None,
+        title: str | None = None,
     ) -> Response:
-        values = self._common(request, visitor) | {"status": status, "advice": advice}
+        title = title or _TITLES.get(status, "Not done")
+        values = self._common(request, visitor) | {"status": status, "advice": advice, "title": title}
         content = self._templates.get_template("problem.html").render(values)
         return self._finished(request, HTMLResponse(content, status_code=status, headers=headers))
 
@@ -234,6 +247,8 @@ class Console:
             404: "There is no such page. The message or destination may be gone.",
             405: "This address is for forms alone.",
         }.get(status, str(getattr(error, "detail", "")) or "The request cannot be answered.")
+        if not safety.is_known_host(request, self._hosts):
+            return self._problem(request, None, 400, _UNKNOWN_HOST)
         visitor = await self._gate.visitor(request)
         if visitor is None:
             refusal = self._gate.refusal()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -20,17 +21,26 @@ from jmsql.store.wire._sync.runner import PsycopgRunner
 T = TypeVar("T")
 
 _MOST_CONNECTIONS = 4
-_PATIENCE = 10.0
+_LONGEST_WAIT = 10.0
+"""Seconds for which a request waits for a connection."""
 
 
 class Database:
-    """Runs looks and actions, each on a connection that is free. May be used from any thread."""
+    """Runs looks and actions, each on a connection that is free. May be used from any thread.
 
-    def __init__(self, factory: ConnectionFactory) -> None:
+    Args:
+        factory: Where the messages are.
+        patience: Seconds after the last use in which connections stay open.
+    """
+
+    def __init__(self, factory: ConnectionFactory, *, patience: float) -> None:
         self._factory = factory
+        self._patience = patience
         self._free = threading.Semaphore(_MOST_CONNECTIONS)
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._idle: list[PsycopgRunner] = []
+        self._used_at = 0.0
+        self._keeper: threading.Thread | None = None
         self._is_closed = False
 
     @property
@@ -64,7 +74,7 @@ class Database:
         Raises:
             JMSException: The database cannot be reached.
         """
-        if not self._free.acquire(timeout=_PATIENCE):
+        if not self._free.acquire(timeout=_LONGEST_WAIT):
             raise ResourceAllocationException("All connections of the console are in use. Try again in a moment.")
         try:
             runner = self._take()
@@ -95,8 +105,25 @@ class Database:
         with self._lock:
             if runner.is_idle and not runner.connection.broken and not self._is_closed:
                 self._idle.append(runner)
+                self._used_at = time.monotonic()
+                if self._keeper is None:
+                    self._keeper = threading.Thread(target=self._keep, name="jmsql console connections", daemon=True)
+                    self._keeper.start()
                 return
         runner.close()
+
+    def _keep(self) -> None:
+        """Close idle connections some seconds after the last use: no page may follow on the one that opened them."""
+        with self._lock:
+            while self._idle and not self._is_closed:
+                rest = self._used_at + self._patience - time.monotonic()
+                if rest <= 0:
+                    break
+                self._lock.wait(rest)
+            idle, self._idle = self._idle, []
+            self._keeper = None
+        for runner in idle:
+            runner.close()
 
     def close_idle(self) -> None:
         """Close the connections that nothing is done with."""
@@ -109,4 +136,8 @@ class Database:
         """Close the connections for good."""
         with self._lock:
             self._is_closed = True
+            keeper = self._keeper
+            self._lock.notify_all()
         self.close_idle()
+        if keeper is not None:
+            keeper.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections import OrderedDict
@@ -31,6 +32,12 @@ from jmsql.values.destinations import Destination
 _PAGE = 50
 _CLIENTS = 25
 _NOTICES = 1000
+_ORIGINS = 5
+_LIVE = frozenset({"clients.html", "dead_letters.html", "destination.html", "overview.html"})
+"""The pages of which a part stays current."""
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_TRANSACTION = re.compile(r"[0-9]{1,20}")
+_CAUSE = re.compile(r"[0-9a-f]{64}")
 
 
 class Form:
@@ -42,6 +49,11 @@ class Form:
     def get(self, name: str) -> str:
         """Return the first value of a field, or an empty text."""
         return next((value for each, value in self._fields if each == name), "")
+
+    @property
+    def has_nul(self) -> bool:
+        """True if a name or value holds a NUL, but for a selector, of which its parser tells."""
+        return any("\0" in name or ("\0" in value and name != "selector") for name, value in self._fields)
 
     def all(self, name: str) -> list[str]:
         """Return all values of a field."""
@@ -57,10 +69,12 @@ class View:
         self.form = form or Form(())
         self.query = Form(request.query_params.multi_items())
         self.base: str = request.scope["jmsql.base"]
+        if self.query.has_nul:
+            raise HTTPException(400, "The address holds the character NUL, which no name has.")
 
     @property
     def is_fragment(self) -> bool:
-        """Whether only what changes is asked for."""
+        """True if the request is for the part of a page that changes. Pages without one are always whole."""
         return bool(self.query.get("live"))
 
     @property
@@ -73,12 +87,12 @@ class View:
         """Return a number of the address.
 
         Raises:
-            HTTPException: It is too large: there is no such page.
+            HTTPException: It is no number, or too large: there is no such page.
         """
-        value = int(self._request.path_params[name])
-        if value >= 2**63:
+        text = self.part(name)
+        if not _NUMBER.fullmatch(text) or int(text) >= 2**63:
             raise HTTPException(404)
-        return value
+        return int(text)
 
     def small_number(self, name: str) -> int:
         """Return the number of a destination."""
@@ -126,20 +140,20 @@ class Pages:
     def routes(self) -> Iterator[RouteRow]:
         """Return the pages: address, function, what a visitor must be allowed to do, and whether it is for forms."""
         look, operate = Level.LOOK, Level.OPERATE
-        place = "/destinations/{queue:int}/messages/{table}/{first:int}/{sequence:int}"
+        place = "/destinations/{queue}/messages/{table}/{first}/{sequence}"
         yield "/", self.overview, look, False
         yield "/search", self.search, look, False
         yield "/dead-letters", self.dead_letters, look, False
         yield "/clients", self.clients, look, False
-        yield "/destinations/{queue:int}", self.destination, look, False
-        yield "/destinations/{queue:int}/history", self.history, look, False
-        yield "/topics/{topic:int}", self.topic, look, False
-        yield "/topics/{topic:int}/history", self.topic_history, look, False
+        yield "/destinations/{queue}", self.destination, look, False
+        yield "/destinations/{queue}/history", self.history, look, False
+        yield "/topics/{topic}", self.topic, look, False
+        yield "/topics/{topic}/history", self.topic_history, look, False
         yield place, self.message, look, False
-        yield "/destinations/{queue:int}/{action}", self.confirm, operate, False
-        yield "/destinations/{queue:int}/{action}", self.act, operate, True
-        yield "/topics/{topic:int}/{action}", self.confirm_topic, operate, False
-        yield "/topics/{topic:int}/{action}", self.act_topic, operate, True
+        yield "/destinations/{queue}/{action}", self.confirm, operate, False
+        yield "/destinations/{queue}/{action}", self.act, operate, True
+        yield "/topics/{topic}/{action}", self.confirm_topic, operate, False
+        yield "/topics/{topic}/{action}", self.act_topic, operate, True
 
     # Looking
 
@@ -151,8 +165,8 @@ class Pages:
 
     def search(self, view: View) -> Reply:
         """Show the destinations whose names have a text."""
-        text = view.query.get("q").replace("\0", "")
-        after = _whole(view.query.get("after"))
+        text = view.query.get("q")
+        after = _number_after(view.query.get("after"))
         found, following = self._database.look(looks.find(text, after, _PAGE))
         if len(found) == 1 and after == 0 and following is None and text and text.lower() == found[0].name.lower():
             return Reply(redirect=_address(found[0]))
@@ -163,6 +177,7 @@ class Pages:
     def destination(self, view: View) -> Reply:
         """Show a queue or subscription: how it is, and its messages."""
         look = self._found(view)
+        cause = _cause(view.query.get("cause"))
         now = time.time()
         figures = self._poller.shared(("destination", look.queue_id), lambda: self._figures(look.queue_id))
         rate, past = self._poller.rates(look.queue_id)
@@ -179,16 +194,18 @@ class Pages:
         selector, state = view.query.get("selector"), _state(view.query.get("state"))
         problem, choice = None, None
         try:
-            choice = Choice(looks.parse_selector(selector), state)
+            choice = Choice(looks.parse_selector(selector), state, cause=cause)
         except InvalidSelectorException as error:
             problem = str(error)
-        after = _place(view.query.get("after")) or BEGINNING
+        after = _place_after(view.query.get("after"))
         found = self._database.look(self._contents(look, choice, after))
-        chosen = {name: value for name, value in (("selector", selector), ("state", state or "")) if value}
+        given = {"selector": selector, "state": state or "", "cause": cause or ""}
+        chosen = {name: value for name, value in given.items() if value}
         values |= {
             **found._asdict(),
             "selector": selector,
             "state": state,
+            "cause": cause,
             "problem": problem,
             "more": None if found.page.next is None else urlencode(chosen | {"after": str(found.page.next)}),
             "chosen": urlencode(chosen),
@@ -200,15 +217,22 @@ class Pages:
         return self._reply(view, "destination.html", values)
 
     def _contents(self, look: DestinationLook, choice: Choice | None, after: Place) -> Steps[_Contents]:
-        page, has_letters = Page[ListedMessage]([], None), False
+        page, has_letters, group = Page[ListedMessage]([], None), False, None
         if look.browsable:
+            if choice is not None and choice.cause is not None:
+                group = yield from self._group(look.queue_id, choice.cause)
             if choice is not None:
                 page = yield from looks.messages(look.queue_id, choice, after, _PAGE, hidden=self.hidden)
             has_letters = yield from looks.has_dead_letters(look.queue_id)
         settings, created_at = (yield from looks.settings(look.queue_id)) or ({}, None)
         subscription = (yield from looks.subscription(look.queue_id)) if look.is_subscription else None
-        consumers = yield from looks.consumers(look.queue_id, _PAGE)
-        return _Contents(page, has_letters, settings, created_at, subscription, consumers)
+        consumers = yield from looks.consumers(look.queue_id, _PAGE + 1)
+        return _Contents(page, has_letters, group, settings, created_at, subscription, consumers)
+
+    def _group(self, queue_id: int, cause: str) -> Steps[looks.DeadLetterGroup | None]:
+        """Return the group of a cause, or None if none of the newest letters is of it."""
+        found = yield from looks.dead_letters(queue_id, hidden=self.hidden)
+        return next((group for group in found.groups if group.cause == cause), None)
 
     def _figures(self, number: int) -> DestinationOverview | None:
         return next(iter(self._figures_of([number])), None)
@@ -221,7 +245,7 @@ class Pages:
         topic = self._database.look(looks.topic(view.small_number("topic")))
         if topic is None:
             raise HTTPException(404)
-        after = _whole(view.query.get("after"))
+        after = _number_after(view.query.get("after"))
         subscriptions = self._database.look(looks.topic_subscriptions(topic.topic_id, after, _PAGE + 1))
         more = subscriptions[_PAGE - 1].queue_id if len(subscriptions) > _PAGE else None
         values = {
@@ -281,16 +305,16 @@ class Pages:
             "snapshot": snapshot,
             "now": time.time(),
             "title": "Dead letters",
-            "selector": _letter_selector,
             "rights": self._rights(),
         }
         return self._reply(view, "dead_letters.html", values)
 
     def clients(self, view: View) -> Reply:
         """Show the clients, the holders of messages, and open transactions."""
-        after = _whole(view.query.get("after"))
+        after = _number_after(view.query.get("after"), 2**63)
         values = self._poller.shared(("clients", after), lambda: self._clients(after))
-        return self._reply(view, "clients.html", values | {"now": time.time(), "title": "Clients"})
+        shown = {"now": time.time(), "title": "Clients", "cursor": urlencode({"after": after}) if after else ""}
+        return self._reply(view, "clients.html", values | shown)
 
     def _clients(self, after: int) -> dict[str, Any]:
         clients, holders, named, transactions, prepared = self._database.look(self._connected(after))
@@ -329,8 +353,7 @@ class Pages:
         return self._history(view, Topic(topic.name), f"/topics/{topic.topic_id}")
 
     def _history(self, view: View, origin: Destination, address: str) -> Reply:
-        transaction, _, sequence = view.query.get("before").partition(".")
-        before = (transaction, int(sequence)) if transaction.isdecimal() and sequence.isdecimal() else None
+        before = _before(view.query.get("before"))
         message_id = view.query.get("message").strip() or None
         past = self._database.look(looks.history(origin, before, _PAGE, message_id=message_id, hidden=self.hidden))
         more = None
@@ -353,14 +376,17 @@ class Pages:
         """Say what an action would do, to how many, and ask."""
         look, action = self._found(view), view.part("action")
         self._require(action, look)
-        places = _places(view.query.all("key"))
+        places = _places(view.query)
         selector, state = view.query.get("selector"), _state(view.query.get("state"))
+        cause = _cause(view.query.get("cause"))
         values: dict[str, Any] = {
             "look": look,
             "action": action,
-            "keys": [str(place) for place in places],
+            "keys": [str(place) for place in places or ()],
             "selector": selector,
             "state": state,
+            "cause": cause,
+            "group": None if cause is None else self._database.look(self._group(look.queue_id, cause)),
             "newest": None,
             "count": None,
             "address": _address_of(look),
@@ -371,11 +397,11 @@ class Pages:
             "now": time.time(),
         }
         if action in MESSAGE_ACTIONS:
-            if places:
+            if places is not None:
                 values["count"] = BoundedCount(len(places))
             else:
                 newest = self._actions.newest()
-                choice = Choice(looks.parse_selector(selector), state, newest)
+                choice = Choice(looks.parse_selector(selector), state, newest, cause)
                 values |= {"newest": newest, "count": self._actions.count(look.queue_id, choice)}
         return self._reply(view, "confirm.html", values)
 
@@ -399,15 +425,16 @@ class Pages:
 
     def _change_messages(self, view: View, action: str, look: DestinationLook) -> Notice:
         form = view.form
-        keys = form.all("key")
-        places = _places(keys) if keys else None
-        if places is not None and len(places) != len(keys):
-            raise HTTPException(400, "A message is named in a way that cannot be read.")
+        places = _places(form)
         newest = form.get("newest")
-        if places is None and not newest.isdecimal():
+        if places is None and not _NUMBER.fullmatch(newest):
             raise HTTPException(400, "The form does not say which messages are meant.")
-        state = _state(form.get("state"))
-        choice = Choice(looks.parse_selector(form.get("selector")), state, min(int(newest or 0), 2**63 - 1))
+        choice = Choice(
+            looks.parse_selector(form.get("selector")),
+            _state(form.get("state")),
+            min(int(newest), 2**63 - 1) if places is None else 0,
+            _cause(form.get("cause")),
+        )
         target = form.get("to").strip() if action == "move" else None
         done = self._actions.apply(view.actor, action, look, places=places, choice=choice, target=target)
         return Notice(_said(action, done, None if places is None else len(places), target), is_problem=done.unfinished)
@@ -432,6 +459,8 @@ class Pages:
             "keys": [],
             "selector": "",
             "state": None,
+            "cause": None,
+            "group": None,
             "newest": None,
             "count": None,
             "address": f"/topics/{topic.topic_id}",
@@ -470,7 +499,13 @@ class Pages:
     # What pages share
 
     def _found(self, view: View) -> DestinationLook:
-        look = self._database.look(looks.destination(view.small_number("queue")))
+        number = view.small_number("queue")
+
+        def found() -> DestinationLook | None:
+            return self._database.look(looks.destination(number))
+
+        # A whole page shows the effect of an action at once. Its live part may be a moment old, and is one for all.
+        look = self._poller.shared(("look", number), found) if view.is_fragment else found()
         if look is None:
             raise HTTPException(404)
         return look
@@ -479,7 +514,7 @@ class Pages:
         return self._poller.shared("rights", lambda: self._database.look(looks.rights))
 
     def _reply(self, view: View, template: str, values: dict[str, Any]) -> Reply:
-        if view.is_fragment:
+        if view.is_fragment and template in _LIVE:
             self._poller.touch()
             return Reply(template, values, is_fragment=True)
         return Reply(template, values | self._notice(view))
@@ -502,6 +537,7 @@ class _Connected(NamedTuple):
 class _Contents(NamedTuple):
     page: Page[ListedMessage]
     has_letters: bool
+    group: looks.DeadLetterGroup | None
     settings: dict[str, Any]
     created_at: datetime | None
     subscription: looks.SubscriptionLook | None
@@ -547,8 +583,15 @@ def _said(action: str, done: Done, chosen: int | None, target: str | None) -> st
     }[action]
     noun = "message" if done.number == 1 else "messages"
     text = f"{done.number:,} {noun} {verb}." if action != "purge" else f"{done.number:,} {noun} deleted."
-    if chosen is not None and done.number < chosen:
-        text += f" {chosen - done.number:,} stayed: a client holds them, or they are gone."
+    gone = sum(done.gone.values())
+    if gone:
+        shown = sorted(done.gone.items())[:_ORIGINS]
+        origins = " and ".join(f"{visible(origin)} ({number:,})" for origin, number in shown)
+        more = f" and {len(done.gone) - _ORIGINS:,} more" if len(done.gone) > _ORIGINS else ""
+        text += f" {gone:,} stayed: {origins}{more} {'is' if len(done.gone) == 1 else 'are'} gone. Move them elsewhere."
+    if chosen is not None and done.number + gone < chosen:
+        held = "no dead letters, a client holds them" if action == "retry" else "a client holds them"
+        text += f" {chosen - done.number - gone:,} stayed: {held}, or they are gone."
     if done.unfinished:
         text += " It took long, and stopped before the end: repeat it to go on."
     return text
@@ -573,32 +616,63 @@ def _message_address(queue_id: int, place: Place) -> str:
     return f"/destinations/{queue_id}/messages/{table}/{place.first}/{place.sequence}"
 
 
-def _place(text: str) -> Place | None:
+def _number_after(text: str, end: int = 2**31) -> int:
+    """Return the number after which a list goes on; 0 begins it."""
+    if not text:
+        return 0
+    if not _NUMBER.fullmatch(text) or int(text) >= end:
+        raise HTTPException(400, "The address does not say after which number the list goes on.")
+    return int(text)
+
+
+def _place_after(text: str) -> Place:
+    """Return the place after which a list goes on."""
+    if not text:
+        return BEGINNING
     try:
         return Place.parse(text)
-    except ValueError:
+    except ValueError as error:
+        raise HTTPException(400, "The address does not say after which message the list goes on.") from error
+
+
+def _before(text: str) -> tuple[str, int] | None:
+    """Return the transaction and the sequence before which the history goes on; None begins it."""
+    if not text:
         return None
+    transaction, _, sequence = text.partition(".")
+    for part, end in ((transaction, 2**64), (sequence, 2**63)):
+        if not _TRANSACTION.fullmatch(part) or int(part) >= end:
+            raise HTTPException(400, "The address does not say before which message the history goes on.")
+    return transaction, int(sequence)
 
 
-def _places(texts: Sequence[str]) -> list[Place]:
-    return [place for place in map(_place, texts) if place is not None]
+def _places(fields: Form) -> list[Place] | None:
+    """Return the places of the chosen messages; None: the messages are not named one by one.
+
+    Raises:
+        HTTPException: One is named wrongly, or none is chosen though some were to be.
+    """
+    keys = fields.all("key")
+    if not keys:
+        if fields.get("chosen"):
+            raise HTTPException(400, "No message is chosen. Go back, and choose some.")
+        return None
+    try:
+        return [Place.parse(key) for key in keys]
+    except ValueError as error:
+        raise HTTPException(400, "A message is named in a way that cannot be read.") from error
 
 
 def _state(text: str) -> MessageState | None:
-    return MessageState(text) if text in set(MessageState) else None
+    if not text:
+        return None
+    try:
+        return MessageState(text)
+    except ValueError as error:
+        raise HTTPException(400, f"There is no such state. There are {', '.join(MessageState)}.") from error
 
 
-def _whole(text: str) -> int:
-    return min(int(text), 2**31 - 1) if text.isdecimal() else 0
-
-
-def _letter_selector(group: looks.DeadLetterGroup) -> str:
-    """Return the query that chooses the dead letters of a reason and origin."""
-    conditions = [f"JMS_jmsql_DeadLetterReason = {_literal(group.reason)}"]
-    if group.origin is not None:
-        conditions.append(f"JMS_jmsql_OriginalDestination = {_literal(group.origin)}")
-    return urlencode({"selector": " AND ".join(conditions)})
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _cause(text: str) -> str | None:
+    if text and not _CAUSE.fullmatch(text):
+        raise HTTPException(400, "The address does not say which dead letters are meant.")
+    return text or None

@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from jmsql.admin import Administration, DestinationOverview
 from jmsql.console.database import Database
+from jmsql.console.problems import explain
 from jmsql.console.rates import Past, Rate
 from jmsql.doctor import Finding, Health, Thresholds, examine_quickly, judge_paused, judge_unattended
 from jmsql.exceptions import JMSException
@@ -39,6 +40,7 @@ _TRACKED = 100
 """How many destinations a look includes: of those that are not shown, the rates are kept for their pages."""
 _MOST = 300
 _LETTER_QUEUES = 10
+_MOST_CACHED = 500
 _ORDER = {Health.problem: 0, Health.note: 1, Health.ok: 2}
 
 
@@ -47,6 +49,17 @@ class DeadLetters(NamedTuple):
 
     queue: DestinationLook
     group: DeadLetterGroup
+    has_more: bool
+    """True if the queue has more letters than were looked at, some of which may be of the group."""
+
+
+class Further(NamedTuple):
+    """The dead letters that are not shown."""
+
+    groups: int
+    messages: int
+    queues: int
+    """The number of queues whose dead letters were not looked at."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,7 @@ class Snapshot:
     past: dict[int, list[Rate]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     dead_letters: list[DeadLetters] = field(default_factory=list)
+    further: Further = field(default_factory=lambda: Further(0, 0, 0))
     paused: list[DestinationLook] = field(default_factory=list)
     error: str | None = None
 
@@ -159,7 +173,7 @@ class Poller:
         except JMSException as error:
             self._disconnect()
             logger.info("The console cannot look at the store: %s", error)
-            return replace(self._snapshot, error=str(error))
+            return replace(self._snapshot, error=explain(self._database, error).text)
         except Exception:  # a page must say so, and the next look may succeed
             logger.exception("The console's look at the store has failed")
             return replace(self._snapshot, error="The look has failed; the console's log says why.")
@@ -177,7 +191,14 @@ class Poller:
         with self._changed:
             self._past.see(now, [*found, *watched])
             past = {each.number: self._past.rates(each.number, now) for each in attention}
-        dead = self._dead_letters([each for each in letters if each.queue_id in full][:_LETTER_QUEUES])
+        with_letters = [each for each in letters if each.queue_id in full and each.browsable]
+        dead = self._dead_letters(with_letters[:_LETTER_QUEUES])
+        shown = _most_telling(dead)
+        further = Further(
+            len(dead) - len(shown),
+            sum(each.group.messages for each in dead) - sum(each.group.messages for each in shown),
+            len(with_letters[_LETTER_QUEUES:]),
+        )
         if time.monotonic() - self._examined_at > _EXAMINATION:
             self._findings = self._examine()
             self._examined_at = time.monotonic()
@@ -188,7 +209,8 @@ class Poller:
             attention=attention,
             past=past,
             findings=findings,
-            dead_letters=dead,
+            dead_letters=shown,
+            further=further,
             paused=paused,
         )
 
@@ -201,14 +223,12 @@ class Poller:
         return self._database.look(overview.of(numbers, self._memory_of_watched)) if numbers else []
 
     def _dead_letters(self, queues: list[DestinationLook]) -> list[DeadLetters]:
-        found = [
-            DeadLetters(queue, group)
-            for queue in queues
-            if queue.browsable
-            for group in self._database.look(looks.dead_letters(queue.queue_id, SHOWN, hidden=self._hidden))
-        ]
-        found.sort(key=lambda each: _time(each.group.last_died_at), reverse=True)
-        return found[:SHOWN]
+        """Return the groups of dead letters, the last that died first."""
+        found = []
+        for queue in queues:
+            groups, has_more = self._database.look(looks.dead_letters(queue.queue_id, hidden=self._hidden))
+            found += [DeadLetters(queue, group, has_more) for group in groups]
+        return sorted(found, key=_died_at, reverse=True)
 
     def _examine(self) -> list[Finding]:
         with self._database.runner() as runner:
@@ -231,8 +251,18 @@ def _surroundings() -> Steps[_Surroundings]:
     )
 
 
-def _time(moment: datetime | None) -> float:
+def _died_at(letters: DeadLetters) -> float:
+    moment = letters.group.last_died_at
     return 0.0 if moment is None else moment.timestamp()
+
+
+def _most_telling(found: list[DeadLetters]) -> list[DeadLetters]:
+    """Return as many groups as a page shows: of too many, the largest ones for one half, and the newest ones."""
+    if len(found) <= SHOWN:
+        return found
+    largest = sorted(range(len(found)), key=lambda place: -found[place].group.messages)[: SHOWN // 2]
+    newest = (place for place in range(len(found)) if place not in set(largest))
+    return [found[place] for place in sorted([*largest, *islice(newest, SHOWN - len(largest))])]
 
 
 def _judged(paused_destinations: list[DestinationLook], attention: list[DestinationOverview]) -> list[Finding]:
@@ -275,8 +305,17 @@ class _Cache:
                 known: T = cached.value
                 return known
             value = look()
-            self._cached[key] = _Cached(value, time.monotonic() + seconds)
+            now = time.monotonic()
+            with self._lock:
+                self._cached[key] = _Cached(value, now + seconds)
+                if len(self._cached) > _MOST_CACHED:
+                    self._forget(now)
             return value
+
+    def _forget(self, now: float) -> None:
+        for old in [key for key, cached in self._cached.items() if cached.valid_until <= now]:
+            del self._cached[old]
+            self._locks.pop(old, None)
 
     def clear(self) -> None:
         with self._lock:

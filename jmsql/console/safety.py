@@ -57,9 +57,16 @@ def forgery(request: Request, given_key: str) -> str | None:
     origin = request.headers.get("origin") or request.headers.get("referer")
     if site not in {None, "same-origin"} or origin is None:
         return "The form was not sent by a page of this console."
-    if urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+    if _site(origin) != request.headers.get("host", "").lower():
         return "The form was sent by a page of another site."
     key = request.cookies.get(FORM_COOKIE, "")
     if not _KEY.fullmatch(key) or not hmac.compare_digest(key.encode(), given_key.encode()):
         return "The page is too old, or the browser keeps no cookies. Open the page again, and repeat it."
     return None
+
+
+def _site(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # no address at all
+        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlencode
@@ -244,6 +245,8 @@ def test_each_action_is_one_line_in_the_log_and_one_call(
     records: list[ActionRecord] = []
     console = Browsing(serve(on_action=records.append))
     send(jmsql_factory, "orders\n{}", "red 1", "blue 2", "red 3")
+    with Administration(jmsql_factory) as administration:
+        ids = [str(each.message.jms_message_id) for each in administration.browse("orders\n{}")]
     path = console.find("orders\n{}")
     console.act(f"{path}/purge", urlencode({"selector": "color = 'red'"}))
     console.act(f"{path}/pause")
@@ -253,11 +256,43 @@ def test_each_action_is_one_line_in_the_log_and_one_call(
         each.getMessage() for each in caplog.records if each.name == "jmsql.console" and each.message.startswith("{")
     ]
     assert all("\n" not in line for line in lines)
-    assert [json.loads(line) for line in lines] == [each._asdict() for each in records]
+    assert lines == [each.as_json() for each in records]
+    assert [json.loads(line)["at"] for line in lines] == [each.at.isoformat() for each in records]
     purged, paused, refused = records
-    assert purged == ActionRecord("purge", "alice", "127.0.0.1", "queue://orders\n{}", "color = 'red'", None, 2, "done")
+    assert purged == ActionRecord(
+        purged.at, "purge", "alice", "127.0.0.1", "queue://orders\n{}", None, "color = 'red'", None, None, None,
+        [ids[0], ids[2]], 2, "done",
+    )  # fmt: skip
+    assert abs(purged.at.timestamp() - time.time()) < 3600
     assert (paused.action, paused.outcome) == ("pause", "done")
     assert refused.outcome.startswith("refused: There is no queue 'nowhere'")
+    assert refused.message_ids == [ids[1]]
+
+
+def test_record_names_the_subscription_the_state_and_the_messages(
+    serve: Serve, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    records: list[ActionRecord] = []
+    console = Browsing(serve(on_action=records.append))
+    with Administration(jmsql_factory) as administration:
+        administration.subscribe("news", "readers", client_id="c")
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(jmsql.Topic("news"), "x")
+        delayed = context.create_text_message("y")
+        context.create_producer(delivery_delay=3600).send(jmsql.Topic("news"), delayed)
+    readers = console.find("readers")
+    console.act(f"{readers}/purge", "state=delayed")
+    console.act(f"{readers}/purge", keys(console, readers, 0))
+    console.act(f"{console.find('news')}/send", text="z", priority="4", jms_type="")
+    console.act(f"{readers}/delete", name="readers")
+    assert [(each.action, each.subscription, each.state, each.chosen, each.number) for each in records] == [
+        ("purge", "c/readers", "delayed", None, 1),
+        ("purge", "c/readers", None, 1, 1),
+        ("send", None, None, None, 1),
+        ("delete subscription", "c/readers", None, None, 0),
+    ]
+    assert [len(each.message_ids) for each in records] == [1, 1, 1, 0]
+    assert records[0].message_ids == [delayed.jms_message_id]
 
 
 def test_failing_on_action_undoes_nothing(

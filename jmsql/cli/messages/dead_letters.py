@@ -85,10 +85,18 @@ def retry(
         for destination, count in sorted(done.returned.items()):
             console().print(f"{counted(count, 'message')} went back to {destination}.", markup=False)
         if done.left:
-            reason = "a client holds them, or where they come from is gone"
-            left = f"{counted(done.left, 'message')} {'stays' if done.left == 1 else 'stay'} in {queue!r}"
-            console().print(f"{left}: {reason}.", markup=False)
+            held = done.left - sum(done.gone.values())
+            for origin, count in sorted(done.gone.items()):
+                console().print(
+                    f"{_left(count, queue)}: {origin} is gone. `jmsql move` puts them elsewhere.", markup=False
+                )
+            if held > 0:
+                console().print(f"{_left(held, queue)}: a client holds them, or has just taken them.", markup=False)
         if not done.returned and not done.left:
             console().print(f"There is no such dead letter in the queue {queue!r}.", markup=False)
     if not done.returned:
         raise typer.Exit(_NOTHING_FOUND)
+
+
+def _left(count: int, queue: str) -> str:
+    return f"{counted(count, 'message')} {'stays' if count == 1 else 'stay'} in {queue!r}"

@@ -59,10 +59,9 @@ def console(
     Example: `jmsql console --read-only`
     """
     try:
-        import uvicorn
-
         from jmsql.console import Console
         from jmsql.console.access import HeaderGate, PasswordGate, TokenGate
+        from jmsql.console.serving import server
     except ImportError as error:
         typer.echo(f'jmsql: {error.name} is missing: pip install "jmsql[console]".', err=True)
         raise typer.Exit(_USAGE_ERROR) from error
@@ -103,11 +102,7 @@ def console(
     )
     logging.getLogger("jmsql.console").setLevel(logging.INFO)
     typer.echo(f"The console of {database} is at {address}", err=True)
-    settings = uvicorn.Config(
-        application, log_config=None, log_level="warning", access_log=False, root_path=root_path, proxy_headers=False,
-        server_header=False, timeout_graceful_shutdown=2,
-    )  # fmt: skip
-    uvicorn.Server(settings).run(sockets=[listening])
+    server(application, root_path=root_path).run(sockets=[listening])
 
 
 def _is_local(host: str) -> bool:

@@ -92,9 +92,9 @@ def top(
     In a terminal q ends it, as Ctrl-C does, and b, d, a, n sort by business, depth, age and name. Without a terminal it
     prints a table for each look.
 
-    Messages are counted up to 1,000, so that a look costs little whatever waits: 1,000+ stands for more. Of depths, the
-    order is that of a sample where there are many messages. With --exact all messages are read, and the store is left
-    alone for four times as long as that took.
+    Messages are counted up to 1,000, so that a look costs little whatever waits: 1,000+ stands for more. Where
+    thousands of queues hold messages, the order by depth is complete after several looks. With --exact all are read, and
+    the store is left alone for four times as long as that took.
 
     Rates are those of acknowledgements, as clients count them, and of arrivals, which follow from the depth.
 

@@ -1,6 +1,7 @@
 """Dead letters: a look at them, and the way back to where they come from."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
@@ -50,6 +51,8 @@ class Retry(NamedTuple):
     """How many dead letters went back, by destination."""
     left: int
     """How many stay, since a session holds them, or the destination or subscription that they come from is gone."""
+    gone: dict[str, int] = {}  # noqa: RUF012 - a default that nothing changes
+    """How many of those have no destination or subscription to go back to, by its name."""
 
 
 def _to_letter(row: tuple[Any, ...]) -> DeadLetter:
@@ -63,6 +66,10 @@ def _to_letter(row: tuple[Any, ...]) -> DeadLetter:
 
 _sql = SqlFile("inspection")
 _parts = {"is_dead_letter": _sql["is_dead_letter"]}
+IS_HOMELESS = _sql["is_homeless"]
+"""The condition that the origin of dead letters `g` is gone."""
+HOMELESS = fill(_sql["homeless"], is_homeless=IS_HOMELESS)
+"""The statement that groups `{letters}` without an origin."""
 dead_letter_queues = _sql.statement("dead_letter_queues", "looking for dead letters", column, _parts).bind()
 """The names of the queues in which dead letters wait."""
 
@@ -99,10 +106,19 @@ def retry(
     statement = Statement("retry_dead_letters", text, "moving dead letters back", rows, parameters)
     queue_id = yield from existing_queue(queue)
     found = yield from statement.bind(queue_id=queue_id, limit=limit)
-    returned = {
-        destination if subscription is None else f"{destination} ({subscription})": int(count)
-        for destination, subscription, count in found
-        if destination is not None
-    }
-    total = next(int(count) for destination, _, count in found if destination is None)
-    return Retry(returned, total - sum(returned.values()))
+    returned = origins(row for row in found if row[0] is not None)
+    left = next(int(count) for destination, _, count in found if destination is None) - sum(returned.values())
+    if not left:
+        return Retry(returned, left)
+    # Those that stay were the first, and are so still.
+    text = fill(HOMELESS, letters=fill(_sql["chosen_letters"], chosen=chosen, **_parts))
+    statement = Statement("homeless", text, "looking for the origins of dead letters", rows, parameters)
+    return Retry(returned, left, origins((yield from statement.bind(queue_id=queue_id, limit=left))))
+
+
+def origins(found: Iterable[tuple[Any, ...]]) -> dict[str, int]:
+    """Return the numbers of messages by the name of the destination, with that of the subscription behind it."""
+    counted: Counter[str] = Counter()
+    for destination, subscription, count in found:
+        counted[destination if subscription is None else f"{destination} ({subscription})"] += int(count)
+    return dict(counted)

@@ -23,7 +23,7 @@ from jmsql.exceptions import (
 )
 from jmsql.messages import Message
 from jmsql.selectors import Selector
-from jmsql.store.administration.dead_letters import Retry
+from jmsql.store.administration.dead_letters import HOMELESS, IS_HOMELESS, Retry, origins
 from jmsql.store.administration.emptying import FREE, PURGE
 from jmsql.store.administration.inspection import ACCESS
 from jmsql.store.administration.places import BEGINNING_OF_DELAYED, Place
@@ -37,6 +37,7 @@ from jmsql.store.statement import (
     SqlFile,
     Statement,
     Steps,
+    column,
     fill,
     in_transaction,
     nothing,
@@ -251,20 +252,32 @@ class ConsumerLook(NamedTuple):
 
 
 class DeadLetterGroup(NamedTuple):
-    """Dead letters that come from the same place and died of the same, among the newest of a queue.
+    """Dead letters of one cause, among the newest of a queue: the same origin, and errors that differ by numbers alone.
 
-    `first` and `sequence` are the place of the newest one.
+    `error` is the newest one's, which is at `first` and `sequence`; `errors` is the number of different ones.
+    `is_homeless` is True if the origin is gone, so that a retry leaves the letters.
     """
 
     reason: str
     origin: str | None
     subscription: str | None
+    client_id: str | None
     error: str | None
+    errors: int
     messages: int
     first_died_at: datetime | None
     last_died_at: datetime | None
     first: int
     sequence: int
+    cause: str
+    is_homeless: bool
+
+
+class DeadLetterGroups(NamedTuple):
+    """The groups of a queue's newest dead letters, and True if the queue has more letters than these."""
+
+    groups: list[DeadLetterGroup]
+    has_more: bool
 
 
 class ClientLook(NamedTuple):
@@ -306,11 +319,15 @@ class PastLook(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which messages of a queue or subscription are meant: those of a selector and a state, up to a sequence."""
+    """The chosen messages of a queue or subscription: those of a selector, a state and a cause, up to a sequence.
+
+    `cause` is the one of a `DeadLetterGroup`, looked at by somebody who sees as much.
+    """
 
     selector: Selector | None = None
     state: MessageState | None = None
     newest: int = 2**63 - 1
+    cause: str | None = None
 
 
 _sql = SqlFile("looks")
@@ -329,9 +346,17 @@ _SHOWN = {
     "listed": _sql["listed"],
     "preview": _sql["preview"],
     "error": "left(d.last_error, 300)",
-    "last_line": _sql["last_line"],
+    "error_line": _sql["error_line"],
+    "alike": _sql["alike"],
 }
-_HIDDEN = {"listed": _sql["listed"], "preview": "null::text", "error": "null::text", "last_line": "null::text"}
+_HIDDEN = {
+    "listed": _sql["listed"],
+    "preview": "null::text",
+    "error": "null::text",
+    "error_line": "null::text",
+    "alike": "null::text",
+}
+_LETTERS = {"cause": _sql["cause"], "is_homeless": IS_HOMELESS}
 
 _begin_look = _sql.statement("begin_look", "looking at the store", nothing)
 _rights = _sql.statement(
@@ -355,10 +380,17 @@ _ends = {
     True: _sql.statement("end_of_delayed", "looking at the messages", rows),
 }
 _retry_keys = _sql.statement("retry_keys", "moving dead letters back", rows)
+_homeless_of_keys = Statement(
+    "homeless_of_keys", fill(HOMELESS, letters=_sql["letters_of_keys"]), "looking for the origins of dead letters", rows
+)
 _candidates_of_keys = _sql["candidates_of_keys"]
 _move_parts = {
     "free_of_keys": fill(FREE, candidates=_candidates_of_keys),
     "moved_columns": ", ".join([*(name for name, _ in DELAYED_COLUMNS if name != "destination"), "body_id"]),
+}
+_message_ids = {
+    False: _sql.statement("message_ids", "looking at the messages", column),
+    True: _sql.statement("message_ids_of_delayed", "looking at the messages", column),
 }
 _purge = {
     False: Statement("purge_keys", fill(PURGE, candidates=_candidates_of_keys), "purging", rows),
@@ -483,7 +515,11 @@ def _chosen(choice: Choice, *, hidden: bool) -> tuple[str, dict[str, object]]:
             "JMSCorrelationID, JMSPriority, JMSTimestamp and JMSDeliveryMode."
         )
     chosen, parameters = and_chosen(choice.selector)
-    return chosen, dict(parameters)
+    if choice.cause is None:
+        return chosen, dict(parameters)
+    parts = _LETTERS | _parts(hidden=hidden)
+    is_of_cause = fill(_sql["is_of_cause"], **parts, line=parts["error_line"])
+    return f"{chosen} {is_of_cause}", {**parameters, "cause": choice.cause}
 
 
 def messages(
@@ -616,17 +652,21 @@ def _whole(row: tuple[Any, ...], owner: Destination) -> WholeMessage:
     return WholeMessage(header, mode, reply_to, properties, content, decoded, claimed_by, claimed_at, first_failed_at)
 
 
-def dead_letters(queue_id: int, limit: int, *, hidden: bool = False) -> Steps[list[DeadLetterGroup]]:
-    """Return the newest 2,000 dead letters of a queue, by where they come from and why they are dead.
+def dead_letters(queue_id: int, *, hidden: bool = False) -> Steps[DeadLetterGroups]:
+    """Return the newest 2,000 dead letters of a queue, by cause, the last that died first.
 
     Raises:
         JMSSecurityException: The role may not browse it.
     """
     yield from _require_access.bind(queue_id=queue_id, action="browse")
     statement = _sql.statement(
-        "dead_letters", "looking at dead letters", records(DeadLetterGroup._make), _parts(hidden=hidden)
+        "dead_letters",
+        "looking at dead letters",
+        records(DeadLetterGroup._make),
+        _LETTERS | _parts(hidden=hidden) | {"line": "e.line"},
     )
-    return (yield from statement.bind(queue_id=queue_id, window=_DEAD_LETTERS, limit=limit))
+    found = yield from statement.bind(queue_id=queue_id, window=_DEAD_LETTERS + 1)
+    return DeadLetterGroups(found, sum(each.messages for each in found) > _DEAD_LETTERS)
 
 
 def has_dead_letters(queue_id: int) -> Steps[bool]:
@@ -694,6 +734,14 @@ def choose(queue_id: int, choice: Choice, after: Place, *, hidden: bool = False)
     return Window(places, None if delayed else BEGINNING_OF_DELAYED)
 
 
+def message_ids(queue_id: int, places: Sequence[Place]) -> Steps[list[str]]:
+    """Return the JMSMessageIDs of the messages that are at places, but for those without one."""
+    found: list[str] = []
+    for delayed, part in _parts_of(places):
+        found += yield from _message_ids[delayed].bind(_key_parameters(part), queue_id=queue_id)
+    return found
+
+
 def _key_parameters(places: Sequence[Place]) -> dict[str, object]:
     return {"firsts": [each.first for each in places], "sequences": [each.sequence for each in places]}
 
@@ -752,13 +800,15 @@ def retry(queue: Queue | int, places: Iterable[Place]) -> Steps[Retry]:
     queue_id, _ = yield from located(queue)
     chosen = list(dict.fromkeys(places))
     returned: Counter[str] = Counter()
+    gone: Counter[str] = Counter()
     for delayed, part in _parts_of(chosen):
         if not delayed:
-            for destination, subscription, count in (
-                yield from _retry_keys.bind(_key_parameters(part), queue_id=queue_id)
-            ):
-                returned[destination if subscription is None else f"{destination} ({subscription})"] += int(count)
-    return Retry(dict(returned), len(chosen) - returned.total())
+            keys = _key_parameters(part)
+            back = origins((yield from _retry_keys.bind(keys, queue_id=queue_id)))
+            returned.update(back)
+            if sum(back.values()) < len(part):
+                gone.update(origins((yield from _homeless_of_keys.bind(keys, queue_id=queue_id))))
+    return Retry(dict(returned), len(chosen) - returned.total(), dict(gone))
 
 
 def parse_selector(text: str | None) -> Selector | None:

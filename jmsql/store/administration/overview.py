@@ -6,10 +6,10 @@ what clients have counted. The cost follows the number of destinations, not that
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import chain
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
@@ -27,11 +27,15 @@ from jmsql.values.postgresql_text import to_postgresql
 _ENDS_WITH_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 _MOST_ROWS = 20_000
 _QUEUES_AT_ONCE = 1400
-_WINDOWS_AT_ONCE = 2
-"""How many windows of so many queues an overview by age looks at again: with 10,000 queues the fourth sees them all."""
+_LOOKED_AT_AGAIN = 2800
+"""How many queues an overview by age or depth looks at again: with 10,000 queues the fourth sees them all."""
 _LONGEST_KEPT = 120.0
 """After how many seconds it looks at them in any case."""
+_BOUNDED_AT_ONCE = 700
+"""How many queues a statement bounds the depths of."""
 _SAMPLED_PAGES = 75
+_COUNTED_FIRST, _COUNTED_LATER = 200_000, 50_000
+"""How many messages an overview by depth counts to find the deepest queues, and one that follows, with other queues."""
 _CONSUMERS = 100
 _FEW = 100
 
@@ -62,7 +66,8 @@ class OverviewOrder(StrEnum):
     age = "age"
     """Those whose first messages are the oldest."""
     depth = "depth"
-    """Those with the most messages; where there are many messages, by a sample of them."""
+    """Those with the most messages, as far as these are counted. Where thousands of queues hold messages, an
+    `Administration` may need several overviews to find all."""
     busy = "busy"
     """Those through which most messages have gone since the overview before."""
     name = "name"
@@ -188,60 +193,68 @@ class DeadLetterQueue(NamedTuple):
     newest_seconds: float | None
 
 
-class AgesOfWindow(NamedTuple):
-    """The oldest messages of the queues and subscriptions whose numbers come after one, up to another."""
+class Window(NamedTuple):
+    """A fact of each of the queues and subscriptions whose numbers come after one, up to another."""
 
     after: int
     last: int
     seen_at: float
-    oldest: list[tuple[int, int]]
+    facts: list[tuple[int, int]]
 
 
-class Ages:
-    """Which queues and subscriptions had the oldest messages, by windows of their numbers, when each was looked at."""
+class Windows:
+    """Facts of queues and subscriptions, by windows of their numbers, each of which was looked at at some time."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        """How many of each window are remembered."""
-        self._windows: dict[int, AgesOfWindow] = {}
+        """The number of destinations for which the facts suffice."""
+        self._windows: dict[int, Window] = {}
         self.rest: list[tuple[int, int]] = []
-        """Those behind the windows."""
+        """The facts of those behind the windows."""
 
     @property
     def end(self) -> int:
         """The last number of the windows."""
         return max((window.last for window in self._windows.values()), default=0)
 
-    def overdue(self, now: float) -> list[AgesOfWindow]:
+    @property
+    def facts(self) -> Iterable[tuple[int, int]]:
+        """All that was seen."""
+        return chain(self.rest, *(window.facts for window in self._windows.values()))
+
+    def overdue(self, now: float, at_once: int) -> list[Window]:
         """Return the windows that are to be looked at: the next in turn, and those that were not for too long."""
         longest_ago = sorted(self._windows.values(), key=lambda each: each.seen_at)
         late = [each for each in longest_ago if each.seen_at <= now - _LONGEST_KEPT]
-        return longest_ago[: max(_WINDOWS_AT_ONCE, len(late))]
+        return longest_ago[: max(at_once, len(late))]
 
-    def saw(self, window: AgesOfWindow) -> None:
+    def saw(self, window: Window) -> None:
         """Remember what a look at a window has found."""
         self._windows[window.after] = window
 
-    def first(self, limit: int) -> list[int]:
-        """Return those with the oldest messages, as far as was seen."""
-        seen = chain(self.rest, *(window.oldest for window in self._windows.values()))
-        return [number for number, _ in sorted(seen, key=itemgetter(1))[:limit]]
-
 
 class Memory:
-    """What overviews have from the ones before them: for rates, for the order by messages per second, and for ages."""
+    """What overviews have from the ones before them: for rates, and for the orders by movement, age and depth."""
 
     def __init__(self) -> None:
         self._rates = Rates()
         self._counted: dict[int, int] = {}
-        self._ages: tuple[str | None, str | None, Ages] = None, None, Ages(0)
+        self._windows: dict[OverviewOrder, tuple[str | None, str | None, Windows]] = {}
+        self._depths: dict[int, tuple[float, int]] = {}
 
-    def ages(self, pattern: str | None, kind: str | None, limit: int) -> Ages:
+    def windows(self, order: OverviewOrder, pattern: str | None, kind: str | None, limit: int) -> Windows:
         """Return what overviews of the same names and kind have seen, if the one before was one, and as long."""
-        seen_pattern, seen_kind, seen = self._ages
+        seen_pattern, seen_kind, seen = self._windows.get(order, (None, None, Windows(0)))
         if (seen_pattern, seen_kind) != (pattern, kind) or limit > seen.limit:
-            self._ages = pattern, kind, Ages(limit)
-        return self._ages[2]
+            seen = Windows(limit)
+        self._windows[order] = pattern, kind, seen
+        return seen
+
+    def depths(self, now: float, counted: Mapping[int, int] | None = None) -> dict[int, int]:
+        """Take in numbers of messages that were counted, and return those of the last minutes."""
+        self._depths.update((number, (now, depth)) for number, depth in (counted or {}).items())
+        self._depths = {number: seen for number, seen in self._depths.items() if seen[0] > now - _LONGEST_KEPT}
+        return {number: depth for number, (_, depth) in self._depths.items()}
 
     def rates(self, measured: Iterable[tuple[int, Counters]], moment: float | None = None) -> dict[int, Rate]:
         """Take in measurements of a moment, in seconds, or of now, and return the rates since before."""
@@ -263,7 +276,9 @@ _WANTED = {"wanted": _sql["wanted"]}
 _last_of_window = _sql.statement("last_of_window", "looking at the destinations", record(tuple))
 _oldest = _sql.statement("oldest", "looking at the destinations", rows, ACCESS | _WANTED)
 _pages = _sql.statement("pages", "looking at the destinations", record(tuple))
-_deepest = _sql.statement("deepest", "looking at the destinations", column, _WANTED)
+_sampled = _sql.statement("sampled", "looking at the destinations", rows, _WANTED)
+_bounds = _sql.statement("bounds", "looking at the destinations", rows, ACCESS | _WANTED)
+_depths = _sql.statement("depths", "counting messages", rows)
 _counters = _sql.statement("counters", "looking at the destinations", rows)
 _named: dict[str, Statement[list[Any]]] = {
     "queue": _sql.statement("named_queues", "looking at the queues", column),
@@ -312,7 +327,7 @@ def overview(
 def _bounded(
     limit: int, order: OverviewOrder, memory: Memory, most: int, like: str | None, kind: str | None
 ) -> Steps[list[DestinationOverview]]:
-    wanted = {"pattern": like, "kind": kind, "limit": limit}
+    wanted = {"pattern": like, "kind": kind, "limit": limit, "most": most}
     numbers = yield from _RANKS[order](memory, wanted)
     found = yield from _described(numbers, wanted)
     if order is OverviewOrder.age:  # some may be empty by now
@@ -327,30 +342,80 @@ def _bounded(
 def _ranked_by_age(memory: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
     if wanted["kind"] == "topic":
         return []
-    ages = memory.ages(wanted["pattern"], wanted["kind"], wanted["limit"])
-    wanted_of_each = wanted | {"limit": ages.limit}
+    windows = memory.windows(OverviewOrder.age, wanted["pattern"], wanted["kind"], wanted["limit"])
+    yield from _look_around(windows, _oldest, wanted | {"limit": windows.limit}, _QUEUES_AT_ONCE)
+    limit = wanted["limit"] + wanted["limit"] // 10
+    return [number for number, _ in sorted(windows.facts, key=itemgetter(1))[:limit]]
+
+
+def _look_around(
+    windows: Windows, statement: Statement[list[Any]], wanted: dict[str, Any], at_once: int
+) -> Steps[None]:
+    """Look at some of the windows, and at the queues behind the last full one; the first time at all."""
     now = time.monotonic()
-    for window in ages.overdue(now):
-        oldest = yield from _oldest.bind(wanted_of_each, after=window.after, last=window.last)
-        ages.saw(AgesOfWindow(*window[:2], now, oldest))
-    after, looked_at = ages.end, _QUEUES_AT_ONCE
-    while looked_at == _QUEUES_AT_ONCE:
-        last, looked_at = yield from _last_of_window.bind(after=after, window=_QUEUES_AT_ONCE)
-        oldest = (yield from _oldest.bind(wanted_of_each, after=after, last=last)) if looked_at else []
-        if looked_at == _QUEUES_AT_ONCE:
-            ages.saw(AgesOfWindow(after, last, now, oldest))
+    for window in windows.overdue(now, max(1, _LOOKED_AT_AGAIN // at_once)):
+        facts = yield from statement.bind(wanted, after=window.after, last=window.last)
+        windows.saw(Window(*window[:2], now, facts))
+    after, looked_at = windows.end, at_once
+    while looked_at == at_once:
+        last, looked_at = yield from _last_of_window.bind(after=after, window=at_once)
+        facts = (yield from statement.bind(wanted, after=after, last=last)) if looked_at else []
+        if looked_at == at_once:
+            windows.saw(Window(after, last, now, facts))
         else:
-            ages.rest = oldest  # more queues may come behind them, so that they are looked at each time
+            windows.rest = facts  # more queues may come behind them, so that they are looked at each time
         after = last
-    return ages.first(wanted["limit"] + wanted["limit"] // 10)
 
 
-def _ranked_by_depth(_: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
+def _ranked_by_depth(memory: Memory, wanted: dict[str, Any]) -> Steps[list[int]]:
+    """Return the deepest queues, each counted to a limit.
+
+    A sample finds those that are much deeper than the others, but misses a queue whose messages stand in few pages. So
+    the queues are counted: the sampled ones first, then those that can have the most messages, until no other can have
+    as many. Where there is too much to count, the next overview goes on.
+    """
     if wanted["kind"] == "topic":
         return []
+    windows = memory.windows(OverviewOrder.depth, wanted["pattern"], wanted["kind"], wanted["limit"])
+    yield from _look_around(windows, _bounds, wanted, _BOUNDED_AT_ONCE)
     present, delayed = yield from _pages.bind()
     shares = {"percentage": _share(present, _SAMPLED_PAGES), "percentage_of_delayed": _share(delayed, 25)}
-    return (yield from _deepest.bind(wanted, **shares))
+    sampled: dict[int, int] = dict((yield from _sampled.bind(wanted, **shares)))
+    bounds = dict(windows.facts)
+    now = time.monotonic()
+    known = memory.depths(now)
+
+    def rank(number: int) -> tuple[int, int, int]:
+        return -known.get(number, 0), -sampled.get(number, 0), -bounds.get(number, 0)
+
+    limit, most = wanted["limit"] + wanted["limit"] // 10, min(wanted["most"], COUNTED)
+    candidates = sorted(bounds.keys() | sampled.keys(), key=lambda number: (number in known, *rank(number)[1:]))
+    possible = list(accumulate((bounds.get(each, most) for each in reversed(candidates)), max))[::-1]
+    budget = _COUNTED_LATER if known else _COUNTED_FIRST
+    counted: dict[int, int] = {}
+    for start in range(0, len(candidates), _FEW):
+        part = candidates[start : start + _FEW]
+        if _is_decided(counted, limit, min(possible[start], most)) or sum(counted.values()) > budget:
+            break
+        counted |= yield from _depths_of(part, min(_FEW, most))
+        counted |= yield from _depths_of([each for each in part if counted.get(each, 0) > _FEW], most)
+    known = memory.depths(now, counted)
+    found = [number for number in candidates if known.get(number, 1) or number in sampled]
+    return sorted(found, key=rank)[:limit]
+
+
+def _is_decided(counted: Mapping[int, int], limit: int, possible: int) -> bool:
+    """Tell whether so many queues were counted that have as many messages as any other can have."""
+    deepest = sorted(counted.values(), reverse=True)[:limit]
+    return len(deepest) == limit and deepest[-1] >= possible
+
+
+def _depths_of(numbers: Sequence[int], most: int) -> Steps[dict[int, int]]:
+    found: dict[int, int] = {}
+    at_once = max(1, _MOST_ROWS // (2 * most + 3))
+    for start in range(0, len(numbers), at_once):
+        found |= dict((yield from _depths.bind(queue_ids=numbers[start : start + at_once], most=most + 1)))
+    return found
 
 
 def _share(pages: int, sampled: int) -> float:

@@ -177,6 +177,36 @@ cross join lateral jmsql_internal.return_dead_letters(%(queue_id)s, k.inverse_pr
 union all
 select null, null, count(*) from chosen;
 
+-- name: homeless
+-- The dead letters whose origin is gone, by origin.
+select g.origin, g.subscription, g.messages
+from (
+    select f.origin, f.subscription, f.client_id, count(*) as messages
+    from (select m.properties ->> 'JMS_jmsql_OriginalDestination'::text as origin,
+                 m.properties ->> 'JMS_jmsql_OriginalSubscription'::text as subscription,
+                 m.properties ->> 'JMS_jmsql_OriginalClientID'::text as client_id
+          from ({letters}) m
+          where m.properties ? 'JMS_jmsql_DeadLetterReason'::text) f
+    group by f.origin, f.subscription, f.client_id) g
+where {is_homeless};
+
+-- name: is_homeless
+-- True if the queue or subscription is gone that letters `g` come from.
+not exists (
+    select from jmsql_internal.queue q
+    where starts_with(g.origin, 'queue://'::text) and q.name = substr(g.origin, 9)
+    union all
+    select from jmsql_internal.subscription s
+    join jmsql_internal.topic t on t.topic_id = s.topic_id
+    where starts_with(g.origin, 'topic://'::text) and t.name = substr(g.origin, 9) and s.name = g.subscription
+      and s.client_id is not distinct from g.client_id)
+
+-- name: chosen_letters
+select m.* from jmsql_internal.message m
+    where m.queue_id = %(queue_id)s and {is_dead_letter} {chosen}
+    order by m.queue_id, m.inverse_priority, m.sequence
+    limit %(limit)s::bigint
+
 -- name: dead_letter_queues
 select q.name from jmsql_internal.queue q
 where q.name is not null and exists (

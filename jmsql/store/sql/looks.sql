@@ -248,31 +248,60 @@ left(m.properties::text, %(most)s::integer), left(m.property_types::text, %(most
                  where t.body_id = m.body_id) b limit 1) x)::text
 
 -- name: dead_letters
--- The newest dead letters of a queue, by where they come from and why they are dead.
-select f.reason, f.origin, f.subscription, f.error, count(*), min(f.died_at), max(f.died_at),
-       (pg_catalog.array_agg(f.inverse_priority order by f.sequence desc))[1], max(f.sequence)
+-- The newest dead letters of a queue, by cause. Each row shows the newest letter's error.
+select g.reason, g.origin, g.subscription, g.client_id, g.error, g.errors, g.messages, g.first_died_at, g.last_died_at,
+       g.inverse_priority, g.sequence, g.cause, {is_homeless}
 from (
-    select m.inverse_priority, m.sequence,
-           m.properties ->> 'JMS_jmsql_DeadLetterReason'::text as reason,
-           m.properties ->> 'JMS_jmsql_OriginalDestination'::text as origin,
-           m.properties ->> 'JMS_jmsql_OriginalSubscription'::text as subscription,
-           {last_line} as error,
-           jmsql_internal.to_timestamp(
-               jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_DeadLetterTime'::text)) as died_at
-    from jmsql_internal.message m
-    where m.queue_id = %(queue_id)s::integer and m.properties ? 'JMS_jmsql_DeadLetterReason'::text
-    order by m.queue_id, m.sequence desc
-    limit %(window)s) f
-group by f.reason, f.origin, f.subscription, f.error
-order by max(f.died_at) desc nulls last, 9 desc
-limit %(limit)s;
+    select f.cause, f.reason, f.origin, f.subscription, f.client_id, count(*) as messages,
+           count(distinct f.error) as errors, min(f.died_at) as first_died_at, max(f.died_at) as last_died_at,
+           (pg_catalog.array_agg(f.error order by f.sequence desc))[1] as error,
+           (pg_catalog.array_agg(f.inverse_priority order by f.sequence desc))[1] as inverse_priority,
+           max(f.sequence) as sequence
+    from (
+        select m.inverse_priority, m.sequence,
+               m.properties ->> 'JMS_jmsql_DeadLetterReason'::text as reason,
+               m.properties ->> 'JMS_jmsql_OriginalDestination'::text as origin,
+               m.properties ->> 'JMS_jmsql_OriginalSubscription'::text as subscription,
+               m.properties ->> 'JMS_jmsql_OriginalClientID'::text as client_id,
+               e.line as error, {cause} as cause,
+               jmsql_internal.to_timestamp(
+                   jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_DeadLetterTime'::text)) as died_at
+        from jmsql_internal.message m
+        cross join lateral (select {error_line} as line offset 0) e
+        where m.queue_id = %(queue_id)s::integer and m.properties ? 'JMS_jmsql_DeadLetterReason'::text
+        order by m.queue_id, m.sequence desc
+        limit %(window)s) f
+    group by f.cause, f.reason, f.origin, f.subscription, f.client_id) g
+order by g.last_died_at desc nulls last, g.sequence desc;
+
+-- name: cause
+-- A digest of a dead letter's origin and reason, and of its error without numbers and identifiers. A digest keeps names
+-- and errors out of addresses.
+encode(sha256(convert_to(pg_catalog.jsonb_build_array(
+    m.properties ->> 'JMS_jmsql_DeadLetterReason'::text, m.properties ->> 'JMS_jmsql_OriginalDestination'::text,
+    m.properties ->> 'JMS_jmsql_OriginalSubscription'::text, m.properties ->> 'JMS_jmsql_OriginalClientID'::text,
+    {alike})::text, 'UTF8'::name)), 'hex'::text)
+
+-- name: alike
+-- A word with a digit stands for any other such word: a number, a UUID, an address in memory, an order's name.
+regexp_replace({line}, '[[:alnum:]_-]*[0-9][[:alnum:]_-]*([.,:][0-9][[:alnum:]_-]*)*'::text, '#'::text, 'g'::text)
+
+-- name: error_line
+-- The line that names the exception, which follows the last frame of the traceback. Its message may have more lines, the
+-- last of which is often the same for all errors of a library. Without a traceback, the last line. Found from the end:
+-- an expression that matches all of a long traceback takes ten times as long.
+(select left((regexp_match(
+     case when t.frame > 0 then right(t.error, t.frame) else right(t.error, 2000) end,
+     case when t.frame > 0 then '^[^\n]*\n(?:  [^\n]*\n)*([^\n]+)'::text else '([^\n]*)\s*$'::text end))[1], 300)
+ from (select e.error, strpos(reverse(e.error), E'" eliF  \n'::text) as frame
+       from (select left(m.properties ->> 'JMS_jmsql_LastError'::text, 20000) as error offset 0) e offset 0) t)
+
+-- name: is_of_cause
+and m.properties ? 'JMS_jmsql_DeadLetterReason'::text and {cause} = %(cause)s::text
 
 -- name: has_dead_letters
 select exists (select from jmsql_internal.message m
                where m.queue_id = %(queue_id)s::integer and m.properties ? 'JMS_jmsql_DeadLetterReason'::text);
-
--- name: last_line
-left((regexp_match(left(m.properties ->> 'JMS_jmsql_LastError'::text, 20000), '([^\n]*)\s*$'::text))[1], 300)
 
 -- name: clients
 with lock as materialized (
@@ -372,3 +401,28 @@ select m.address, m.inverse_priority, m.sequence
 select r.destination, r.subscription, r.returned
 from jmsql_internal.return_dead_letters(
     %(queue_id)s::integer, %(firsts)s::smallint[], %(sequences)s::bigint[]) as r (destination, subscription, returned);
+
+-- name: message_ids
+select 'ID:'::text || m.message_id
+from unnest(%(firsts)s::smallint[], %(sequences)s::bigint[]) k (first, sequence)
+cross join lateral (
+    select n.jms_message_id::text as message_id from jmsql_internal.message n
+    where (n.queue_id, n.inverse_priority, n.sequence) = (%(queue_id)s::integer, k.first, k.sequence)
+    offset 0) m
+where m.message_id is not null;
+
+-- name: message_ids_of_delayed
+select 'ID:'::text || m.message_id
+from unnest(%(firsts)s::bigint[], %(sequences)s::bigint[]) k (first, sequence)
+cross join lateral (
+    select n.jms_message_id::text as message_id from jmsql_internal.delayed_message n
+    where (n.queue_id, n.jms_delivery_time, n.sequence) = (%(queue_id)s::integer, k.first, k.sequence)
+    offset 0) m
+where m.message_id is not null;
+
+-- name: letters_of_keys
+select m.* from unnest(%(firsts)s::smallint[], %(sequences)s::bigint[]) k (first, sequence)
+    cross join lateral (
+        select m.* from jmsql_internal.message m
+        where (m.queue_id, m.inverse_priority, m.sequence) = (%(queue_id)s::integer, k.first, k.sequence)
+        offset 0) m

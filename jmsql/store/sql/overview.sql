@@ -55,8 +55,8 @@ offset 0
 select pg_relation_size('jmsql_internal.message'::regclass) / current_setting('block_size')::bigint,
        pg_relation_size('jmsql_internal.delayed_message'::regclass) / current_setting('block_size')::bigint;
 
--- name: deepest
--- By how many of a sample of the messages they have: of all, where there are few.
+-- name: sampled
+-- By how many of a sample of the messages they have.
 select w.queue_id, w.messages
 from (
     select f.queue_id, count(*) as messages
@@ -71,6 +71,63 @@ from (
 cross join lateral ({wanted}) q
 order by w.messages desc, w.queue_id
 limit %(limit)s;
+
+-- name: bounds
+-- Of the queues and subscriptions of some numbers, those with messages, and how many each can have at most. Sequences are
+-- unique: of a priority there are no more messages than numbers from the first to the last. Of delayed messages, whose
+-- key begins with a time, a few are counted, and more are taken for any number.
+select w.queue_id, w.most
+from (
+    select q.queue_id, q.name,
+           p.most + case when d.messages < 5 then d.messages else 2147483647 end as most
+    from (
+        select q.queue_id, q.name from jmsql_internal.queue q
+        where q.queue_id > %(after)s::integer and q.queue_id <= %(last)s::integer
+          and q.deleted_at is null and q.connection_id is null and {is_browsable}
+          and (%(pattern)s::text is null or q.name is null or q.name like %(pattern)s::text)
+          and (%(kind)s::text is null or (q.name is not null) = (%(kind)s::text = 'queue')) offset 0) q
+    left join lateral (
+        select m.inverse_priority, m.sequence from jmsql_internal.message m
+        where m.queue_id = q.queue_id
+        order by m.queue_id, m.inverse_priority, m.sequence limit 1) f on true
+    left join lateral (
+        select m.inverse_priority, m.sequence from jmsql_internal.message m
+        where m.queue_id = q.queue_id
+        order by m.queue_id desc, m.inverse_priority desc, m.sequence desc limit 1) l on true
+    cross join lateral (
+        select case
+            when f.sequence is null then 0
+            when f.inverse_priority = l.inverse_priority then l.sequence - f.sequence + 1
+            else (
+                select coalesce(sum(y.sequence - x.sequence + 1), 0)::bigint
+                from generate_series(f.inverse_priority::integer, l.inverse_priority::integer) n
+                cross join lateral (
+                    select m.sequence from jmsql_internal.message m
+                    where m.queue_id = q.queue_id and m.inverse_priority = n::smallint
+                    order by m.queue_id, m.inverse_priority, m.sequence limit 1) x
+                cross join lateral (
+                    select m.sequence from jmsql_internal.message m
+                    where m.queue_id = q.queue_id and m.inverse_priority = n::smallint
+                    order by m.queue_id desc, m.inverse_priority desc, m.sequence desc limit 1) y) end as most) p
+    cross join lateral (
+        select count(*) as messages from (
+            select from jmsql_internal.delayed_message m where m.queue_id = q.queue_id
+            order by m.queue_id, m.jms_delivery_time, m.sequence limit 5) m) d
+    offset 0) w
+where w.most > 0 and (w.name is not null or exists ({wanted}));
+
+-- name: depths
+-- How many messages some queues and subscriptions have, counted to a limit.
+select q.queue_id, p.messages + d.messages
+from (select q.queue_id from unnest(%(queue_ids)s::integer[]) q (queue_id)) q
+cross join lateral (
+    select count(*) filter (where m.is_sent) as messages from (
+        select {is_sent} as is_sent from jmsql_internal.message m where m.queue_id = q.queue_id
+        order by m.queue_id, m.inverse_priority, m.sequence limit %(most)s::bigint) m) p
+cross join lateral (
+    select count(*) as messages from (
+        select from jmsql_internal.delayed_message m where m.queue_id = q.queue_id
+        order by m.queue_id, m.jms_delivery_time, m.sequence limit %(most)s::bigint) m) d;
 
 -- name: counters
 select t.destination_id, t.sent, t.acknowledged, t.rolled_back from jmsql_internal.destination_counters t limit 20000;

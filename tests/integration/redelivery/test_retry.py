@@ -72,7 +72,7 @@ def test_dead_letters_go_back_as_they_were_and_count_as_new(
     assert (again.jms_redelivered, again.get_int_property("JMSXDeliveryCount")) == (False, 1)
     assert set(again.property_names) == {"colour", "size", "JMSXDeliveryCount"}
     assert again.get_byte_property("size") == 3
-    assert administration.retry() == ({}, 0), "doing it again does no harm"
+    assert administration.retry() == ({}, 0, {}), "doing it again does no harm"
     assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
@@ -104,11 +104,11 @@ def test_what_is_held_or_has_no_place_to_go_stays(
     administration.delete("gone")
     holding = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     assert receive_texts(holding.create_consumer(DLQ, "JMS_jmsql_OriginalDestination = 'queue://orders'"), 1)
-    assert administration.retry() == ({}, 2)
+    assert administration.retry() == ({}, 2, {"queue://gone": 1})
     holding.close()
-    assert administration.retry() == ({"queue://orders": 1}, 1)
+    assert administration.retry() == ({"queue://orders": 1}, 1, {"queue://gone": 1})
     administration.create_queue("gone")
-    assert administration.retry() == ({"queue://gone": 1}, 0)
+    assert administration.retry() == ({"queue://gone": 1}, 0, {})
     with pytest.raises(InvalidDestinationException):
         administration.retry("nowhere")
 
@@ -122,7 +122,7 @@ def test_messages_of_a_subscription_go_back_to_it_alone(
     send_texts(others, Topic("prices"), "x" * 5000)
     assert receive(desk).get_body(str) == "x" * 5000
     session.rollback()
-    assert administration.retry() == ({"topic://prices (desk)": 1}, 0)
+    assert administration.retry() == ({"topic://prices (desk)": 1}, 0, {})
     assert [len(text) for text in receive_texts(desk, 1) + receive_texts(other, 1)] == [5000, 5000]
     session.commit()
     assert drain(desk) == drain(other) == []
@@ -181,7 +181,7 @@ def test_expired_messages_keep_their_origin_and_can_be_returned(
         ("topic://prices", "desk", "expired", 0),
     ]
     assert all(each.expires_at is not None for each in letters)
-    assert administration.retry("expired") == ({"queue://orders": 1, "topic://prices (desk)": 1}, 0)
+    assert administration.retry("expired") == ({"queue://orders": 1, "topic://prices (desk)": 1}, 0, {})
     assert receive(subscriber).jms_expiration == 0, "it does not expire at once again"
     assert drain(consumer) == []
 

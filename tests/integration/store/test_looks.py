@@ -177,7 +177,12 @@ LOOKS: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any]]] = {
     ),
     "message": lambda numbers: looks.message(numbers["deep"], Place(1, 30_001), Queue("deep")),
     "whether there are dead letters": lambda numbers: looks.has_dead_letters(numbers["deep"]),
-    "dead letters": lambda numbers: looks.dead_letters(numbers["letters"], 50),
+    "dead letters": lambda numbers: looks.dead_letters(numbers["letters"]),
+    "dead letters of a cause": lambda numbers: looks.messages(
+        numbers["letters"], Choice(cause="0" * 64), BEGINNING, 50
+    ),
+    "choice of a cause": lambda numbers: looks.choose(numbers["letters"], Choice(cause="0" * 64), BEGINNING),
+    "identifiers": lambda numbers: looks.message_ids(numbers["deep"], [Place(1, number) for number in range(5000)]),
     "history": lambda _: looks.history(Queue("deep"), None, 50),
     "choice": lambda numbers: looks.choose(numbers["deep"], Choice(looks.parse_selector("n > 5")), BEGINNING),
     "choice of delayed": lambda numbers: looks.choose(numbers["deep"], Choice(), Place(-1, 0, delayed=True)),

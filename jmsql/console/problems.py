@@ -1,0 +1,63 @@
+"""Pages that cannot be shown: which answer they get, and what its reader can do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jmsql.console.database import Database
+from jmsql.exceptions import InvalidSelectorException, JMSException, JMSSecurityException, ResourceAllocationException
+from jmsql.store.administration import diagnosis
+from jmsql.store.administration.diagnosis import NO_LOCK, TOO_LONG, Blocker
+from jmsql.store.errors import is_connection_lost
+
+_SHOWN = 3
+_INVALID = "22"
+"""The class of the SQLSTATEs that say that a value is wrong."""
+
+
+class Problem(NamedTuple):
+    """An answer to a request that failed."""
+
+    status: int
+    title: str
+    text: str
+
+
+def explain(database: Database, error: JMSException, *, is_form: bool = False) -> Problem:
+    """Return the answer to a request that has failed with an error."""
+    code = error.error_code or ""
+    if isinstance(error, JMSSecurityException):
+        return Problem(403, "Not allowed", str(error))
+    if isinstance(error, InvalidSelectorException):
+        return Problem(400, "That cannot be understood", str(error))
+    if code == NO_LOCK:
+        return Problem(503, "A table is locked", f"{error}\n{_held_by(database)}")
+    if code == TOO_LONG:
+        return Problem(503, "That took too long", f"{error}\nSee what keeps the server busy, then try again.")
+    if code.startswith(_INVALID):
+        return Problem(400, "That cannot be understood", str(error))
+    if is_form:
+        return Problem(409, "Not done", f"{error}\nNothing more was done. Go back, and choose again.")
+    if code.startswith("08") or is_connection_lost(error):
+        advice = "Check that PostgreSQL runs and can be reached, then try again."
+        return Problem(503, "The database does not answer", f"{error}\n{advice}")
+    if isinstance(error, ResourceAllocationException):
+        return Problem(503, "Too much at once", f"{error}")
+    return Problem(503, "The database refuses", f"{error}")
+
+
+def _held_by(database: Database) -> str:
+    try:
+        with database.runner() as runner:
+            blockers = diagnosis.ask(runner, diagnosis.blockers)
+    except JMSException as error:
+        return f"The console cannot see who locks it: {error}"
+    if not blockers:
+        return "Who has locked it is gone meanwhile. Try again."
+    who = "; ".join(map(_described, blockers[:_SHOWN]))
+    ends = ", ".join(f"select pg_terminate_backend({each.process_id})" for each in blockers[:_SHOWN])
+    return f"It is locked by {who}. Commit or roll back there, or end it: {ends}. Then try again."
+
+
+def _described(blocker: Blocker) -> str:
+    return f"process {blocker.process_id} of {blocker.user_name!r}, application {blocker.application_name!r}"
