@@ -93,8 +93,8 @@ def top(
     prints a table for each look.
 
     Messages are counted up to 1,000, so that a look costs little whatever waits: 1,000+ stands for more. Where
-    thousands of queues hold messages, the order by depth is complete after several looks. With --exact all are read, and
-    the store is left alone for four times as long as that took.
+    thousands of queues hold messages, the order by depth is complete after several looks. With --exact all messages are
+    read, and the store is left alone for four times as long as that took.
 
     Rates are those of acknowledgements, as clients count them, and of arrivals, which follow from the depth.
 
