@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     BlockingTransaction = (
         orm.Session | orm.scoped_session[Any] | sqlalchemy.Connection | psycopg.Connection[Any] | DjangoConnection
     )
+    Chosen = Callable[..., object] | Destination | str
     AwaitedTransaction = AsyncSession | async_scoped_session[Any] | AsyncConnection | psycopg.AsyncConnection[Any]
 
 
@@ -292,6 +293,8 @@ class Application:
         with_delayed: bool = True,
         most: int = 1000,
         raise_failures: bool = True,
+        only: Chosen | Iterable[Chosen] | None = None,
+        without: Chosen | Iterable[Chosen] = (),
     ) -> list[DrainedMessage]: ...
 
     @overload
@@ -302,6 +305,8 @@ class Application:
         with_delayed: bool = True,
         most: int = 1000,
         raise_failures: bool = True,
+        only: Chosen | Iterable[Chosen] | None = None,
+        without: Chosen | Iterable[Chosen] = (),
     ) -> Coroutine[Any, Any, list[DrainedMessage]]: ...
 
     def drain(
@@ -311,6 +316,8 @@ class Application:
         with_delayed: bool = True,
         most: int = 1000,
         raise_failures: bool = True,
+        only: Chosen | Iterable[Chosen] | None = None,
+        without: Chosen | Iterable[Chosen] = (),
     ) -> list[DrainedMessage] | Coroutine[Any, Any, list[DrainedMessage]]:
         """Handle the messages that a transaction has sent, inside of it, until none is left: for [tests](testing.md).
 
@@ -327,13 +334,17 @@ class Application:
             most: How many messages are handled at the most.
             raise_failures: Whether the error of a handler is raised here, and ends it. If not, the failed message
                 stays, with the other results, and is not tried again.
+            only: Handlers, as they were registered, or destinations; a string names a queue. Messages of other
+                listeners are left. None: all are handled.
+            without: The same: their messages are left.
 
         Returns:
             The messages, in the order in which they were handled; under asyncio an awaitable of them.
 
         Raises:
             IllegalStateException: There were more than `most`.
-            TypeError: That is no transaction, or a coroutine function would have to be awaited.
+            TypeError: That is no transaction, or there is a message for a function that cannot be called in it.
+            ValueError: There is no listener that `only` or `without` names.
             BaseException: The error of a handler, whose work is undone.
         """
         from jmsql.worker import draining
@@ -341,7 +352,8 @@ class Application:
         if transaction is None:
             transaction = self.own_transaction
         options = {"with_delayed": with_delayed, "most": most, "raise_failures": raise_failures}
-        return draining.drain(transaction, self.schema, self.listeners, self.begin, **options)
+        listeners = draining.chosen(self.listeners, only, without)
+        return draining.drain(transaction, self.schema, listeners, self.begin, **options)
 
     @property
     def own_transaction(self) -> Any:

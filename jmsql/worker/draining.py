@@ -113,8 +113,10 @@ def _drain(transaction: Any, schema: str, state: _Round, begin: Begin | None) ->
     _flush(transaction)
 
     def handle(listener: Listener, *, delayed: bool) -> bool:
-        if listener.is_async:
-            _refuse_coroutine(listener, transaction)
+        if (refusal := _refusal(listener, transaction)) is not None:
+            if runs.has_next(listener, state.excluded, delayed=delayed):
+                raise TypeError(refusal)
+            return False
         handled = runs.handle_next(listener, state.excluded, delayed=delayed)
         if handled is not None:
             state.add(handled)
@@ -147,6 +149,10 @@ async def _drain_by(
     runs: asynchronous.HandlerRuns, transaction: Any, schema: str, state: _Round
 ) -> list[DrainedMessage]:
     async def handle(listener: Listener, *, delayed: bool) -> bool:
+        if (refusal := _refusal(listener, transaction)) is not None:
+            if await runs.has_next(listener, state.excluded, delayed=delayed):
+                raise TypeError(refusal)
+            return False
         if listener.is_async:
             handled = await runs.handle_next(listener, state.excluded, delayed=delayed)
         else:
@@ -155,7 +161,7 @@ async def _drain_by(
                 blocking = HandlerRuns(_session(synchronous, schema))
                 return blocking.handle_next(listener, state.excluded, delayed=delayed)
 
-            handled = await _run_sync(transaction, listener)(in_greenlet)
+            handled = await transaction.run_sync(in_greenlet)
         if handled is not None:
             state.add(handled)
         return handled is not None
@@ -227,8 +233,8 @@ def call(transaction: object, schema: str, listener: Listener, message: Message,
     """Call a handler with a message in a savepoint of a transaction; awaited where the transaction is."""
     if is_awaited(transaction):
         return _call_awaited(transaction, schema, listener, message)
-    if listener.is_async:
-        _refuse_coroutine(listener, transaction)
+    if (refusal := _refusal(listener, transaction)) is not None:
+        raise TypeError(refusal)
     _flush(transaction)
     try:
         return HandlerRuns(_session(transaction, schema, begin)).handle(listener, message)
@@ -243,7 +249,9 @@ async def _call_awaited(transaction: Any, schema: str, listener: Listener, messa
         if listener.is_async:
             async with _awaited_runs(transaction, schema) as runs:
                 return await runs.handle(listener, message)
-        return await _run_sync(transaction, listener)(
+        if (refusal := _refusal(listener, transaction)) is not None:
+            raise TypeError(refusal)
+        return await transaction.run_sync(
             lambda synchronous: HandlerRuns(_session(synchronous, schema)).handle(listener, message)
         )
     finally:
@@ -366,21 +374,44 @@ def _over(driver: psycopg.Connection[Any]) -> sqlalchemy.Connection:
     return connection
 
 
-def _run_sync(transaction: Any, listener: Listener) -> Callable[..., Coroutine[Any, Any, Any]]:
-    run_sync: Callable[..., Coroutine[Any, Any, Any]] | None = getattr(transaction, "run_sync", None)
-    if run_sync is None:
-        raise TypeError(
-            f"{listener} is a plain function, and is called in the transaction of an AsyncSession or AsyncConnection "
-            f"of SQLAlchemy, not of {type(transaction).__qualname__}."
+def _refusal(listener: Listener, transaction: object) -> str | None:
+    """Return why a handler cannot be called in a transaction; None: it can."""
+    kind = type(transaction).__qualname__
+    if listener.is_async:
+        if is_awaited(transaction):
+            return None
+        return (
+            f"{listener} is a coroutine function, which has to be awaited: drain a transaction of asyncio's, such as an "
+            f"AsyncSession, not of {kind}; or leave its messages, without=…"
         )
-    return run_sync
-
-
-def _refuse_coroutine(listener: Listener, transaction: object) -> None:
-    raise TypeError(
-        f"{listener} is a coroutine function, which has to be awaited: drain a transaction of asyncio's, such as an "
-        f"AsyncSession, not of {type(transaction).__qualname__}."
+    if not is_awaited(transaction) or hasattr(transaction, "run_sync"):
+        return None
+    return (
+        f"{listener} is a plain function, and is called in the transaction of an AsyncSession or AsyncConnection of "
+        f"SQLAlchemy, not of {kind}; or leave its messages, without=…"
     )
+
+
+def chosen(listeners: Sequence[Listener], only: object = None, without: object = ()) -> list[Listener]:
+    """Return the listeners of some handlers and destinations; arguments as for `Application.drain`.
+
+    Raises:
+        ValueError: There is none of that handler or destination.
+    """
+    left_out = _named(listeners, without)
+    wanted = listeners if only is None else _named(listeners, only)
+    return [each for each in listeners if each in wanted and each not in left_out]
+
+
+def _named(listeners: Sequence[Listener], given: Any) -> list[Listener]:
+    named: list[Listener] = []
+    for each in (given,) if callable(given) or isinstance(given, str | Queue | Topic) else given:
+        destination = Queue(each) if isinstance(each, str) else each
+        found = [listener for listener in listeners if destination in (listener.handler, listener.destination)]
+        if not found:
+            raise ValueError(f"The application has no listener with {each!r}; it has {', '.join(map(str, listeners))}.")
+        named += found
+    return named
 
 
 def _flush(transaction: object) -> None:

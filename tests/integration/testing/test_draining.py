@@ -486,6 +486,35 @@ class TestCoroutineFunctions:
         with pytest.raises(TypeError, match="is a plain function, and is called in the transaction of an AsyncSession"):
             await app.drain(transaction=transaction)
 
+    @pytest.mark.parametrize("kind", [session, async_driver, async_other_driver, async_session], indirect=True)
+    async def test_listeners_that_cannot_be_called_do_no_harm_without_a_message(self, transaction: Any) -> None:
+        app = Application()
+
+        async def later(body: str) -> None:
+            """Do nothing."""
+
+        def now(body: str) -> None:
+            """Do nothing."""
+
+        app.listener(ORDERS)(later)
+        app.listener(BILLS)(now)
+        app.listener(NOTES)(later)
+        is_blocking = isinstance(transaction, orm.Session)
+        called, other = (BILLS, ORDERS) if is_blocking else (ORDERS, BILLS)
+        await send(transaction, called, "kite", "lantern")
+        assert len(await done(app.drain(transaction=transaction))) == 2
+        await send(transaction, other, "kite")
+        await send(transaction, called, "kite")
+        without: Any = later if is_blocking else now
+        assert len(await done(app.drain(transaction=transaction, without=without))) == 1
+        assert await done(app.drain(transaction=transaction, only=[called, "notes"])) == []
+        if not isinstance(transaction, AsyncSession):
+            with pytest.raises(TypeError, match="without=…"):
+                await done(app.drain(transaction=transaction, only=other))
+        assert len(await done(sent(transaction, other))) == 1
+        with pytest.raises(ValueError, match="no listener with 'missing'"):
+            app.drain(transaction=transaction, only="missing")
+
     @pytest.mark.parametrize("kind", BLOCKING, indirect=True)
     async def test_they_are_refused_where_it_is_not(self, app: Application, transaction: Any) -> None:
         await send(transaction, ORDERS, {"name": "kite"})

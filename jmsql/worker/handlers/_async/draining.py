@@ -172,6 +172,14 @@ class HandlerRuns:
         error, _ = await self._run(listener, row.message(listener.destination))
         return DrainedMessage(listener.name, row.message(listener.destination), error, row.sequence)
 
+    async def has_next(self, listener: Listener, excluded: Collection[int], *, delayed: bool) -> bool:
+        """Return True if there is a message for a listener, which stays; arguments as for `handle_next`."""
+        await self._session.begin()
+        taking = _taking(listener, excluded, delayed=delayed, committed=self._session.takes_committed)
+        row: MessageRow | None = await self._session.run_steps(taking)
+        await self._session.rollback()
+        return row is not None
+
     async def due(self, listener: Listener, excluded: Collection[int]) -> int | None:
         """Return when the first delayed message for a listener is due; None: there is none."""
         committed = await self._session.autocommit_connection() is not None
