@@ -278,6 +278,7 @@ declare
     is_topic boolean := named.kind in ('topic', 'temp-topic');
     targets integer[];
     wrong text;
+    patience text := current_setting('lock_timeout');
 begin
     if priority is null or priority not between 0 and 9 then
         raise exception 'The priority is 0 to 9, not %.', priority using errcode = 'JMS03';
@@ -309,12 +310,21 @@ begin
                        union all select from jmsql_internal.topic t where is_topic and t.name = named.name)
        and (select c.automatic_creation from jmsql_internal.configuration c) then
         begin
+            -- Others who make the same wait until the caller's transaction ends, and it may wait for them.
+            if patience = '0' or patience::interval > interval '4 s' then
+                perform set_config('lock_timeout', '4s', true);
+            end if;
             if is_topic then
                 insert into jmsql_internal.topic (name) values (named.name) on conflict do nothing;
             else
                 insert into jmsql_internal.queue (name) values (named.name) on conflict do nothing;
             end if;
+            perform set_config('lock_timeout', patience, true);
         exception
+            when lock_not_available then
+                raise exception 'The % "%" was not created in time: another transaction that has not ended creates it, too.',
+                    named.kind, named.name using errcode = 'lock_not_available',
+                    hint = 'End that, or create destinations beforehand, with create_queue or create_topic.';
             when check_violation then
                 raise exception 'The name "%" is reserved for temporary destinations.', named.name using errcode = 'JMS01';
             when insufficient_privilege then

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from jmsql.exceptions import InvalidDestinationException
+from typing import NamedTuple
+
+from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.store.destinations.access import Action
-from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, optional_value, value
+from jmsql.store.lock_waits import NO_LOCK, limit_lock_waits
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, optional_value, record, value
 from jmsql.values.destinations import Destination, Queue, Topic
+
+
+class Circumstances(NamedTuple):
+    """The settings of a transaction that decide what it sees of others, and what it may do."""
+
+    isolation_level: str
+    role: str
+
 
 _sql = SqlFile("destinations")
 _find_queue = _sql.statement("find_queue", "looking up the queue {name!r}", optional_value(int))
@@ -17,6 +28,10 @@ last_sequence = SqlFile("inspection").statement("last_sequence", "looking at the
 automatic_creation = _sql.statement("automatic_creation", "looking at the configuration", value(bool)).bind()
 """Whether the first use of a queue or topic makes it."""
 _set_automatic_creation = _sql.statement("set_automatic_creation", "changing the configuration", nothing)
+_circumstances = _sql.statement("circumstances", "looking at the transaction", record(Circumstances._make))
+_assume_role = _sql.statement("assume_role", "assuming a role", nothing)
+_patience = _sql.statement("patience", "creating the queue {name!r}", value(str))
+_set_patience = _sql.statement("set_patience", "creating the queue {name!r}", nothing)
 _require_access = _sql.statement("require_access", "looking at the queue", value(bool))
 
 _ATTEMPTS = 3
@@ -35,6 +50,34 @@ def queue_id(name: str, *, create: bool = True) -> Steps[int]:
             want it to be.
     """
     return _number(Queue, name, _find_queue, _create_queue if create else None)
+
+
+def queue_id_in_transaction(name: str, lock_timeout: float) -> Steps[int]:
+    """Return the number of a queue as `queue_id` does, in a transaction that goes on.
+
+    Until that ends, others who make the same queue wait for it, as it waits here for them.
+
+    Args:
+        name: The queue's name.
+        lock_timeout: For how many seconds it waits.
+
+    Raises:
+        JMSException: Another transaction has made the queue, or holds a lock, and has not ended.
+    """
+    patience = yield from _patience.bind(name=name)
+    yield from limit_lock_waits(lock_timeout)
+    try:
+        found = yield from queue_id(name)
+    except JMSException as error:
+        if error.error_code != NO_LOCK:
+            raise
+        raise JMSException(
+            f"The queue {name!r} was not created within {lock_timeout:g} s: another transaction that has not ended "
+            "creates it, too, or locks the table. End that, or create queues beforehand: `jmsql destination create`.",
+            NO_LOCK,
+        ) from error
+    yield from _set_patience.bind(name=name, patience=patience)
+    return found
 
 
 def existing_queue(name: str) -> Steps[int]:
@@ -70,6 +113,16 @@ def require_temporary(destination: Destination) -> Steps[None]:
     find = find_topic if isinstance(destination, Topic) else find_queue
     if (yield from find(destination.name)) is None:
         raise InvalidDestinationException(f"{destination} is gone: its connection or its owner closed it.")
+
+
+def circumstances() -> Query[Circumstances]:
+    """Return the isolation level of the open transaction, and its role."""
+    return _circumstances.bind()
+
+
+def assume_role(role: str) -> Query[None]:
+    """Work as another role until the transaction ends."""
+    return _assume_role.bind(role=role)
 
 
 def require_access(queue_id: int, action: Action) -> Query[bool]:

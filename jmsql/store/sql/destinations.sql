@@ -16,6 +16,18 @@ insert into jmsql_internal.topic (name)
 select %(name)s from jmsql_internal.configuration c where c.automatic_creation
 on conflict (name) do nothing;
 
+-- name: circumstances
+select current_setting('transaction_isolation'), current_user::text;
+
+-- name: assume_role
+select set_config('role', %(role)s::text, true);
+
+-- name: patience
+select current_setting('lock_timeout');
+
+-- name: set_patience
+select set_config('lock_timeout', %(patience)s::text, true);
+
 -- name: require_access
 select jmsql_internal.require_access(%(queue_id)s, %(action)s);
 

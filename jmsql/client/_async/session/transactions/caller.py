@@ -17,6 +17,7 @@ from jmsql.client.callers.tasks import (
     notifications,
     pooled_connection,
 )
+from jmsql.client.creation_beside import conninfo_of, conninfo_of_url
 from jmsql.concurrency.tasks import Notifications, apart, finished
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
@@ -36,6 +37,11 @@ class CallerTransaction(ABC):
     @abstractmethod
     def is_open(self) -> bool:
         """Whether the caller has begun it."""
+
+    @property
+    def conninfo(self) -> str | None:
+        """The parameters that lead to the server of the connection that was last joined; None: they are not known."""
+        return None
 
     @abstractmethod
     async def runner(self, schema: str) -> Runner:
@@ -67,6 +73,10 @@ class PsycopgTransaction(CallerTransaction):
         ended = pgconn.transaction_status in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)
         return not ended or pgconn.pipeline_status != PipelineStatus.OFF
 
+    @property
+    def conninfo(self) -> str | None:
+        return conninfo_of(self._connection)
+
     async def runner(self, schema: str) -> Runner:
         runner = PsycopgRunner(self._connection, schema)
         await runner.wait_for_others()
@@ -85,6 +95,13 @@ class ConnectionTransaction(CallerTransaction):
     @property
     def is_open(self) -> bool:
         return self._connection.in_transaction()
+
+    @property
+    def conninfo(self) -> str | None:
+        connection = self.connection
+        if not isinstance(connection, weakref.ref):
+            return None
+        return conninfo_of(connection()) or conninfo_of_url(self._connection.engine.url)
 
     async def runner(self, schema: str) -> Runner:
         if not self.is_open:
@@ -128,15 +145,20 @@ class SessionTransaction(CallerTransaction):
 
     def __init__(self, session: CallersSession) -> None:
         self._session = session
+        self._joined: ConnectionTransaction | None = None
 
     @property
     def is_open(self) -> bool:
         return self._session.in_transaction()
 
+    @property
+    def conninfo(self) -> str | None:
+        return None if self._joined is None else self._joined.conninfo
+
     async def runner(self, schema: str) -> Runner:
         if not self.is_open:
             await self._session.begin()
-        transaction = ConnectionTransaction(await self._session.connection())
+        self._joined = transaction = ConnectionTransaction(await self._session.connection())
         runner = await transaction.runner(schema)
         self.connection = transaction.connection
         return runner

@@ -18,6 +18,7 @@ from jmsql.client.callers.threads import (
     notifications,
     pooled_connection,
 )
+from jmsql.client.creation_beside import conninfo_of, conninfo_of_url
 from jmsql.concurrency.threads import Notifications
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
@@ -37,6 +38,11 @@ class CallerTransaction(ABC):
     @abstractmethod
     def is_open(self) -> bool:
         """Whether the caller has begun it."""
+
+    @property
+    def conninfo(self) -> str | None:
+        """The parameters that lead to the server of the connection that was last joined; None: they are not known."""
+        return None
 
     @abstractmethod
     def runner(self, schema: str) -> Runner:
@@ -68,6 +74,10 @@ class PsycopgTransaction(CallerTransaction):
         ended = pgconn.transaction_status in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)
         return not ended or pgconn.pipeline_status != PipelineStatus.OFF
 
+    @property
+    def conninfo(self) -> str | None:
+        return conninfo_of(self._connection)
+
     def runner(self, schema: str) -> Runner:
         runner = PsycopgRunner(self._connection, schema)
         runner.wait_for_others()
@@ -86,6 +96,13 @@ class ConnectionTransaction(CallerTransaction):
     @property
     def is_open(self) -> bool:
         return self._connection.in_transaction()
+
+    @property
+    def conninfo(self) -> str | None:
+        connection = self.connection
+        if not isinstance(connection, weakref.ref):
+            return None
+        return conninfo_of(connection()) or conninfo_of_url(self._connection.engine.url)
 
     def runner(self, schema: str) -> Runner:
         if not self.is_open:
@@ -129,15 +146,20 @@ class SessionTransaction(CallerTransaction):
 
     def __init__(self, session: CallersSession) -> None:
         self._session = session
+        self._joined: ConnectionTransaction | None = None
 
     @property
     def is_open(self) -> bool:
         return self._session.in_transaction()
 
+    @property
+    def conninfo(self) -> str | None:
+        return None if self._joined is None else self._joined.conninfo
+
     def runner(self, schema: str) -> Runner:
         if not self.is_open:
             self._session.begin()
-        transaction = ConnectionTransaction(self._session.connection())
+        self._joined = transaction = ConnectionTransaction(self._session.connection())
         runner = transaction.runner(schema)
         self.connection = transaction.connection
         return runner

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from jmsql.client._sync.session.transactions.transaction import Transaction
 from jmsql.client._sync.session.waiting import Waiting
+from jmsql.client.creation_beside import Place, make_queue_beside
 from jmsql.client.pacing import PollInterval, enlisted_notifications
+from jmsql.concurrency.threads import in_thread
 from jmsql.exceptions import (
     IllegalStateException,
     InvalidDestinationException,
@@ -19,11 +21,12 @@ from jmsql.exceptions import (
 from jmsql.store.control.counters import Counts, measure, meters
 from jmsql.store.control.listening import is_listening, listening_connection
 from jmsql.store.control.server import CallersDatabase, callers_database
-from jmsql.store.destinations.lookup import find_queue, queue_id, require_access
+from jmsql.store.destinations.lookup import circumstances, find_queue, queue_id_in_transaction, require_access
 from jmsql.store.errors import jms_errors
 from jmsql.store.receiving.receive import browse, dequeue, require_read_committed
 from jmsql.store.sending.notification import notify_sent
 from jmsql.store.sending.send import Publisher, publish, send
+from jmsql.store.statement import in_transaction
 from jmsql.values.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
 
 if TYPE_CHECKING:
@@ -117,21 +120,24 @@ class EnlistedTransaction(Transaction):
 
     def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:  # noqa: ARG002 - nothing waits
         runner = self._join()
-        runner.run(self._insert(destination, message))
+        self._send(runner, destination, message)
         if meters:
             measure(destination, Counts(sent=1))
+
+    def _send(self, runner: Runner, destination: Destination, message: OutgoingMessage) -> None:
+        try:
+            runner.run(self._insert(destination, message))
+        except InvalidDestinationException:
+            if isinstance(destination, TemporaryQueue | Topic):
+                raise
+            self._make_queue(runner, destination.name)
+            runner.run(self._insert(destination, message))
 
     def _insert(self, destination: Destination, message: OutgoingMessage) -> Steps[None]:
         if isinstance(destination, Topic):
             yield from publish(destination, [message], _NOBODY)
         else:
-            try:
-                yield from send([message])
-            except InvalidDestinationException:
-                if isinstance(destination, TemporaryQueue):
-                    raise
-                yield from queue_id(destination.name)
-                yield from send([message])
+            yield from send([message])
         database = yield from self._find_database()
         is_due = enlisted_notifications.is_due(
             (database.identity, self._schema, destination), self._timings.notification_interval
@@ -139,6 +145,21 @@ class EnlistedTransaction(Transaction):
         due = [destination.name] if is_due else []
         queues, topics = ([], due) if isinstance(destination, Topic) else (due, [])
         yield from notify_sent(queues, topics, delayed=message.jms_delivery_time is not None)
+
+    def _make_queue(self, runner: Runner, name: str) -> None:
+        """Make a queue: outside of the transaction, else in it."""
+        patience = self._timings.lock_timeout
+        if runner.is_idle:  # each statement commits
+            runner.run(in_transaction(queue_id_in_transaction(name, patience)))
+            return
+        isolation_level, role = runner.run(circumstances())
+        conninfo = self._caller.conninfo
+        if conninfo is not None and isolation_level == "read committed":  # a stricter one would not see the queue
+            database = runner.run(self._find_database())
+            place = Place(conninfo, self._schema, database.identity, role)
+            if in_thread(make_queue_beside, place, name, patience):
+                return
+        runner.run(queue_id_in_transaction(name, patience))
 
     def send_asynchronously(self, send: AsynchronousSend) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
         raise IllegalStateException(
