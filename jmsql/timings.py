@@ -133,7 +133,8 @@ class InternalTimings(Timings):
     maintenance_retry_delay: float = 5.0
     """The pause after a step of the maintenance, or a notification, that has failed."""
     lock_timeout: float = 4.0
-    """How long a statement of the control connection waits for a lock; less than `lease_duration`."""
+    """How long a statement of the control connection waits for a lock, or one beside an open transaction of a session;
+    less than `lease_duration`."""
     idle_in_transaction_timeout: float = 4.0
     """The time after which the server ends a transaction of the control connection whose client is frozen; less than
     `lease_duration`."""

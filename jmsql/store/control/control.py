@@ -24,6 +24,7 @@ from jmsql.store.control.announcing import Announcing
 from jmsql.store.control.claim_extensions import ClaimExtensions
 from jmsql.store.control.counters import Consumption, DestinationCounters
 from jmsql.store.control.handlers import NotificationHandler, QueueHandlers
+from jmsql.store.control.late_releases import LateReleases
 from jmsql.store.control.listening import end_listening, start_listening
 from jmsql.store.control.liveness import ClientForgottenError
 from jmsql.store.control.notifier import Notifier
@@ -33,7 +34,7 @@ from jmsql.store.control.service import ClaimInDoubtError, ClientDuties, Link, S
 from jmsql.store.control.wake_socket import WakeSocket
 from jmsql.store.errors import translate
 from jmsql.store.history.keeping import QueuesWithHistory
-from jmsql.store.receiving.redelivery import ExtendedClaim
+from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.statement import SqlFile, nothing
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.timings import InternalTimings, jitter
@@ -119,7 +120,13 @@ class ControlConnection:
         self.queues_with_history = QueuesWithHistory(timings.history_refresh_interval, is_told=not link.is_pooled)
         """Which queues keep history, or did a second ago."""
         self._duties = ClientDuties(
-            handlers, announcing, self.notifier, ClaimExtensions(), self.queues_with_history, wake_socket
+            handlers,
+            announcing,
+            self.notifier,
+            ClaimExtensions(),
+            LateReleases(self.notifier, timings.maintenance_retry_delay, restricted=server.is_restricted),
+            self.queues_with_history,
+            wake_socket,
         )
         self._service = Service(link, place.schema, server, place.clock, timings, self._duties)
         self.connection_id = link.connection_id
@@ -264,6 +271,11 @@ class ControlConnection:
     def may_ask_to_dequeue(self) -> bool:
         """Whether the role may have the server dequeue a message for it."""
         return self.server.may_ask_to_dequeue
+
+    def release_later(self, releases: Sequence[Release]) -> None:
+        """Release messages that a session could not release."""
+        self._duties.late_releases.add(releases)
+        self._duties.wake_socket.wake()
 
     def claim_failed(self, connection_id: int, error: JMSException | KeyboardInterrupt) -> None:
         """Be another client to the server soon if it may have claimed messages and its answer was lost.

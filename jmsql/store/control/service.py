@@ -17,6 +17,7 @@ from jmsql.store.control.announcing import Announcing
 from jmsql.store.control.claim_extensions import ClaimExtensions
 from jmsql.store.control.handlers import QueueHandlers
 from jmsql.store.control.hearing import Hearing
+from jmsql.store.control.late_releases import LateReleases
 from jmsql.store.control.leading import Leading
 from jmsql.store.control.liveness import AdvisoryLock, ClientForgottenError, Heartbeats, Liveness
 from jmsql.store.control.notifier import Notifier
@@ -107,6 +108,7 @@ class ClientDuties:
         announcing: Tells senders for what the client's consumers wait.
         notifier: Tells others of messages.
         claim_extensions: Extends claims.
+        late_releases: Releases messages that sessions could not release.
         queues_with_history: Keeps up with the queues that keep history.
         wake_socket: Wakes the thread.
     """
@@ -115,6 +117,7 @@ class ClientDuties:
     announcing: Announcing
     notifier: Notifier
     claim_extensions: ClaimExtensions
+    late_releases: LateReleases
     queues_with_history: QueuesWithHistory
     wake_socket: WakeSocket
 
@@ -185,6 +188,7 @@ class Service:
             link.liveness,
             reporting,
             duties.claim_extensions,
+            duties.late_releases,
             self._leading,
             duties.queues_with_history,
         )

@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jmsql import Connection, ConnectionFactory, InvalidDestinationException, Queue, Session, Topic, enlist
+from jmsql import (
+    Connection,
+    ConnectionFactory,
+    InvalidDestinationException,
+    Queue,
+    Session,
+    Topic,
+    TransactionRolledBackException,
+    enlist,
+)
 from jmsql.admin import Administration
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts
@@ -82,3 +91,25 @@ def test_what_is_there_and_what_is_temporary_works(
         consumer = session.create_consumer(destination)
         send_texts(session, destination, "a")
         assert receive_texts(consumer, 1) == ["a"]
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["by the producer", "with each send"])
+def test_a_transaction_is_refused_sends_to_a_queue_that_is_gone(
+    jmsql_factory: ConnectionFactory, administration: Administration, *, named: bool
+) -> None:
+    factory = dataclasses.replace(jmsql_factory, automatic_creation=False)
+    queue = Queue("orders")
+    administration.create_queue(queue.name)
+    with factory.create_connection() as connection:
+        session = connection.create_session(transacted=True)
+        producer = session.create_producer(None if named else queue)
+        sent = queue if named else None
+        producer.send(session.create_message(), sent)
+        administration.delete(queue)
+        with pytest.raises(TransactionRolledBackException, match="does not exist"):
+            session.commit()
+        with pytest.raises(InvalidDestinationException, match="automatic creation is off"):
+            producer.send(session.create_message(), sent)
+        administration.create_queue(queue.name)
+        producer.send(session.create_message(), sent)
+        session.commit()

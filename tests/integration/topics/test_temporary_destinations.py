@@ -206,3 +206,22 @@ def test_listener_answers_on_it(session: Session, others: Session, kind: type[Te
     send_texts(others, destination, "a", "b")
     wait_for(lambda: len(heard) == 2)
     assert texts_of(heard) == ["a", "b"]
+
+
+@KINDS
+@pytest.mark.parametrize("named", [False, True], ids=["by the producer", "with each send"])
+def test_a_transaction_is_refused_sends_to_one_that_was_gone_at_its_last_commit(
+    connection: Connection, kind: type[Temporary], *, named: bool
+) -> None:
+    transacted = connection.create_session(transacted=True)
+    destination = create(connection.create_session(), kind)
+    producer = transacted.create_producer(None if named else destination)
+    sent = destination if named else None
+    producer.send(transacted.create_message(), sent)
+    destination.delete()
+    with pytest.raises(TransactionRolledBackException, match=GONE):
+        transacted.commit()
+    for _ in range(2):
+        with pytest.raises(InvalidDestinationException, match=GONE):
+            producer.send(transacted.create_message(), sent)
+        transacted.commit()

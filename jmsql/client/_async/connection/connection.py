@@ -76,7 +76,12 @@ class Connection:
         self._metadata = ConnectionMetaData(control.server.version)
         self._exceptions = ExceptionListening(self)
         self._counters = DestinationCounters()
-        self._side = SideConnection(side_pool, restricted=control.server.is_restricted)
+        self._side = SideConnection(
+            side_pool,
+            restricted=control.server.is_restricted,
+            lock_timeout=timings.lock_timeout,
+            is_transaction_open=lambda: pool.has_open_transaction,
+        )
         self._destinations = ConnectionDestinations(
             self._side, lambda: control.connection_id, automatic_creation=automatic_creation
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,8 @@ class Locks(Delivery):
         self._claims: dict[MessageKey, int] = {}
         """The claims that record deliveries beside the locks, or that the transaction has to release."""
         self._known = _Known.AS_BEFORE
+        self._failure: Failure | None = None
+        """The reason of a rollback that is under way."""
         self._has_exhausted = False
 
     @property
@@ -280,6 +282,7 @@ class Locks(Delivery):
         if self._has_exhausted:
             await self._redelivery.bury()
         self._known = _Known.AS_BEFORE
+        self._failure = None
         self._has_exhausted = self._claimed.has_company = False
         self._unlisted.clear()
         self._listed.clear()
@@ -294,29 +297,33 @@ class Locks(Delivery):
         return unlocked
 
     async def _give_up_claims(self) -> None:
-        try:
-            await self._redelivery.release([Release(key, claim_id) for key, claim_id in self._claims.items()])
-        except JMSException as error:
-            logger.warning("Messages that were fetched and not delivered come late to other consumers: %s", error)
+        releases = [Release(key, claim_id) for key, claim_id in self._claims.items()]
+        await self._redelivery.release_in_any_case(releases)
         self._claims.clear()
 
     async def before_rollback(self, failure: Failure | None = None) -> None:
         """Count the deliveries, so that no other consumer sees the messages without their redelivered flag."""
         if self._delivered and self._known is _Known.AS_BEFORE:
-            await self._count_failures(self._delivered, failure)
+            self._failure = failure
+            await self._count_failures(self._delivered, self._redelivery.release, failure)
             self._known = _Known.COUNTED
 
-    async def _count_failures(self, keys: Collection[MessageKey], failure: Failure | None = None) -> None:
+    async def _count_failures(
+        self,
+        keys: Collection[MessageKey],
+        release: Callable[[Sequence[Release]], Awaitable[None]],
+        failure: Failure | None = None,
+    ) -> None:
         failed = []
         for key in keys:
             buffer, row = self._delivered[key]
             claim_id = self._claims.get(key, claim_of(row))
             failed.append(FailedDelivery(buffer, key, claim_id, (row.delivery_count or 0) + 1))
         releases = await self._redelivery.failures(failed, failure)
-        await self._redelivery.release(releases)
-        self._has_exhausted |= any(release.dead_letter_queue_id is not None for release in releases)
-        for release in releases:
-            self._claims.pop(release.key, None)
+        await release(releases)
+        self._has_exhausted |= any(each.dead_letter_queue_id is not None for each in releases)
+        for each in releases:
+            self._claims.pop(each.key, None)
 
     async def before_prepare(self) -> None:
         """Delete delivered messages, and count the deliveries as before a rollback, since this may become one.
@@ -337,7 +344,7 @@ class Locks(Delivery):
         """Note that the transaction is undone, and return the messages that it had locked."""
         if self._delivered and self._known is not _Known.COUNTED:  # the transaction was in the way until now
             try:
-                await self._count_failures(self._delivered)
+                await self._count_failures(self._delivered, self._redelivery.release_in_any_case, self._failure)
             except JMSException as error:
                 logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         returned = list(self._delivered)
@@ -381,7 +388,7 @@ class Locks(Delivery):
         if not keys:
             return
         try:
-            await self._count_failures(keys)
+            await self._count_failures(keys, self._redelivery.release_in_any_case)
         except JMSException as error:
             logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         delivered = [self._delivered.pop(key) for key in keys]

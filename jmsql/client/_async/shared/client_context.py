@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.concurrency.tasks import finished
+from jmsql.exceptions import JMSException
 from jmsql.store.control.counters import Counts
 from jmsql.store.sending.notification import DELAYED_CHANNEL
 from jmsql.store.sending.send import Publisher
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from jmsql.client._async.shared.subscription_registry import SubscriptionRegistry
     from jmsql.client.send_buffer import News
     from jmsql.client.start_reminder import StartReminder
-    from jmsql.exceptions import JMSException
     from jmsql.store.control.control import ControlConnection
     from jmsql.store.control.counters import DestinationCounters
     from jmsql.store.control.server import ServerClock
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+logger = logging.getLogger("jmsql")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -98,7 +101,11 @@ class ClientContext(Client):
         for destination, sent in news.destinations.items():
             number = self.destinations.numbers.get(destination)
             if number is None:
-                number = await self.destinations.look_up(destination)
+                try:
+                    number = await self.destinations.look_up(destination)
+                except JMSException as error:  # no error of the send, which is committed
+                    logger.info("Consumers of %s hear a little later of what was sent: %s", destination, error)
+                    continue
             channels.append(number)
             self.counters.count(number, destination, Counts(sent=sent))
         self.control.notifier.sent(channels if waited_for is None else waited_for)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from jmsql.client._async.shared.side_connection import SideConnection
-from jmsql.exceptions import InvalidDestinationException
+from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.store.destinations.destination_settings import create_temporary, delete_temporary
 from jmsql.store.destinations.lookup import queue_id, require_temporary, topic_id
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, attach, detach, rejoin, unsubscribe
 from jmsql.values.counting import counted
-from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
+from jmsql.values.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 
 logger = logging.getLogger("jmsql")
+
+_TRUSTED = 1.0
+"""Seconds for which a topic or temporary queue that was there counts as being there."""
 
 Temporary = TypeVar("Temporary", TemporaryQueue, TemporaryTopic)
 
@@ -29,6 +33,8 @@ class ConnectionDestinations:
         self._connection_id = connection_id
         self.numbers: dict[Destination, int] = {}
         """Those that were looked up; a topic's is negative."""
+        self._looked_up: dict[Destination, float] = {}
+        """When a topic or temporary queue was last looked up, by the monotonic clock."""
         self._temporary: set[Destination] = set()
 
     async def find(self, destination: Destination) -> int:
@@ -38,7 +44,14 @@ class ConnectionDestinations:
             InvalidDestinationException: It is temporary, and gone.
         """
         number = self.numbers.get(destination)
-        return await self.look_up(destination) if number is None else number
+        if number is None or (type(destination) is not Queue and self._is_due(destination)):
+            return await self.look_up(destination)
+        return number
+
+    def _is_due(self, destination: Destination) -> bool:
+        # A send to a queue that is gone fails. One to a topic without subscriptions does not; and a transacted session
+        # hears of a temporary queue's end with its commit, which is too late to do without the reply.
+        return time.monotonic() >= self._looked_up.get(destination, 0.0) + _TRUSTED
 
     async def look_up(self, destination: Destination) -> int:
         """Return the number that a destination has now; it may have been removed, and made again, since it was used.
@@ -46,14 +59,26 @@ class ConnectionDestinations:
         Raises:
             InvalidDestinationException: It is temporary, and gone.
         """
-        if isinstance(destination, TemporaryQueue | TemporaryTopic):
-            await self._side.run_in_transaction(require_temporary(destination))
-        if isinstance(destination, Topic):
-            number = -await self._side.run_in_transaction(topic_id(destination.name, create=self._automatic_creation))
-        else:
-            number = await self._side.run(queue_id, destination.name, create=self._automatic_creation)
+        try:
+            number = await self._look_up(destination)
+        except InvalidDestinationException:
+            self._forget(destination)
+            raise
         self.numbers[destination] = number
+        if type(destination) is not Queue:
+            self._looked_up[destination] = time.monotonic()
         return number
+
+    async def _look_up(self, destination: Destination) -> int:
+        if isinstance(destination, TemporaryQueue | TemporaryTopic):
+            await self._side.run_in_transaction(require_temporary, destination)
+        if isinstance(destination, Topic):
+            return -await self._side.run_in_transaction(topic_id, destination.name, create=self._automatic_creation)
+        return await self._side.run(queue_id, destination.name, create=self._automatic_creation)
+
+    def _forget(self, destination: Destination) -> None:
+        self.numbers.pop(destination, None)
+        self._looked_up.pop(destination, None)
 
     async def make_again(self, destinations: Iterable[Destination]) -> None:
         """Look destinations up, of which one was deleted since it was used, and make that again.
@@ -61,15 +86,26 @@ class ConnectionDestinations:
         Raises:
             InvalidDestinationException: One is temporary, or its use does not make it.
         """
+        gone = await self.make_again_or_name(destinations)
+        if gone:
+            raise gone[min(gone, key=str)]
+
+    async def make_again_or_name(self, destinations: Iterable[Destination]) -> dict[Destination, JMSException]:
+        """Do what `make_again` does, and return the destinations that are gone, each with the error that says so."""
+        gone: dict[Destination, JMSException] = {}
         for destination in destinations:
-            await self.look_up(destination)
+            try:
+                await self.look_up(destination)
+            except InvalidDestinationException as error:
+                gone[destination] = error
+        return gone
 
     # Subscriptions
 
     async def join(self, definition: SubscriptionDefinition) -> int:
         """Join a subscription, and return the id of its queue."""
         attachment = await self._side.run_in_transaction(
-            attach(definition, self._connection_id(), create_topic=self._automatic_creation)
+            attach, definition, self._connection_id(), create_topic=self._automatic_creation
         )
         if attachment.dropped is not None:
             logger.log(
@@ -83,15 +119,15 @@ class ConnectionDestinations:
 
     async def join_again(self, former_ids: Sequence[int]) -> set[int]:
         """Keep, under the connection's new number, the subscriptions that it had; return the ids of their queues."""
-        return await self._side.run_in_transaction(rejoin(former_ids, self._connection_id()))
+        return await self._side.run_in_transaction(rejoin, former_ids, self._connection_id())
 
     async def leave(self, queue_id: int) -> None:
         """Leave a subscription."""
-        await self._side.run_in_transaction(detach(queue_id, self._connection_id()))
+        await self._side.run_in_transaction(detach, queue_id, self._connection_id())
 
     async def unsubscribe(self, name: str, client_id: str | None) -> None:
         """End a durable subscription."""
-        await self._side.run_in_transaction(unsubscribe(name, client_id))
+        await self._side.run_in_transaction(unsubscribe, name, client_id)
 
     # Temporary destinations
 
@@ -116,7 +152,7 @@ class ConnectionDestinations:
         """Bind the temporary destinations to the connection's new number; those removed meanwhile are made again."""
         for destination in list(self._temporary):
             await self._create(destination)
-            self.numbers.pop(destination, None)
+            self._forget(destination)
 
     async def delete_all_temporary(self) -> None:
         """Delete the temporary destinations."""
@@ -133,9 +169,9 @@ class ConnectionDestinations:
             raise InvalidDestinationException(f"Only the connection that has made {destination} receives from it.")
 
     async def _create(self, destination: Destination) -> None:
-        await self._side.run_in_transaction(create_temporary(destination, self._connection_id()))
+        await self._side.run_in_transaction(create_temporary, destination, self._connection_id())
 
     async def _delete_temporary(self, destination: Destination) -> None:
-        await self._side.run_in_transaction(delete_temporary(destination))
+        await self._side.run_in_transaction(delete_temporary, destination)
         self._temporary.discard(destination)
-        self.numbers.pop(destination, None)
+        self._forget(destination)

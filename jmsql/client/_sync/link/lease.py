@@ -124,6 +124,9 @@ class Lease:
         restricted: Whether policies hide something from the role.
     """
 
+    preface: Query[Any] | None = None
+    """Runs before each statement that commits by itself, in its transaction and its exchange."""
+
     def __init__(
         self,
         pool: ConnectionPool,
@@ -262,7 +265,7 @@ class Lease:
         assert isinstance(driver, WatchedConnection)
         driver.is_pooled = bool(synchronous(connection).info.get(POOLED))
         self._driver_connection = driver
-        self._runner = WireRunner(driver, self._pool.schema, begin=self._transacted)
+        self._runner = WireRunner(driver, self._pool.schema, begin=self._transacted, preface=self.preface)
         self._implicit = None if self._transacted else WireRunner(driver, self._pool.schema, end=End.FLUSH)
         self._connection = connection  # last, since Ctrl-C may end this anywhere
         if self.holding is not Holding.CLOSED:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 import psycopg
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 4
 """How many tasks do something beside the sessions' transactions at once."""
+
+
+class HoldsTransaction(Protocol):
+    """A session's part that may have a transaction open."""
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """True if a transaction is open, or prepared."""
 
 
 class ConnectionPool:
@@ -45,8 +53,21 @@ class ConnectionPool:
         self._sharing = 0
         self.open_connections: WeakSet[psycopg.Connection[Any]] = WeakSet()
         """Those that were taken, and have not been given up since."""
+        self._transacted: WeakSet[HoldsTransaction] = WeakSet()
         self.looking = Lock()
         """Held by a session that shares connections while it looks for messages: so one connection does for all."""
+
+    def add_transacted(self, holder: HoldsTransaction) -> None:
+        """Note a session whose statements run in transactions."""
+        with self._lock:
+            self._transacted.add(holder)
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """True if one of the sessions has a transaction open, or prepared."""
+        with self._lock:
+            holders = list(self._transacted)
+        return any(holder.has_open_transaction for holder in holders)
 
     def keep_one_more(self) -> None:
         """Keep one idle connection more, as long as so many are needed at times."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -70,6 +70,8 @@ class Locks(Delivery):
         self._claims: dict[MessageKey, int] = {}
         """The claims that record deliveries beside the locks, or that the transaction has to release."""
         self._known = _Known.AS_BEFORE
+        self._failure: Failure | None = None
+        """The reason of a rollback that is under way."""
         self._has_exhausted = False
 
     @property
@@ -281,6 +283,7 @@ class Locks(Delivery):
         if self._has_exhausted:
             self._redelivery.bury()
         self._known = _Known.AS_BEFORE
+        self._failure = None
         self._has_exhausted = self._claimed.has_company = False
         self._unlisted.clear()
         self._listed.clear()
@@ -295,29 +298,33 @@ class Locks(Delivery):
         return unlocked
 
     def _give_up_claims(self) -> None:
-        try:
-            self._redelivery.release([Release(key, claim_id) for key, claim_id in self._claims.items()])
-        except JMSException as error:
-            logger.warning("Messages that were fetched and not delivered come late to other consumers: %s", error)
+        releases = [Release(key, claim_id) for key, claim_id in self._claims.items()]
+        self._redelivery.release_in_any_case(releases)
         self._claims.clear()
 
     def before_rollback(self, failure: Failure | None = None) -> None:
         """Count the deliveries, so that no other consumer sees the messages without their redelivered flag."""
         if self._delivered and self._known is _Known.AS_BEFORE:
-            self._count_failures(self._delivered, failure)
+            self._failure = failure
+            self._count_failures(self._delivered, self._redelivery.release, failure)
             self._known = _Known.COUNTED
 
-    def _count_failures(self, keys: Collection[MessageKey], failure: Failure | None = None) -> None:
+    def _count_failures(
+        self,
+        keys: Collection[MessageKey],
+        release: Callable[[Sequence[Release]], None],
+        failure: Failure | None = None,
+    ) -> None:
         failed = []
         for key in keys:
             buffer, row = self._delivered[key]
             claim_id = self._claims.get(key, claim_of(row))
             failed.append(FailedDelivery(buffer, key, claim_id, (row.delivery_count or 0) + 1))
         releases = self._redelivery.failures(failed, failure)
-        self._redelivery.release(releases)
-        self._has_exhausted |= any(release.dead_letter_queue_id is not None for release in releases)
-        for release in releases:
-            self._claims.pop(release.key, None)
+        release(releases)
+        self._has_exhausted |= any(each.dead_letter_queue_id is not None for each in releases)
+        for each in releases:
+            self._claims.pop(each.key, None)
 
     def before_prepare(self) -> None:
         """Delete delivered messages, and count the deliveries as before a rollback, since this may become one.
@@ -338,7 +345,7 @@ class Locks(Delivery):
         """Note that the transaction is undone, and return the messages that it had locked."""
         if self._delivered and self._known is not _Known.COUNTED:  # the transaction was in the way until now
             try:
-                self._count_failures(self._delivered)
+                self._count_failures(self._delivered, self._redelivery.release_in_any_case, self._failure)
             except JMSException as error:
                 logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         returned = list(self._delivered)
@@ -382,7 +389,7 @@ class Locks(Delivery):
         if not keys:
             return
         try:
-            self._count_failures(keys)
+            self._count_failures(keys, self._redelivery.release_in_any_case)
         except JMSException as error:
             logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         delivered = [self._delivered.pop(key) for key in keys]

@@ -209,6 +209,8 @@ class MessageProducer:
         target = self._destination
         if target is None or destination is not None:
             target = self._target(destination)
+        elif self._transaction.missing and target in self._transaction.missing:
+            self._transaction.will_send_to(target)
         mode = self._delivery_mode if delivery_mode is None else _delivery_mode(delivery_mode)
         urgency = self._priority if priority is None else _priority(priority)
         lifetime = self._time_to_live if time_to_live is None else _time_to_live(time_to_live)

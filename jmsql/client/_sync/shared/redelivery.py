@@ -19,6 +19,7 @@ from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.store.control.control import ControlConnection
 from jmsql.store.destinations.lookup import require_access
+from jmsql.store.lock_waits import NO_LOCK
 from jmsql.store.receiving.receive import claim_for_transaction
 from jmsql.store.receiving.redelivery import (
     UNIQUE_VIOLATION,
@@ -190,11 +191,15 @@ class Redelivery:
         return (self._of_queue(buffer.source.queue_id)).visibility_timeout if own is None else own
 
     def _of_queue(self, queue_id: int) -> QueuePolicy:
-        now = time.monotonic()
         looked_up, found = self._policies.get(queue_id, _NEVER)
-        if found is None or now >= looked_up + self._refresh_interval:
-            found = self._side.run(policy, queue_id)
-            self._policies[queue_id] = now, found
+        if found is None or time.monotonic() >= looked_up + self._refresh_interval:
+            try:
+                found = self._side.run(policy, queue_id)
+            except JMSException as error:
+                if found is None or error.error_code != NO_LOCK:
+                    raise
+                logger.info("The policy of a queue that was looked up before still counts: %s", error)
+            self._policies[queue_id] = time.monotonic(), found
         return found
 
     def is_exhausted(self, rules: Rules, key: MessageKey, deliveries: int) -> bool:
@@ -310,6 +315,14 @@ class Redelivery:
     def release(self, releases: Sequence[Release]) -> None:
         """Release messages, of which a transaction may still hold the locks."""
         self._side.run(self._side.recipient.release, releases)
+
+    def release_in_any_case(self, releases: Sequence[Release]) -> None:
+        """Release messages; the control connection does it later if this fails."""
+        try:
+            self.release(releases)
+        except JMSException as error:
+            logger.warning("Messages of a transaction that is over are released a little later: %s", error)
+            self._control.release_later(releases)
 
     def bury(self) -> None:
         """Move exhausted messages to the dead-letter queues; maintenance does it later if this fails."""

@@ -3,27 +3,58 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from jmsql.client._sync.link.lease import Lease
 from jmsql.client._sync.link.pool import ConnectionPool
 from jmsql.concurrency.threads import Lock
 from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.store.lock_waits import NO_LOCK, given_up, limit_lock_waits
 from jmsql.store.statement import Query, Steps, in_transaction
 
 T = TypeVar("T")
 Parameters = ParamSpec("Parameters")
 
+# A session waits for these statements with its transaction open. One of them may wait for a lock whose holder waits for
+# that transaction: a VACUUM FULL or ALTER TABLE that is in line for a table which the transaction has read. PostgreSQL
+# does not see such a deadlock, since a part of it is the wait of a client. So no statement waits for long. As long as
+# none of the client's transactions is open, it is tried again; else it fails, and the session can end its transaction.
+
+
+class _LimitedLease(Lease):
+    def __init__(self, pool: ConnectionPool, limit: Query[None], *, restricted: bool) -> None:
+        super().__init__(pool, transacted=False, restricted=restricted)
+        self.preface = limit
+
 
 class SideConnection:
-    """Short pieces of work, from any thread, outside any transaction of a session."""
+    """Short pieces of work, from any thread, outside any transaction of a session.
 
-    def __init__(self, pool: ConnectionPool, *, restricted: bool) -> None:
+    Args:
+        pool: Where connections come from.
+        restricted: Whether policies hide something from the role.
+        lock_timeout: For how many seconds a statement waits for a lock while a transaction is open.
+        is_transaction_open: Tells whether one of the client's transactions is open.
+    """
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        *,
+        restricted: bool,
+        lock_timeout: float,
+        is_transaction_open: Callable[[], bool],
+    ) -> None:
         self._pool = pool
         self._lock = Lock()
         self._closed = False
-        self._runner = Lease(pool, transacted=False, restricted=restricted)
+        self._lock_timeout = lock_timeout
+        self._limit = limit_lock_waits(lock_timeout)
+        self._is_transaction_open = is_transaction_open
+        self._runner = _LimitedLease(pool, self._limit, restricted=restricted)
         self.recipient = self._runner.recipient
 
     def run(
@@ -32,29 +63,64 @@ class SideConnection:
         *args: Parameters.args,
         **options: Parameters.kwargs,
     ) -> T:
-        """Run what `work` returns for the arguments; once more if the connection was lost while it was idle."""
+        """Run what `work` returns for the arguments; once more if the connection was lost while it was idle.
+
+        Raises:
+            JMSException: PostgreSQL refused, or a statement has waited too long for a lock (`55P03`).
+        """
+        return self._unless_blocked(lambda: self._run(lambda: work(*args, **options)))
+
+    def _run(self, work: Callable[[], Query[T] | Steps[T]]) -> T:
         with self._lock:
             try:
-                return self._runner.run(work(*args, **options))
+                return self._runner.run(work())
             except JMSException:
                 if not self._runner.is_lost:
                     raise
-                return self._runner.run(work(*args, **options))
+                return self._runner.run(work())
 
-    def run_in_transaction(self, work: Query[T] | Steps[T]) -> T:
-        """Run statements in one transaction, on a connection of their own.
+    def run_in_transaction(
+        self,
+        work: Callable[Parameters, Query[T]] | Callable[Parameters, Steps[T]],
+        *args: Parameters.args,
+        **options: Parameters.kwargs,
+    ) -> T:
+        """Run what `work` returns for the arguments in one transaction, on a connection of its own.
 
         Raises:
             IllegalStateException: The client's connection is closed.
+            JMSException: As `run`.
         """
         if self._closed:
             raise IllegalStateException("The connection is closed.")
-        with self._pool.turns:
-            return self._run_in_transaction(work)
+
+        def run() -> T:
+            with self._pool.turns:
+                return self._run_in_transaction(work(*args, **options))
+
+        return self._unless_blocked(run)
 
     def _run_in_transaction(self, work: Query[T] | Steps[T]) -> T:
         with self._pool.runner() as runner:
-            return runner.run(in_transaction(work))
+            return runner.run(in_transaction(self._limited(work)))
+
+    def _limited(self, work: Query[T] | Steps[T]) -> Steps[T]:
+        yield from self._limit
+        return (yield from work)
+
+    def _unless_blocked(self, run: Callable[[], T]) -> T:
+        """Run statements. Those that wait too long for locks fail if a transaction is open, else they run again."""
+        while True:
+            started = time.monotonic()
+            try:
+                return run()
+            except JMSException as error:
+                # The role may have a shorter limit of its own.
+                if error.error_code != NO_LOCK or time.monotonic() - started < self._lock_timeout:
+                    raise
+                failure = error
+            if self._is_transaction_open():
+                raise self._run(partial(given_up, failure, self._lock_timeout)) from failure
 
     def close(self) -> None:
         """Release the connection, and take none any more."""

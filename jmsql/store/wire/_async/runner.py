@@ -463,11 +463,20 @@ class WireRunner(Runner):
         schema: The plain name of the schema.
         begin: Whether a statement begins a transaction where none is open.
         end: What ends the exchange of a statement.
+        preface: Runs before each statement, in its exchange, and in its transaction if it commits by itself.
     """
 
-    __slots__ = ("_begin", "_end", "answer", "connection", "is_certain", "question")
+    __slots__ = ("_begin", "_end", "_preface", "answer", "connection", "is_certain", "question")
 
-    def __init__(self, connection: WireConnection, schema: str, *, begin: bool = False, end: End = End.SYNC) -> None:
+    def __init__(
+        self,
+        connection: WireConnection,
+        schema: str,
+        *,
+        begin: bool = False,
+        end: End = End.SYNC,
+        preface: Query[Any] | None = None,
+    ) -> None:
         super().__init__(schema)
         self.connection = connection
         """The connection."""
@@ -477,6 +486,7 @@ class WireRunner(Runner):
         # is missing is begun again; later ones must not fail.
         self.is_certain = connection.prepare_threshold is None or not connection.known_statements
         """Whether all that counts as prepared on the connection is."""
+        self._preface = preface
         self.question: Query[Any] | None = None
         """What is asked after each statement that commits by itself, in its exchange; it changes nothing."""
         self.answer: Any = None
@@ -496,15 +506,17 @@ class WireRunner(Runner):
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:
-            call = bind(self.connection, statement, parameters)
-            [result] = await self._exchange([call], self._end, self.question if self.connection.is_idle else None)
+            calls = [bind(self.connection, statement, parameters)]
+            if self._preface is not None:
+                calls.insert(0, self._bound(self._preface))
+            results = await self._exchange(calls, self._end, self.question if self.connection.is_idle else None)
         except BaseException:
             # With FLUSH nobody else knows of the transaction, and with COMMIT nobody expects one to be open. One that
             # ends with SYNC is the session's, which hears of the failure and rolls back.
             if self._end is not End.SYNC:
                 await self.connection.undo()
             raise
-        return result
+        return results[-1]
 
     async def copy(self, statement: bytes, data: bytes) -> Result:
         # COPY does not go through a pipeline, so psycopg does it. Only a transaction with BEGIN can be open then: one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ class Transaction(ABC):
     """The session's connection; None: it works on the caller's."""
     clock: ServerClock | None = None
     """The server's, by which messages expire; None: `server_time` asks for it."""
+    missing: Collection[Destination] = ()
+    """The destinations that were gone when they were last sent to."""
     is_usable = True
     """Whether messages can be sent and received now."""
 

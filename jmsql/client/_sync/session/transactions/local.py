@@ -68,6 +68,7 @@ class LocalTransaction(OwnTransaction):
         self._is_shared = False
         self._locks = self._create_locks(database, client.redelivery)
         super().__init__(state, client, database, self._locks)
+        client.pool.add_transacted(self)
 
     def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
         """Make what delivers messages in the transactions."""
@@ -77,6 +78,11 @@ class LocalTransaction(OwnTransaction):
     def is_used(self) -> bool:
         """Whether the transaction has sent or received something, or the application has asked for it."""
         return self._locks.has_delivered or self._send_buffer.is_used or self._is_shared
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """True if a transaction is open at the server, or prepared."""
+        return self.database.has_begun
 
     # Sending
 
@@ -230,15 +236,14 @@ class LocalTransaction(OwnTransaction):
     def _roll_back_after(self, error: JMSException) -> NoReturn:
         """Roll back, and raise what the caller is told of an error that has kept the transaction from its end."""
         destinations = self._send_buffer.destinations  # before it is forgotten what was sent
-        missing_queue: InvalidDestinationException | None = None
         if misses_queues(error):
             missing_queue = queues_are_missing(destination.name for destination in destinations)
-        self._undo(failure_of_commit(missing_queue or error))
-        if missing_queue is not None:
-            with contextlib.suppress(JMSException):  # the next attempt says what keeps it from being made
-                self._client.destinations.make_again(destinations)
             missing_queue.__cause__ = error
             error = missing_queue
+        self._undo(failure_of_commit(error))
+        if isinstance(error, InvalidDestinationException):
+            with contextlib.suppress(JMSException):  # the next attempt says what keeps it from being made
+                self.missing = self._client.destinations.make_again_or_name(destinations)
         if isinstance(error, TransactionRolledBackException):
             missing = missing_messages(error)
             if missing is not None:
@@ -278,7 +283,7 @@ class LocalTransaction(OwnTransaction):
         try:
             self._locks.before_rollback(failure)
         except JMSException as error:
-            logger.warning("The deliveries that are rolled back could not be counted: %s", error)
+            logger.info("The deliveries that are rolled back are counted after that: %s", error)
         self._end_rollback()
 
     def _end_rollback(self) -> None:

@@ -160,6 +160,10 @@ class GlobalTransaction(LocalTransaction):
         self._check_none("End it with tpc_commit() or tpc_rollback().")
         super().rollback(error)
 
+    @property
+    def has_open_transaction(self) -> bool:
+        return super().has_open_transaction or self._phase is _Phase.PREPARED
+
     def _enter(self, phase: _Phase) -> None:
         self._phase = phase
         self.is_usable = phase in {_Phase.NONE, _Phase.ACTIVE}  # listeners wait until it is
