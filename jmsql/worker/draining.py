@@ -381,8 +381,8 @@ def _refusal(listener: Listener, transaction: object) -> str | None:
         if is_awaited(transaction):
             return None
         return (
-            f"{listener} is a coroutine function, which has to be awaited: drain a transaction of asyncio's, such as an "
-            f"AsyncSession, not of {kind}; or leave its messages, without=…"
+            f"{listener} is a coroutine function, which has to be awaited: drain a transaction of asyncio's, such as "
+            f"an AsyncSession, not of {kind}; or leave its messages, without=…"
         )
     if not is_awaited(transaction) or hasattr(transaction, "run_sync"):
         return None
