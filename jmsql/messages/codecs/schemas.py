@@ -8,7 +8,7 @@ message says of its type.
 from __future__ import annotations
 
 import importlib.util
-import json
+import math
 import re
 import sys
 import typing
@@ -20,14 +20,24 @@ from functools import lru_cache
 from typing import Any
 
 from jmsql.exceptions import MessageFormatException
-from jmsql.messages.codecs.type_check import TypeCheck, to_json
+from jmsql.messages.codecs.type_check import TypeCheck, simple, to_json
+from jmsql.messages.types.typed_json import parse_strict_json
 
-_LONG_FRACTION = re.compile(rb"[0-9][0-9.]{15}[0-9.eE+-]*")
-"""What may be a number with more digits than a double keeps."""
+_LONG_NUMBER = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE][+-]?[0-9]{2}")
+"""The beginning of a number that a double may not keep: one with many digits, or a large exponent."""
+
+_LONGEST_INTEGER = 4300
+"""Digits up to which Python and the libraries read an integer."""
 
 
 class Schema(ABC):
     """What the objects of a type look like, and how they are made."""
+
+    _name: str
+    _is_proved = False
+    """True once an object of the type was read again, and was the same."""
+    _has_floats = True
+    """False if no object of the type holds a double."""
 
     @abstractmethod
     def decode(self, data: bytes) -> object:
@@ -45,13 +55,52 @@ class Schema(ABC):
             MessageFormatException: It is not such an object; the message says where, and shows no value.
         """
 
-    @abstractmethod
     def encode(self, value: object) -> str:
+        """Write an object of the type as JSON that can be read as the type.
+
+        The first one is read again. Later ones only if they are suspect: that takes longer than to write them.
+
+        Raises:
+            MessageFormatException: The object holds something that JSON cannot say, or would not come back the same.
+        """
+        text = self._write(value)
+        # The libraries write inf and nan as null.
+        is_finite = not self._has_floats or "null" not in text or _is_finite(value)
+        if not (self._is_proved and is_finite and (len(text) <= _LONGEST_INTEGER or not _has_long_integer(text))):
+            advice = "If another type is to read it, send JSON as a text." if is_finite else "JSON has no inf and nan."
+            self._prove(value, text, advice)
+            self._is_proved = True
+        return text
+
+    def _prove(self, value: object, text: str, advice: str) -> None:
+        """Read what was written.
+
+        Raises:
+            MessageFormatException: It cannot be read, or another object comes of it.
+        """
+        try:
+            again = self._read_again(value, text)
+        except MessageFormatException as error:
+            raise MessageFormatException(f"This {self._name} could not be read again: {error} {advice}") from error
+        place = _difference(self._simple(value), self._simple(again))
+        if place is not None:
+            where = f": {place.removeprefix('.')} differs" if place else ""
+            raise MessageFormatException(f"This {self._name} would not come back the same{where}. {advice}")
+
+    def _read_again(self, value: object, text: str) -> object:  # noqa: ARG002 - for those that write it otherwise
+        return self.decode(text.encode())
+
+    @abstractmethod
+    def _write(self, value: object) -> str:
         """Write an object of the type as JSON.
 
         Raises:
             MessageFormatException: It holds something that JSON cannot say.
         """
+
+    @abstractmethod
+    def _simple(self, value: object) -> object:
+        """Return all that an object holds, in dicts and lists."""
 
     @abstractmethod
     def json_schema(self) -> dict[str, Any]:
@@ -74,21 +123,33 @@ class PydanticSchema(Schema):
             self._adapter = pydantic.TypeAdapter(annotation)
         except pydantic.errors.PydanticUserError as error:
             raise TypeError(str(error).partition("\n")[0]) from error
-        self._has_decimals = any(part == "decimal" for part in _strings(self._adapter.core_schema))
+        parts = set(_strings(self._adapter.core_schema))
+        self._has_decimals = "decimal" in parts
+        self._has_floats = not parts.isdisjoint({"float", "any", "complex"})
 
     def decode(self, data: bytes) -> object:
-        if self._has_decimals and _LONG_FRACTION.search(data):
+        return self._decode(data)
+
+    def _decode(self, data: bytes, **names: Any) -> object:
+        if self._has_decimals and _LONG_NUMBER.search(data):
             # pydantic reads the numbers in JSON as doubles, for decimals too.
-            return self.convert(_parse(data, self._name, parse_float=_exact))
+            return self._convert(_parse(data, self._name, parse_float=_exact), **names)
         try:
-            value: object = self._adapter.validate_json(data)
+            value: object = self._adapter.validate_json(data, **names)
         except self._error as error:
             raise self._failure(error) from None  # which shows values of the body
         return value
 
+    def _read_again(self, value: object, text: str) -> object:  # noqa: ARG002
+        # By the names of fields: the aliases of a program that only sends are those of its readers.
+        return self._decode(self._adapter.dump_json(value, by_alias=False), by_alias=False, by_name=True)
+
     def convert(self, value: object) -> object:
+        return self._convert(value)
+
+    def _convert(self, value: object, **names: Any) -> object:
         try:
-            converted: object = self._adapter.validate_python(value)
+            converted: object = self._adapter.validate_python(value, **names)
         except self._error as error:
             raise self._failure(error) from None
         return converted
@@ -101,11 +162,18 @@ class PydanticSchema(Schema):
         ]
         return MessageFormatException(f"The body is not {self._name}: {'; '.join(reasons)}.")
 
-    def encode(self, value: object) -> str:
+    def _write(self, value: object) -> str:
         try:
             return self._adapter.dump_json(value, by_alias=True).decode()
         except ValueError as error:
             raise MessageFormatException(f"This {self._name} cannot be written as JSON: {error}") from error
+
+    def _simple(self, value: object) -> object:
+        try:
+            found: object = self._adapter.dump_python(value, round_trip=True, serialize_as_any=True, warnings=False)
+        except (ValueError, RecursionError):  # of a serializer of the application's that is for JSON alone
+            return None
+        return found
 
     def json_schema(self) -> dict[str, Any]:
         import pydantic
@@ -153,13 +221,18 @@ class MsgspecSchema(Schema):
     def _failure(self, error: Exception) -> MessageFormatException:
         return MessageFormatException(f"The body is not {self._name}: {error}.")
 
-    def encode(self, value: object) -> str:
+    def _write(self, value: object) -> str:
         import msgspec
 
         try:
             return msgspec.json.encode(value).decode()
         except (TypeError, ValueError) as error:
             raise MessageFormatException(f"This {self._name} cannot be written as JSON: {error}") from error
+
+    def _simple(self, value: object) -> object:
+        import msgspec
+
+        return msgspec.to_builtins(value)
 
     def json_schema(self) -> dict[str, Any]:
         import msgspec
@@ -187,8 +260,11 @@ class CheckedSchema(Schema):
         except (TypeError, ValueError) as error:
             raise MessageFormatException(f"The body is not {self._name}: {error}.") from None
 
-    def encode(self, value: object) -> str:
+    def _write(self, value: object) -> str:
         return to_json(value)
+
+    def _simple(self, value: object) -> object:
+        return simple(value)
 
     def json_schema(self) -> dict[str, Any]:
         return {}
@@ -257,9 +333,63 @@ def _name(annotation: Any) -> str:
     return annotation.__qualname__ if is_class else str(annotation)
 
 
+_SIMPLE = frozenset({str, int, bool, bytes, type(None)})
+
+
+def _is_finite(value: object) -> bool:
+    """Return False if an object holds a double that is infinite or not a number."""
+    waiting: list[Any] = [value]
+    for part in waiting:
+        kind = type(part)
+        if kind in _SIMPLE:
+            continue
+        if isinstance(part, float):
+            if not math.isfinite(part):
+                return False
+        elif isinstance(part, dict):
+            waiting += part.values()
+        elif isinstance(part, list | tuple | set | frozenset):
+            waiting += part
+        elif hasattr(kind, "__pydantic_fields__"):
+            waiting += part.__dict__.values()
+        else:
+            for fields in ("__struct_fields__", "__dataclass_fields__"):
+                waiting += [getattr(part, name, None) for name in getattr(kind, fields, ())]
+    return True
+
+
+def _has_long_integer(text: str) -> bool:
+    return re.search(f"[0-9]{{{_LONGEST_INTEGER + 1}}}", text) is not None
+
+
+def _difference(before: Any, after: Any) -> str | None:
+    """Return the place of the first difference between dicts, lists and simple values; None: they are the same."""
+    kinds = type(before), type(after)
+    if kinds == (dict, dict):
+        pairs = ((f".{key}", before.get(key, _MISSING), after.get(key, _MISSING)) for key in {**before, **after})
+    elif kinds in {(list, list), (tuple, tuple)} and len(before) == len(after):
+        pairs = ((f"[{index}]", *pair) for index, pair in enumerate(zip(before, after, strict=True)))
+    else:
+        return None if _is_same(before, after) else ""
+    return next((f"{place}{rest}" for place, *pair in pairs if (rest := _difference(*pair)) is not None), None)
+
+
+_MISSING = object()
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    compare: object = type(before).__eq__
+    if compare is object.__eq__ and type(before) is type(after) is not object:
+        return True  # they cannot tell
+    try:
+        return bool(before == after or (before != before and after != after))  # noqa: PLR0124 - nan
+    except Exception:  # noqa: BLE001 - of a class of the application's, such as an array
+        return True
+
+
 def _parse(data: bytes, name: str, parse_float: Callable[[str], object]) -> object:
     try:
-        return json.loads(data, parse_float=parse_float)
+        return parse_strict_json(data, parse_float=parse_float)
     except (ValueError, RecursionError) as error:
         raise MessageFormatException(f"The body is not {name}: it is not JSON ({error}).") from error
 

@@ -52,23 +52,28 @@ def to_json(value: object) -> str:
         MessageFormatException: The value holds something else.
     """
     try:
-        return json.dumps(_simple(value), ensure_ascii=False, allow_nan=False)
+        return json.dumps(simple(value), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise MessageFormatException(f"This {type(value).__name__} cannot be written as JSON: {error}") from error
 
 
-def _simple(value: Any) -> object:
+def simple(value: Any) -> object:
+    """Return what JSON has for a dataclass, and for what `TypeCheck` knows.
+
+    Raises:
+        TypeError: The value holds something else.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _simple(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: simple(getattr(value, field.name)) for field in dataclasses.fields(value)}
     match value:
         case enum.Enum():
-            return _simple(value.value)
+            return simple(value.value)
         case None | bool() | int() | float() | str():
             return value
         case Mapping():
-            return {str(_simple(key)): _simple(member) for key, member in value.items()}
+            return {str(simple(key)): simple(member) for key, member in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [_simple(member) for member in value]
+            return [simple(member) for member in value]
         case bytes():
             return binascii.b2a_base64(value, newline=False).decode()
         case dt.datetime() | dt.date() | dt.time():

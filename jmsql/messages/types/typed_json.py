@@ -19,7 +19,7 @@ from decimal import Decimal
 from functools import lru_cache, partial
 from json.encoder import encode_basestring
 from types import NoneType
-from typing import Any
+from typing import Any, NoReturn
 
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages.types.values import Byte, Char, Float, Long, Short, Value
@@ -132,6 +132,19 @@ def parse_json(text: str, object_hook: Callable[[dict[str, Any]], Any] | None = 
         return decoder.decode(from_postgresql(text))
     except (ValueError, RecursionError) as error:
         raise MessageFormatException(f"The content of the message is not the JSON expected: {error}.") from error
+
+
+def parse_strict_json(data: bytes, parse_float: Callable[[str], object] = float) -> Any:
+    """Parse JSON in UTF-8, without NaN and Infinity, which only Python's writers take for JSON.
+
+    Raises:
+        ValueError: That is no JSON, or it has an integer of more than 4,300 digits.
+    """
+    return json.loads(data, parse_float=parse_float, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON's")
 
 
 def _parse_types(text: str | None) -> dict[str, str]:

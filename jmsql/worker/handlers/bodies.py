@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import types
 import typing
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from jmsql.exceptions import MessageFormatException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, TextMessage
 from jmsql.messages.codecs.registry import is_registered
 from jmsql.messages.codecs.schemas import Schema, schema_of
+from jmsql.messages.types.typed_json import parse_strict_json
 
 Read: TypeAlias = Callable[[Message], object]
 """Reads the body; raises MessageFormatException if the message has no such body."""
@@ -109,7 +109,7 @@ def _read_json(kind: type) -> Read:
             return as_it_is(message)
         place = f"The body of this {type(message).__name__}"
         try:
-            body: object = json.loads(data)
+            body: object = parse_strict_json(data)
         except (ValueError, RecursionError) as error:
             raise MessageFormatException(
                 f"{place} is no JSON ({error}), and the handler takes {kind.__name__}."
