@@ -1,6 +1,6 @@
 """Spark: messages as a data source for batch and streaming reads and writes, named ``jmsql``, and jobs built on it.
 
-Spark finds it by itself where jmsql is installed; elsewhere `register` makes it known to a session. It needs the extra
+`register` makes it known to a session; where jmsql is installed, Spark also finds it by itself. It needs the extra
 ``spark`` and Java 17 or newer.
 """
 
@@ -42,7 +42,9 @@ def __getattr__(name: str) -> Any:
 def register(spark: SparkSession) -> None:
     """Make the data source ``jmsql`` known to a session, also to one of Spark Connect.
 
-    Needed only where Spark does not find it by itself: when jmsql was brought along by ``--py-files``.
+    Spark does not find it by itself when jmsql was brought along by ``--py-files``. Where jmsql is installed, Spark
+    looks for it once, in a process of its own. If that process is killed or fails, also because of another package,
+    the session has no format ``jmsql`` until this is called.
 
     Args:
         spark: The session.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from jmsql import JMSException, ResourceAllocationException
+from jmsql.spark import register
 from jmsql.spark.connection import default_database
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Start a session for the time of the block. If this process has one already, that is used, and left running.
 
+    The data source is registered in it: Spark looks for data sources once, in a process of its own, and finds none for
+    the rest of the session if that process dies.
+
     Args:
         name: The application's name.
         url: The database that the data source reads where no option names one. It is handed on by the environment, so
@@ -123,12 +127,14 @@ def spark_session(
     running = SparkSession.getActiveSession()
     if running is not None:
         with default_database(url):
+            register(running)
             yield running
         return
     find_java()
     with tempfile.TemporaryDirectory(prefix="jmsql-spark-") as directory, default_database(url):
         session = _start(name, settings or {}, Path(directory), verbose=verbose)
         try:
+            register(session)
             yield session
         finally:
             stop_with_java(session)
