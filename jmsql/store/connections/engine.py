@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import select
+import selectors
 import time
 from collections.abc import Callable, Hashable
 from functools import cached_property, lru_cache
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from jmsql.exceptions import JMSException
 from jmsql.store.connections._sync.connecting import make_fit
+from jmsql.store.connections.adaptation import ADAPTERS
 from jmsql.store.connections.database_url import UNREADABLE, DatabaseUrl, parse_url, without_secrets
 from jmsql.store.connections.keepalives import keepalive_parameters
 from jmsql.store.errors import jms_errors
@@ -50,6 +52,8 @@ _POOL: dict[str, Any] = {"pool_size": 0, "pool_use_lifo": True}
 
 _ENCODING: dict[str, Any] = {"client_encoding": "UTF8"}
 """In which every message can be told, whatever database, role or URL have for others."""
+
+_OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 _TRUSTED = 1.0
 """For how many seconds a connection that says nothing is taken to be alive."""
@@ -115,7 +119,7 @@ class Endpoint:
             JMSException: The server cannot be reached, or refuses.
         """
         with jms_errors(f"connecting to {self.text}{role}"):
-            connection: psycopg.Connection[Any] = psycopg.connect(**self._arguments, autocommit=True)
+            connection: psycopg.Connection[Any] = psycopg.connect(**self._arguments, context=ADAPTERS, autocommit=True)
             try:
                 is_pooled = make_fit(connection, self._timings)
             except BaseException:
@@ -130,7 +134,7 @@ class Endpoint:
 
         with jms_errors(f"connecting to {self.text}{role}"):
             connection: psycopg.AsyncConnection[Any] = await psycopg.AsyncConnection.connect(
-                **self._arguments, autocommit=True
+                **self._arguments, context=ADAPTERS, autocommit=True
             )
             try:
                 is_pooled = await asynchronous.make_fit(connection, self._timings)
@@ -218,7 +222,7 @@ def connect(url: str, *, autocommit: bool, timings: Timings = Timings()) -> psyc
 
     The server notices if this client is gone.
     """
-    connection = psycopg.connect(url, autocommit=True, **_ENCODING)
+    connection = psycopg.connect(url, context=ADAPTERS, autocommit=True, **_ENCODING)
     try:
         make_fit(connection, timings)
         connection.autocommit = autocommit
@@ -374,10 +378,18 @@ def _beside(url: DatabaseUrl, timings: Timings) -> dict[str, Any]:
 
 
 def _watch_pool(engine: Engine) -> None:
-    """Check the connections that an engine's pool hands out, and those that come back."""
+    """Check the connections that an engine's pool makes, hands out and takes back."""
     import sqlalchemy
 
+    def end_transaction(connection: Any, entry: ConnectionPoolEntry) -> None:
+        # The application may have listeners for all engines. They run first, and may begin a transaction, in which
+        # neither SQLAlchemy's dialect nor jmsql can set what they need.
+        driver_connection: Any = entry.driver_connection
+        if driver_connection.pgconn.transaction_status in _OPEN:
+            connection.commit()
+
     def check(connection: Any, entry: ConnectionPoolEntry, _: object) -> None:
+        end_transaction(connection, entry)
         returned = entry.info.get(_RETURNED)
         if returned is None or _is_quiet(entry.driver_connection, returned):
             return
@@ -388,6 +400,7 @@ def _watch_pool(engine: Engine) -> None:
         if not alive:
             raise sqlalchemy.exc.InvalidatePoolError
 
+    sqlalchemy.event.listen(engine, "connect", end_transaction, insert=True)
     sqlalchemy.event.listen(engine, "checkout", check)
     sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
 
@@ -396,9 +409,10 @@ def _is_quiet(connection: Any, returned: float) -> bool:
     """Whether a connection was in use a moment ago, and the server has not said since that it ends it."""
     if time.monotonic() - returned > _TRUSTED or connection.closed:
         return False
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return not poll.poll(0)
+    # eventlet and Windows have no `select.poll`; where there is one, `select.select` fails on large descriptors.
+    selector = getattr(selectors, "PollSelector", selectors.SelectSelector)()
+    selector.register(connection.fileno(), selectors.EVENT_READ)
+    return not selector.select(timeout=0)
 
 
 def _close_if_lent(_: object, entry: ConnectionPoolEntry) -> None:

@@ -54,6 +54,26 @@ _NOTE_SEARCH_PATH = (
 _RESTORE_SEARCH_PATH = (
     "select pg_catalog.set_config('search_path', pg_catalog.current_setting('jmsql.former_search_path'), true)"
 )
+_LIFT_TIME_LIMITS = """
+    select pg_catalog.set_config(name, '0', true) from pg_catalog.pg_settings
+    where name in ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')"""
+"""The role or the database may have limits for the application's statements, some of which a migration exceeds."""
+# An event trigger can switch row security on for each new table. Without a policy, roles other than the owner then see
+# no row of it.
+_DISABLE_ROW_SECURITY = """
+    do $$
+    declare
+        hidden regclass;
+    begin
+        for hidden in
+            select c.oid from pg_catalog.pg_class c
+            where c.relnamespace in ('{}'::pg_catalog.regnamespace, '{}'::pg_catalog.regnamespace)
+              and c.relrowsecurity and not exists (select from pg_catalog.pg_policy p where p.polrelid = c.oid)
+        loop
+            execute 'alter table ' || hidden::text || ' disable row level security';
+        end loop;
+    end
+    $$"""
 _RIGHTS = sqlalchemy.text(
     """
     select current_user::text, current_database()::text,
@@ -70,6 +90,12 @@ def create_schemas(schema: str) -> str:
         f"do $$ begin if to_regnamespace('{name}') is null then create schema {name}; end if; end $$;"
         for name in map(quote_identifier, (schema, internal_schema(schema)))
     )
+
+
+def _disable_row_security(schema: str) -> str:
+    """Return the SQL that disables row security on the tables of a schema that have no policy."""
+    names = [quote_identifier(name).replace("'", "''") for name in (schema, internal_schema(schema))]
+    return _DISABLE_ROW_SECURITY.format(*names)
 
 
 def apply_revision(version: str, scripts: Iterable[Path]) -> None:
@@ -91,6 +117,7 @@ def apply_revision(version: str, scripts: Iterable[Path]) -> None:
             f"create table if not exists {table} (version_num varchar(32) primary key); "
             f"delete from {table}; insert into {table} values ('{version}')"
         )
+    op.execute(_disable_row_security(schema))
     op.execute(_RESTORE_SEARCH_PATH)
 
 
@@ -143,6 +170,7 @@ def _migrate_beside_others(engine: Engine, schema: str) -> str | None:
         try:
             with engine.begin() as connection:
                 connection.exec_driver_sql(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
+                connection.exec_driver_sql(_LIFT_TIME_LIMITS)
                 connection.exec_driver_sql(_FIND_OWN_OBJECTS)
                 return _migrate(connection, schema)
         except sqlalchemy.exc.DBAPIError as error:
@@ -191,6 +219,7 @@ def _migrate(connection: Connection, schema: str) -> str | None:
             permission = f"{quote_identifier(internal_schema(schema))}.permission"
             connection.exec_driver_sql(f"lock table {permission} in share row exclusive mode")
         _upgrade(connection, schema)
+    connection.exec_driver_sql(_disable_row_security(schema))
     return former
 
 

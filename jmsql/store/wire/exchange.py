@@ -15,6 +15,7 @@ from psycopg import generators
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
 
+from jmsql.store.connections.adaptation import Adaptation
 from jmsql.store.statement import Result
 
 if TYPE_CHECKING:
@@ -112,10 +113,10 @@ class Bound(NamedTuple):
         return Result(self.transformer.load_rows(0, result.ntuples, tuple), result.command_tuples or 0)
 
 
-def bind(context: abc.AdaptContext, statement: bytes, parameters: Mapping[str, Any]) -> Bound:
-    """Write the parameters of a statement."""
+def bind(connection: psycopg.BaseConnection[Any], statement: bytes, parameters: Mapping[str, Any]) -> Bound:
+    """Write the parameters of a statement by psycopg's default adapters, whatever the connection's are."""
     text, names = numbered(statement)
-    transformer = Transformer(context)
+    transformer = Transformer(Adaptation(connection))
     values = transformer.dump_sequence([*map(parameters.__getitem__, names)], [PyFormat.AUTO] * len(names))
     return Bound(transformer, text, values, transformer.types or (), transformer.formats)
 

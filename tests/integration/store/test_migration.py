@@ -176,3 +176,45 @@ def test_autogenerate_leaves_the_schema_alone_as_the_page_shows_it(jmsql_server_
             [(kind, _, table, column)] = proposed(include_name=include_name)
             assert (kind, table, column.name) == ("add_column", "shipment", "weight")
         engine.dispose()
+
+
+INTERFERENCE = """
+    create table noted (settings text[]);
+    create function interfere() returns event_trigger language plpgsql as $$
+    declare
+        made record;
+    begin
+        insert into public.noted values (array[
+            current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout'),
+            coalesce(current_setting('transaction_timeout', true), '0')]);
+        for made in select * from pg_event_trigger_ddl_commands()
+            where command_tag = 'CREATE TABLE' and schema_name <> 'pg_temp'
+        loop
+            execute format('alter table %s enable row level security', made.object_identity);
+        end loop;
+    end
+    $$;
+    create event trigger interfere on ddl_command_end when tag in ('CREATE TABLE')
+        execute function public.interfere()"""
+HIDDEN = """
+    select c.oid::regclass::text from pg_class c
+    where c.relnamespace in ('hidden'::regnamespace, 'hidden_internal'::regnamespace) and c.relrowsecurity
+      and not exists (select from pg_policy p where p.polrelid = c.oid)"""
+
+
+def test_neither_an_event_trigger_nor_time_limits_of_the_role_change_what_a_migration_makes(
+    jmsql_server_url: str,
+) -> None:
+    limits = "-c statement_timeout=1h -c idle_in_transaction_session_timeout=1h"
+    with (
+        session_database(jmsql_server_url, "jmsql") as database,
+        psycopg.connect(database.url, autocommit=True) as connection,
+    ):
+        connection.execute(INTERFERENCE)
+        limited = sqlalchemy.make_url(database.url).update_query_dict({"options": limits})
+        jmsql.migrate(limited.render_as_string(hide_password=False), "hidden")
+        assert connection.execute("select distinct settings from noted").fetchall() == [(["0", "0", "0"],)]
+        assert connection.execute(HIDDEN).fetchall() == []
+        connection.execute("alter table hidden_internal.permission enable row level security")
+        jmsql.migrate(database.url, "hidden")
+        assert connection.execute(HIDDEN).fetchall() == []

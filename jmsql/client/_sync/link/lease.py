@@ -369,7 +369,11 @@ class Lease:
             if self._work is _Work.NONE:
                 self._work = _Work.BEGUN
             if self._shared is not None and not self._shared.in_transaction():
-                self._shared.begin()  # the server hears of it with the first statement
+                # The server hears of it with the first statement.
+                if self._shared.dispatch.begin:  # an application's listeners, which may run statements
+                    connection.begin()
+                else:
+                    self._shared.begin()
             if works:
                 if self._runner is None or self._runner.is_idle:
                     self._work = _Work.OURS

@@ -10,6 +10,7 @@ import psycopg
 
 from jmsql.concurrency.tasks import in_thread
 from jmsql.exceptions import JMSException
+from jmsql.store.connections._async.cursor import OwnCursor
 from jmsql.store.connections.forks import close_in_forked_children
 from jmsql.store.connections.keepalives import keepalive_settings
 from jmsql.timings import Timings
@@ -60,7 +61,8 @@ async def _begin(connection: psycopg.AsyncConnection[Any], settings: Mapping[str
     lowered = "".join(
         _AT_MOST.format(process_id=process_id, name=name, value=value) for name, value in settings.items()
     )
-    cursor = await connection.execute(_BEGIN.format(process_id=process_id, settings=lowered).encode())
+    cursor = OwnCursor(connection)
+    await cursor.execute(_BEGIN.format(process_id=process_id, settings=lowered).encode())
     row = await cursor.fetchone()
     assert row is not None
     is_pooled, isolation_level, *_ = row
@@ -83,9 +85,8 @@ async def _keeps_prepared_statements(connection: psycopg.AsyncConnection[Any]) -
     name = f"jmsql_{uuid.uuid4().hex}"
     async with connection.transaction():
         await in_thread(connection.pgconn.prepare, name.encode(), b"select 1")
-        found = await connection.execute(
-            "select from pg_catalog.pg_prepared_statements where name = %s", [name], prepare=False
-        )
+        found = OwnCursor(connection)
+        await found.execute("select from pg_catalog.pg_prepared_statements where name = %s", [name], prepare=False)
         if found.rowcount:
             await connection.execute(f"deallocate {name}", prepare=False)
         return not found.rowcount

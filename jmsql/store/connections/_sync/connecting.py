@@ -11,6 +11,7 @@ import psycopg
 
 from jmsql.concurrency.threads import in_thread
 from jmsql.exceptions import JMSException
+from jmsql.store.connections._sync.cursor import OwnCursor
 from jmsql.store.connections.forks import close_in_forked_children
 from jmsql.store.connections.keepalives import keepalive_settings
 from jmsql.timings import Timings
@@ -61,7 +62,8 @@ def _begin(connection: psycopg.Connection[Any], settings: Mapping[str, int]) -> 
     lowered = "".join(
         _AT_MOST.format(process_id=process_id, name=name, value=value) for name, value in settings.items()
     )
-    cursor = connection.execute(_BEGIN.format(process_id=process_id, settings=lowered).encode())
+    cursor = OwnCursor(connection)
+    cursor.execute(_BEGIN.format(process_id=process_id, settings=lowered).encode())
     row = cursor.fetchone()
     assert row is not None
     is_pooled, isolation_level, *_ = row
@@ -84,9 +86,8 @@ def _keeps_prepared_statements(connection: psycopg.Connection[Any]) -> bool:
     name = f"jmsql_{uuid.uuid4().hex}"
     with connection.transaction():
         in_thread(connection.pgconn.prepare, name.encode(), b"select 1")
-        found = connection.execute(
-            "select from pg_catalog.pg_prepared_statements where name = %s", [name], prepare=False
-        )
+        found = OwnCursor(connection)
+        found.execute("select from pg_catalog.pg_prepared_statements where name = %s", [name], prepare=False)
         if found.rowcount:
             connection.execute(f"deallocate {name}", prepare=False)
         return not found.rowcount

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
-from psycopg.rows import tuple_row
 
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import interruptible, is_driven, sleep, unlocked
+from jmsql.store.connections._async.cursor import OwnCursor
 from jmsql.store.errors import is_driver_error, jms_errors, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 from jmsql.store.wire.exchange import (
@@ -192,7 +192,7 @@ class PsycopgRunner(Runner):
         await unlocked(self.connection.lock)
 
     async def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        cursor = psycopg.AsyncCursor(self.connection, row_factory=tuple_row)
+        cursor = OwnCursor(self.connection)
         await cursor.execute(statement, parameters, prepare=self._prepares, binary=True)
         # Not `cursor.description`, which is made again each time, at more cost than many a statement.
         result = cursor.pgresult
@@ -248,7 +248,7 @@ class PsycopgRunner(Runner):
 
 async def copy(connection: psycopg.AsyncConnection[Any], statement: bytes, data: bytes) -> Result:
     """Run a COPY from the client on a connection that is in no pipeline."""
-    cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+    cursor = OwnCursor(connection)
     # Without parameters psycopg reads no placeholders, for which the name of the schema is written otherwise.
     try:
         async with cursor.copy(statement.replace(b"%%", b"%")) as copying:

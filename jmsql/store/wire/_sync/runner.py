@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
-from psycopg.rows import tuple_row
 
 from jmsql.concurrency.threads import sleep
+from jmsql.store.connections._sync.cursor import OwnCursor
 from jmsql.store.errors import is_driver_error, jms_errors, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 from jmsql.store.wire.exchange import (
@@ -188,7 +188,7 @@ class PsycopgRunner(Runner):
         """Wait until no other task runs a statement on the connection; threads do when they run theirs."""
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
+        cursor = OwnCursor(self.connection)
         cursor.execute(statement, parameters, prepare=self._prepares, binary=True)
         # Not `cursor.description`, which is made again each time, at more cost than many a statement.
         result = cursor.pgresult
@@ -243,7 +243,7 @@ class PsycopgRunner(Runner):
 
 def copy(connection: psycopg.Connection[Any], statement: bytes, data: bytes) -> Result:
     """Run a COPY from the client on a connection that is in no pipeline."""
-    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    cursor = OwnCursor(connection)
     # Without parameters psycopg reads no placeholders, for which the name of the schema is written otherwise.
     try:
         with cursor.copy(statement.replace(b"%%", b"%")) as copying:
