@@ -49,7 +49,8 @@ _ADVICE: dict[str, tuple[type[JMSException], str]] = {
     ),
     "40": (TransactionRolledBackException, "PostgreSQL rolled the transaction back; do it again"),
     "53": (ResourceAllocationException, "the server is out of a resource"),
-    "54": (JMSException, "the message is larger than PostgreSQL can hold"),
+    "54": (JMSException, "a limit of PostgreSQL's is exceeded, such as the size of a message"),
+    "54001": (JMSException, "the statement is too complex, for a selector that nests too deeply perhaps"),
     "22P05": (JMSException, "the server's encoding cannot hold the text; jmsql needs a database in UTF8"),
 }
 
@@ -153,9 +154,23 @@ def translate(error: BaseException, doing: str) -> JMSException:
         if isinstance(origin, OSError):
             return _without_code(f"connection failed: {detail}", doing)
         return JMSException(f"{doing}: {detail}")
+    if code == "54000" and _source_file(origin) == "async.c":  # the text may be in any language
+        return ResourceAllocationException(
+            f"{doing}: the server's queue of notifications is full, since a session that listens has not ended its "
+            f"transaction for long; `jmsql doctor` shows how full, `pg_stat_activity` the session ({detail}).",
+            code,
+        )
     if code in _OWN:
         return _OWN[code](" ".join(filter(None, _message_and_hint(origin))), code)
     return from_sqlstate(code, detail, doing)
+
+
+def _source_file(error: Any) -> str | None:
+    """Return the file of PostgreSQL's source in which the server has raised an error."""
+    if isinstance(error, psycopg.Error):
+        return error.diag.source_file
+    found: str | None = error.server_source_filename
+    return found
 
 
 def _message_and_hint(error: Any) -> tuple[str | None, str | None]:

@@ -367,7 +367,7 @@ begin
         select t, 9 - priority, message_id, sent_at, expiration, 2, due, 'TextMessage', correlation_id, reply_to, jms_type,
                nullif(properties, '{}'), body
         from unnest(targets) t;
-        perform pg_notify(jmsql_internal.channel(), '0');
+        perform pg_notify(jmsql_internal.channel(), '0') where pg_notification_queue_usage() < 0.9;
     else
         insert into jmsql_internal.message (
             queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_expiration, jms_delivery_mode,
@@ -375,7 +375,9 @@ begin
         select t, 9 - priority, message_id, sent_at, expiration, 2, 'TextMessage', correlation_id, reply_to, jms_type,
                nullif(properties, '{}'), body
         from unnest(targets) t;
-        perform pg_notify(jmsql_internal.channel(), t::text) from unnest(targets) t;
+        -- Where the server's queue of notifications is full, the caller's commit would fail.
+        perform pg_notify(jmsql_internal.channel(), t::text) from unnest(targets) t
+        where (select pg_notification_queue_usage()) < 0.9;
     end if;
     return 'ID:' || message_id;
 end
@@ -480,7 +482,7 @@ begin
           and m.outcome = any(outcomes::jmsql_internal.outcome[])
         order by coalesce(m.jms_message_id::text, m.sequence::text), m.sequence) k;
     replayed := jmsql_internal.replay_messages(named.name, transactions, numbers, since, until, target_id, keep_ids);
-    perform pg_notify(jmsql_internal.channel(), target_id::text);
+    perform pg_notify(jmsql_internal.channel(), target_id::text) where pg_notification_queue_usage() < 0.9;
     return replayed;
 end
 $$;
