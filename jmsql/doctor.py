@@ -436,8 +436,14 @@ def _rights(runner: Runner) -> Iterator[Finding]:
         )
 
 
-def judge_paused(paused: list[PausedDestination]) -> Iterator[Finding]:
-    """Judge the destinations that are paused."""
+def judge_paused(paused: list[PausedDestination], number: int | None = None) -> Iterator[Finding]:
+    """Judge the destinations that are paused.
+
+    Args:
+        paused: The destinations.
+        number: How many there are, if these are the first of them.
+    """
+    number = len(paused) if number is None else number
     if not paused:
         yield _ok("paused", "every destination delivers")
         return
@@ -445,11 +451,11 @@ def judge_paused(paused: list[PausedDestination]) -> Iterator[Finding]:
         repr(each.destination) + (f" ({_number(each.depth)})" if each.kind == "queue" else "")
         for each in paused[:_SHOWN]
     )
-    more = f" and {len(paused) - _SHOWN} more" if len(paused) > _SHOWN else ""
+    more = _more(number - len(paused[:_SHOWN]))
     commands = "; ".join(f"`jmsql resume {shlex.quote(each.destination)}`" for each in paused[:_SHOWN])
     yield _note(
         "paused",
-        f"{', '.join(waiting)}{more} {'is' if len(paused) == 1 else 'are'} paused: messages collect there, and "
+        f"{', '.join(waiting)}{more} {'is' if number == 1 else 'are'} paused: messages collect there, and "
         "are not delivered",
         f"To go on: {commands}.",
     )
@@ -602,13 +608,18 @@ def _selectors(runner: Runner) -> Iterator[Finding]:
         yield _ok("selectors", "no consumer reads many messages that it does not receive")
 
 
-def judge_unattended(queues: list[WaitingQueue]) -> Iterator[Finding]:
-    """Judge the queues that have messages and no consumer."""
+def judge_unattended(queues: list[WaitingQueue], number: int | None = None) -> Iterator[Finding]:
+    """Judge the queues that have messages and no consumer.
+
+    Args:
+        queues: The queues.
+        number: How many there are, if these are the first of them.
+    """
     if not queues:
         yield _ok("consumers", "every queue with messages has one, or is for letters")
         return
     names = ", ".join(_waiting(each.queue, each.ready, each.oldest_seconds) for each in queues[:_SHOWN])
-    more = f" and {len(queues) - _SHOWN} more" if len(queues) > _SHOWN else ""
+    more = _more((len(queues) if number is None else number) - len(queues[:_SHOWN]))
     yield _note(
         "consumers",
         f"no consumer receives from {names}{more}",
@@ -650,6 +661,10 @@ def _dead_letters(runner: Runner) -> Iterator[Finding]:
         "; ".join(letters),
         "select * from jmsql.dead_letters says why. When the cause is fixed, `jmsql retry` sends them back.",
     )
+
+
+def _more(number: int) -> str:
+    return f" and {number:,} more" if number > 0 else ""
 
 
 def _at_least(messages: int, most: int | None) -> str:

@@ -40,6 +40,10 @@ _TRACKED = 100
 """How many destinations a look includes: of those that are not shown, the rates are kept for their pages."""
 _MOST = 300
 _LETTER_QUEUES = 10
+_NAMED = 10
+"""How many queues without a consumer are counted for a finding, which names fewer."""
+_FEW_DESTINATIONS = 5000
+"""Up to so many destinations, each look finds the queues without a consumer; else each examination does."""
 _MOST_CACHED = 500
 _ORDER = {Health.problem: 0, Health.note: 1, Health.ok: 2}
 
@@ -78,6 +82,7 @@ class Snapshot:
     dead_letters: list[DeadLetters] = field(default_factory=list)
     further: Further = field(default_factory=lambda: Further(0, 0, 0))
     paused: list[DestinationLook] = field(default_factory=list)
+    letter_queues: list[DestinationLook] = field(default_factory=list)
     error: str | None = None
 
 
@@ -102,6 +107,7 @@ class Poller:
         self._memory_of_watched = overview.Memory()
         self._administration: Administration | None = None
         self._findings: list[Finding] = []
+        self._unattended: list[int] = []
         self._examined_at = 0.0
         self._cache = _Cache()
 
@@ -202,7 +208,18 @@ class Poller:
         if time.monotonic() - self._examined_at > _EXAMINATION:
             self._findings = self._examine()
             self._examined_at = time.monotonic()
-        findings = sorted([*self._findings, *_judged(paused, attention)], key=lambda each: _ORDER[each.health])
+            self._unattended = self._database.look(overview.unattended(notable.letters))
+        elif notable.destinations <= _FEW_DESTINATIONS:
+            self._unattended = self._database.look(overview.unattended(notable.letters))
+        known = {each.number: each for each in [*found, *watched]}
+        judged = [
+            *judge_paused(self._paused(paused, known), max(len(paused), notable.all_paused)),
+            *judge_unattended(self._waiting(attention, known), len(self._unattended)),
+        ]
+        findings = sorted(
+            [*self._findings, *(each for each in judged if each.health is not Health.ok)],
+            key=lambda each: _ORDER[each.health],
+        )
         return Snapshot(
             taken_at=now,
             destinations=notable.destinations,
@@ -212,7 +229,37 @@ class Poller:
             dead_letters=shown,
             further=further,
             paused=paused,
+            letter_queues=[each for each in letters if each.queue_id in full],
         )
+
+    def _paused(self, paused: list[DestinationLook], known: dict[int, DestinationOverview]) -> list[PausedDestination]:
+        queues = [each.queue_id for each in paused if each.topic_id is None]
+        counted = known | self._counted([number for number in queues if number not in known])
+        return [
+            PausedDestination("queue", each.name or "", _number(counted.get(each.queue_id)))
+            if each.topic_id is None
+            else PausedDestination("topic", f"topic://{each.name}", 0)
+            for each in paused
+        ]
+
+    def _waiting(
+        self, attention: list[DestinationOverview], known: dict[int, DestinationOverview]
+    ) -> list[WaitingQueue]:
+        """Return the first queues without a consumer: those with the oldest messages, if these are among the shown."""
+        unattended = set(self._unattended)
+        numbers = [each.number for each in attention if each.number in unattended]
+        numbers += [number for number in self._unattended if number not in set(numbers)]
+        counted = known | self._counted([number for number in numbers[:_NAMED] if number not in known])
+        # For how long stands in the table; here, the page would never be the same twice.
+        return [
+            WaitingQueue(each.destination.name, _number(each), None)
+            for each in map(counted.get, numbers[:_NAMED])
+            if each is not None
+        ]
+
+    def _counted(self, numbers: list[int]) -> dict[int, DestinationOverview]:
+        found = self._database.look(overview.of(numbers, overview.Memory())) if numbers else []
+        return {each.number: each for each in found}
 
     def _watched_besides(self, known: set[int]) -> list[DestinationOverview]:
         """Look at the destinations whose pages are open, but for those that were looked at already."""
@@ -265,22 +312,8 @@ def _most_telling(found: list[DeadLetters]) -> list[DeadLetters]:
     return [found[place] for place in sorted([*largest, *islice(newest, SHOWN - len(largest))])]
 
 
-def _judged(paused_destinations: list[DestinationLook], attention: list[DestinationOverview]) -> list[Finding]:
-    messages = {each.number: each.messages.number for each in attention if each.messages is not None}
-    paused = [
-        PausedDestination("queue", each.name or "", messages.get(each.queue_id, 0))
-        if each.topic_id is None
-        else PausedDestination("topic", f"topic://{each.name}", 0)
-        for each in paused_destinations
-    ]
-    # For how long stands in the table; here, the page would never be the same twice.
-    unattended = [
-        WaitingQueue(each.destination.name, messages[each.number], None)
-        for each in attention
-        if each.kind == "queue" and not each.paused and not each.consumers
-    ]
-    judged = [*judge_paused(paused), *judge_unattended(unattended)]
-    return [finding for finding in judged if finding.health is not Health.ok]
+def _number(each: DestinationOverview | None) -> int:
+    return 0 if each is None or each.messages is None else each.messages.number
 
 
 class _Cached(NamedTuple):

@@ -13,6 +13,7 @@ import pytest
 
 import jmsql
 from jmsql.admin import Administration
+from jmsql.console import poller
 from jmsql.testing import wait_for
 from tests.console.http import Browsing, message_paths
 from tests.console.serving import Served
@@ -379,3 +380,40 @@ def test_database_that_does_not_answer_gets_a_page_that_says_so(serve: Serve) ->
     assert answer.status == 503
     assert "The database does not answer" in answer.text
     assert "127.0.0.1" in answer.text
+
+
+def test_findings_count_all_there_is_and_not_what_is_shown(
+    serve: Serve, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poller, "SHOWN", 3)
+    monkeypatch.setattr(poller, "_TRACKED", 5)
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("DLQ")
+        for number in range(55):
+            administration.create_queue(f"paused {number}", paused=True)
+    with psycopg.connect(jmsql_clean_url) as database:
+        database.execute(
+            "insert into jmsql_internal.queue (name) select 'waiting ' || n from generate_series(1, 40) n;"
+            "insert into jmsql_internal.message "
+            "(queue_id, inverse_priority, jms_delivery_mode, message_type, jms_timestamp, text_body) "
+            "select queue_id, 5, 2, 'TextMessage', 1, 'x' from jmsql_internal.queue, generate_series(1, 2) "
+            "where name like 'waiting%' or name = 'DLQ';"
+            "insert into jmsql_internal.message "
+            "(queue_id, inverse_priority, jms_delivery_mode, message_type, jms_timestamp, text_body) "
+            "select queue_id, 5, 2, 'TextMessage', 2, 'x' from jmsql_internal.queue, generate_series(1, 1500) "
+            "where name = 'paused 0'"
+        )
+    text = html.unescape(words(Browsing(serve()).get("/").text))
+    assert "'paused 0' (1,000 messages or more)" in text
+    assert "'paused 1' (0 messages)" in text
+    assert "and 50 more are paused" in text
+    assert re.search(r"no consumer receives from 'waiting \d+' \(2 messages\), .* and 35 more", text)
+
+
+def test_messages_in_a_dead_letter_queue_alone_are_not_said_to_be_none(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(jmsql.Queue("DLQ"), "by hand")
+    text = words(console.get("/").text)
+    assert "Nothing waits but dead letters: 1 destination, empty but for DLQ" in text

@@ -33,6 +33,7 @@ _LONGEST_KEPT = 120.0
 """After how many seconds it looks at them in any case."""
 _BOUNDED_AT_ONCE = 700
 """How many queues a statement bounds the depths of."""
+_UNATTENDED_AT_ONCE = 5000
 _SAMPLED_PAGES = 75
 _COUNTED_FIRST, _COUNTED_LATER = 200_000, 50_000
 """How many messages an overview by depth counts to find the deepest queues, and one that follows, with other queues."""
@@ -178,11 +179,15 @@ def require_pattern(like: object) -> None:
 
 
 class Notable(NamedTuple):
-    """How many queues and subscriptions there are, which are paused, and where dead and expired messages go."""
+    """How many queues and subscriptions there are, which are paused, and where dead and expired messages go.
+
+    `paused` has the first 50 of `all_paused`.
+    """
 
     destinations: int
     paused: list[int]
     letters: list[int]
+    all_paused: int
 
 
 class DeadLetterQueue(NamedTuple):
@@ -289,6 +294,7 @@ _topics = _sql.statement("topics", "looking at the topics", records(_TopicFacts.
 _counts = _sql.statement("counts", "counting messages", records(_Counts._make), ACCESS)
 _depth = _sql.statement("depth", "counting messages", value(int))
 _dead_letters = _sql.statement("dead_letters", "counting the dead letters", rows)
+_unattended = _sql.statement("unattended", "looking for queues without consumers", column, ACCESS)
 _notable = _sql.statement("notable", "looking at the destinations", record(Notable._make))
 
 
@@ -619,6 +625,22 @@ def depth(queue: Queue | int, most: int) -> Steps[BoundedCount]:
 
 notable = _notable.bind()
 """What a console shows beside the messages."""
+
+
+def unattended(letters: Sequence[int]) -> Steps[list[int]]:
+    """Return the queues with messages and without a consumer, but for some, and for those that are paused."""
+    return looks.look(_without_consumers(letters))
+
+
+def _without_consumers(letters: Sequence[int]) -> Steps[list[int]]:
+    found: list[int] = []
+    after, looked_at = 0, _UNATTENDED_AT_ONCE
+    while looked_at == _UNATTENDED_AT_ONCE:
+        last, looked_at = yield from _last_of_window.bind(after=after, window=_UNATTENDED_AT_ONCE)
+        if looked_at:
+            found += yield from _unattended.bind(after=after, last=last, letters=list(letters))
+        after = last
+    return found
 
 
 def dead_letters(most: int | None) -> Steps[list[DeadLetterQueue]]:

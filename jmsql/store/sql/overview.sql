@@ -255,6 +255,24 @@ left join lateral (
     order by m.queue_id, m.sequence desc limit 1) n on true
 order by q.name;
 
+-- name: unattended
+-- Of the queues of some numbers, those with messages and without a consumer.
+select q.queue_id
+from (
+    select q.queue_id from jmsql_internal.queue q
+    where q.queue_id > %(after)s::integer and q.queue_id <= %(last)s::integer
+      and q.name is not null and q.connection_id is null and q.deleted_at is null and not q.paused
+      and q.queue_id <> all(%(letters)s::integer[]) and {is_browsable} offset 0) q
+cross join lateral (
+    select from (
+        select m.transaction_id from jmsql_internal.message m where m.queue_id = q.queue_id
+        order by m.queue_id, m.inverse_priority, m.sequence limit 1) m
+    where {is_sent}) m
+where not exists (
+    -- A range, so that PostgreSQL reads the index: see the counts.
+    select from jmsql_internal.consumer c where c.queue_id >= q.queue_id and c.queue_id <= q.queue_id)
+order by q.queue_id;
+
 -- name: notable
 -- What a console shows beside the messages: how many destinations there are, which are paused, and where dead and expired
 -- messages go.
@@ -264,6 +282,7 @@ select count(*) filter (where q.name is not null or q.topic_id is null),
            pg_catalog.array_cat(
                pg_catalog.array_agg(distinct q.dead_letter_queue_id) filter (where q.dead_letter_queue_id is not null),
                pg_catalog.array_agg(distinct q.expiry_queue_id) filter (where q.expiry_queue_id is not null)),
-           pg_catalog.array_agg(q.queue_id) filter (where q.name = 'DLQ')), '{}')
+           pg_catalog.array_agg(q.queue_id) filter (where q.name = 'DLQ')), '{}'),
+       count(*) filter (where q.paused)
 from (select q.queue_id, q.topic_id, q.name, q.paused, q.dead_letter_queue_id, q.expiry_queue_id
       from jmsql_internal.queue q where q.deleted_at is null and q.connection_id is null limit 20000) q;

@@ -156,6 +156,7 @@ LOOKS: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any]]] = {
     "destination": lambda numbers: looks.destination(numbers["deep"]),
     "figures": lambda numbers: overview.of([numbers["deep"], numbers["letters"], *range(10, 40)], Memory()),
     "what is notable": lambda _: overview.notable,
+    "queues without consumers": lambda _: overview.unattended([1, 2]),
     "settings": lambda numbers: looks.settings(numbers["deep"]),
     "topic": lambda _: looks.topic(1),
     "subscriptions": lambda _: looks.topic_subscriptions(1, 0, 50),

@@ -49,6 +49,7 @@ EXCEPTIONS = {
     "overview.sql: counts": (3, "It looks up deliveries by key. Without asking it counts only if nothing is pending."),
     "overview.sql: dead_letters": (2, _DEAD_LETTER),
     "overview.sql: sampled": (1, _WINDOW),
+    "overview.sql: unattended": (1, _WINDOW),
     "overview.sql: oldest": (3, "It finds where messages may be. Their counts and times are asked for."),
     "looks.sql: has_dead_letters": (1, _DEAD_LETTER),
     "looks.sql: move_keys": (1, _BY_ADDRESS),
