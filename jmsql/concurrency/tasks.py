@@ -605,19 +605,29 @@ async def opened_in_thread(
     *arguments: Parameters.args,
     **options: Parameters.kwargs,
 ) -> T:
-    """Call what opens something in a thread, which may take long; if the caller is cancelled meanwhile, close that."""
-    loop = asyncio.get_running_loop()
-    opening = loop.run_in_executor(None, functools.partial(function, *arguments, **options))
+    """Open something in a thread, which may take long; close it there if the caller has been cancelled meanwhile."""
+    state = threading.Lock()
+    is_abandoned = False
+    unclaimed: list[T] = []
 
-    def discard(opened: asyncio.Future[T]) -> None:
-        if not opened.cancelled() and opened.exception() is None and not loop.is_closed():
-            loop.run_in_executor(None, close, opened.result())
+    def open_or_close() -> T:
+        opened = function(*arguments, **options)
+        with state:
+            unclaimed.append(opened)
+            is_unwanted = is_abandoned
+        # A loop that ends waits for its threads, but lets them run nothing more: so this thread closes what it opened.
+        if is_unwanted:
+            close(opened)
+        return opened
 
-    # A thread cannot be interrupted, and what it opens has to be closed by somebody.
     try:
-        return await asyncio.shield(opening)
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, open_or_close))
     except asyncio.CancelledError:
-        opening.add_done_callback(discard)
+        with state:
+            is_abandoned = True
+            late = list(unclaimed)
+        for opened in late:  # the result was on its way to the caller
+            threading.Thread(target=close, args=(opened,)).start()
         raise
 
 

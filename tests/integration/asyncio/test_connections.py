@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import subprocess
+import sys
 import time
 
 import pytest
@@ -237,3 +239,31 @@ async def test_sessions_that_share_a_connection_find_no_answers_to_the_commits_o
         received = [await consumers[number % 3].receive(timeout=20) for number in range(30)]
         texts = [text_of(message) for message in received if message is not None]
         assert sorted(texts, key=int) == [str(number) for number in range(30)]
+
+
+FIRST_CONNECTION = """
+import asyncio, sys, threading
+
+importing = []
+
+class Importing:
+    def find_spec(self, name, *_):
+        if name == "sqlalchemy.ext.asyncio":
+            importing.append(threading.current_thread())
+
+sys.meta_path.insert(0, Importing())
+
+import jmsql.asyncio
+
+async def main():
+    async with jmsql.asyncio.ConnectionFactory(sys.argv[1]).create_connection() as connection:
+        async with connection.create_session() as session, session.create_browser(session.create_queue("orders")):
+            pass
+
+asyncio.run(main())
+assert importing and threading.main_thread() not in importing
+"""
+
+
+def test_the_first_connection_does_not_hold_up_the_event_loop_with_imports(jmsql_clean_url: str) -> None:
+    subprocess.run([sys.executable, "-c", FIRST_CONNECTION, jmsql_clean_url], check=True)

@@ -13,7 +13,7 @@ import psycopg
 from jmsql.client._async.link.watched_connection import WatchedConnection
 from jmsql.client.connection_limit import ConnectionLimit
 from jmsql.client.openings import Openings
-from jmsql.concurrency.tasks import Lock, Turns
+from jmsql.concurrency.tasks import Lock, Turns, in_thread
 from jmsql.store.connections.engine import Endpoint, synchronous
 from jmsql.store.errors import jms_errors
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
@@ -84,14 +84,20 @@ class ConnectionPool:
         return await self._openings.take()
 
     async def _open(self) -> AsyncConnection:
-        with self._lock:
-            if self._engine is None:
-                self._engine = self._endpoint.open_async_engine(self._facts, WatchedConnection)
-                _keep_more(self._engine, self._sharing)
+        if self._engine is None:
+            await in_thread(self._make_engine)  # the first one imports SQLAlchemy, for which an event loop cannot wait
+        assert self._engine is not None
         with jms_errors("connecting"):
             connection = await self._engine.connect()
         self.open_connections.add(driver_connection(connection))
         return connection
+
+    def _make_engine(self) -> None:
+        with self._lock:
+            if self._engine is None:
+                engine = self._endpoint.open_async_engine(self._facts, WatchedConnection)
+                _keep_more(engine, self._sharing)
+                self._engine = engine
 
     @asynccontextmanager
     async def runner(self, *, prepares: bool = True) -> AsyncIterator[Runner]:

@@ -14,7 +14,7 @@ import psycopg
 from jmsql.client._sync.link.watched_connection import WatchedConnection
 from jmsql.client.connection_limit import NoLimit
 from jmsql.client.openings import Opener
-from jmsql.concurrency.threads import Lock, Turns
+from jmsql.concurrency.threads import Lock, Turns, in_thread
 from jmsql.store.connections.engine import Endpoint, synchronous
 from jmsql.store.errors import jms_errors
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
@@ -85,14 +85,20 @@ class ConnectionPool:
         return self._openings.take()
 
     def _open(self) -> Connection:
-        with self._lock:
-            if self._engine is None:
-                self._engine = self._endpoint.open_engine(self._facts, WatchedConnection)
-                _keep_more(self._engine, self._sharing)
+        if self._engine is None:
+            in_thread(self._make_engine)  # the first one imports SQLAlchemy, for which an event loop cannot wait
+        assert self._engine is not None
         with jms_errors("connecting"):
             connection = self._engine.connect()
         self.open_connections.add(driver_connection(connection))
         return connection
+
+    def _make_engine(self) -> None:
+        with self._lock:
+            if self._engine is None:
+                engine = self._endpoint.open_engine(self._facts, WatchedConnection)
+                _keep_more(engine, self._sharing)
+                self._engine = engine
 
     @contextmanager
     def runner(self, *, prepares: bool = True) -> Iterator[Runner]:
