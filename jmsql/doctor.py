@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -14,6 +15,8 @@ from jmsql.spark.database import waiting_streams
 from jmsql.store.administration import diagnosis, inspection
 from jmsql.store.administration.diagnosis import (
     Blocker,
+    FailingDestination,
+    MaintenanceFacts,
     MessageTable,
     PausedDestination,
     PreparedTransaction,
@@ -23,7 +26,8 @@ from jmsql.store.administration.diagnosis import (
 )
 from jmsql.store.administration.selector_indexes import selector_indexes, serving
 from jmsql.store.errors import is_connection_lost
-from jmsql.store.schema.version import current_version, newest_version
+from jmsql.store.identifier import in_schema, quote_identifier
+from jmsql.store.schema.version import DEFAULT_SCHEMA, current_version, newest_version
 from jmsql.store.sending.pending_transactions import waiting_writes
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.values.counting import counted
@@ -40,6 +44,12 @@ _STREAM_COMES_BACK = 26 * 3600.0
 """Within so many seconds, also if its query runs once a day."""
 _WRITE_ENDS = 3600.0
 """Within so many seconds after its first task, if it is not a very long one."""
+_UNREAD = 3600.0
+"""Within so many seconds, a durable subscription that was read before, or a consumer for other messages, comes back."""
+_KEPT_LOG = 64 * 2**20
+_FEW_CONNECTIONS_LEFT = 0.9
+_LOCK_LASTS = 1.0
+"""Seconds between the two looks of which both find a lock that counts as a problem."""
 _HIDDEN = 10_000
 _HIDDEN_SECONDS = 300.0
 """So many messages of a write that has not ended after so many seconds are in the way of consumers."""
@@ -87,14 +97,21 @@ def _problem(check: str, says: str, advice: str) -> Finding:
 
 def examine(runner: PsycopgRunner, thresholds: Thresholds) -> Iterator[Finding]:
     """Examine the store; if the schema cannot be worked with, nothing that needs it."""
-    yield from _server(diagnosis.ask(runner, diagnosis.server))
-    yield from _examined(runner, "clock", lambda: [_clock(runner)])
-    schema = _examined(runner, "schema", lambda: [_schema(runner)])
+    return _in_schema(_everything(runner, thresholds), runner.schema)
+
+
+def _everything(runner: PsycopgRunner, thresholds: Thresholds) -> Iterator[Finding]:
+    server = diagnosis.ask(runner, diagnosis.server)
+    yield from _server(server)
+    yield from _examined("disk", lambda: [_disk(runner, server)])
+    yield from _examined("clock", lambda: [_clock(runner)])
+    yield from _resources(runner)
+    schema = _examined("schema", lambda: [_schema(runner)])
     yield from schema
     if all(each.health is not Health.problem for each in schema):
         yield from _contents(runner, thresholds)
     yield _pooler(runner.is_pooled)
-    yield from _examined(runner, "notifications", lambda: [_notifications(runner)])
+    yield from _examined("notifications", lambda: [_notifications(runner)])
     yield from _server_contents(runner, thresholds, schema)
 
 
@@ -110,8 +127,13 @@ def examine_quickly(
         thresholds: How long things may take.
         hides_statements: Whether to leave out the statements of other sessions, which may contain data.
     """
+    return _in_schema(_what_shows(runner, thresholds, hides_statements=hides_statements), runner.schema)
+
+
+def _what_shows(runner: PsycopgRunner, thresholds: Thresholds, *, hides_statements: bool) -> Iterator[Finding]:
     yield from _server(diagnosis.ask(runner, diagnosis.server))
-    schema = _examined(runner, "schema", lambda: [_schema(runner)])
+    yield from _resources(runner, hides_statements=hides_statements)
+    schema = _examined("schema", lambda: [_schema(runner)])
     yield from schema
     if all(each.health is not Health.problem for each in schema):
         checks: dict[str, Callable[[], Iterable[Finding]]] = {
@@ -123,44 +145,51 @@ def examine_quickly(
             "redelivery": lambda: _failing(runner, _QUICK_ROWS),
         }
         for check, look in checks.items():
-            yield from _examined(runner, check, look)
+            yield from _examined(check, look)
     yield _pooler(runner.is_pooled)
-    yield from _examined(runner, "notifications", lambda: [_notification_queue(runner)])
+    yield from _examined("notifications", lambda: [_notification_queue(runner)])
     yield from _server_contents(runner, thresholds, schema, hides_statements=hides_statements)
+
+
+def _in_schema(findings: Iterable[Finding], schema: str) -> Iterator[Finding]:
+    """Write the SQL in advice for a schema of another name than `jmsql`."""
+    for each in findings:
+        is_default = each.advice is None or schema == DEFAULT_SCHEMA
+        yield each if is_default else each._replace(advice=in_schema(each.advice or "", schema))
+
+
+def _resources(runner: PsycopgRunner, *, hides_statements: bool = False) -> Iterator[Finding]:
+    """Examine the limits of the server, and the locks, which tell why other checks cannot look."""
+    yield from _examined("connections", lambda: _connections(runner))
+    yield from _examined("log", lambda: _slots(runner))
+    yield from _examined("locks", lambda: _locks(runner, hides_statements=hides_statements))
 
 
 def _server_contents(
     runner: PsycopgRunner, thresholds: Thresholds, schema: list[Finding], *, hides_statements: bool = False
 ) -> Iterator[Finding]:
     yield from _examined(
-        runner, "vacuum", lambda: _vacuum(runner, thresholds.oldest_snapshot, hides_statements=hides_statements)
+        "vacuum", lambda: _vacuum(runner, thresholds.oldest_snapshot, hides_statements=hides_statements)
     )
     if all(each.health is not Health.problem for each in schema):
-        yield from _examined(runner, "tables", lambda: map(_table, diagnosis.ask(runner, diagnosis.tables)))
-        yield from _examined(runner, "plans", lambda: [_plans(diagnosis.ask(runner, diagnosis.tables_without_pages))])
+        yield from _examined("tables", lambda: map(_table, diagnosis.ask(runner, diagnosis.tables)))
+        yield from _examined("plans", lambda: [_plans(diagnosis.ask(runner, diagnosis.tables_without_pages))])
 
 
-def _examined(runner: PsycopgRunner, check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def _examined(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """Return what a check finds, or a note of what keeps it from looking."""
     try:
         return list(look())
     except JMSException as error:
         if is_connection_lost(error):
             raise
-        return [_unexamined(runner, check, error)]
+        return [_unexamined(check, error)]
 
 
-def _unexamined(runner: PsycopgRunner, check: str, error: JMSException) -> Finding:
+def _unexamined(check: str, error: JMSException) -> Finding:
     match error.error_code:
         case diagnosis.NO_LOCK:
-            blockers = diagnosis.ask(runner, diagnosis.blockers)
-            who = " and ".join(map(_blocker, blockers[:_SHOWN])) or "a session that has gone meanwhile"
-            ends = ", ".join(f"select pg_terminate_backend({each.process_id})" for each in blockers[:_SHOWN])
-            return _note(
-                check,
-                f"not examined: a table is locked by {who}",
-                f"Clients wait for it, too. Commit or roll back there, or end it: {ends}." if ends else "Do it again.",
-            )
+            return _note(check, "not examined: a table is locked", "The check locks says by whom.")
         case diagnosis.TOO_LONG:
             return _note(
                 check,
@@ -172,12 +201,83 @@ def _unexamined(runner: PsycopgRunner, check: str, error: JMSException) -> Findi
             return _note(check, f"not examined: {error}", advice)
 
 
-def _blocker(blocker: Blocker) -> str:
+def _locks(runner: PsycopgRunner, *, hides_statements: bool) -> Iterator[Finding]:
+    found = diagnosis.ask(runner, diagnosis.blockers)
+    if found:  # a lock that lasts for a moment harms nobody
+        time.sleep(_LOCK_LASTS)
+        lasting = {(each.process_id, each.query_start) for each in found}
+        found = [
+            each for each in diagnosis.ask(runner, diagnosis.blockers) if (each.process_id, each.query_start) in lasting
+        ]
+    for each in found[:_SHOWN]:
+        yield _problem(
+            "locks",
+            "tables are locked, or wait to be locked, so that clients cannot send, by "
+            + _blocker(each, hides_statements),
+            f"Commit or roll back there, or end it: `select pg_terminate_backend({each.process_id})`.",
+        )
+    if not found:
+        yield _ok("locks", "no lock keeps clients from sending")
+
+
+def _blocker(blocker: Blocker, hides_statements: bool) -> str:
+    who = f"process {blocker.process_id}, user {blocker.user_name!r}, application {blocker.application_name!r}"
+    if blocker.state is None:  # a session of a role that this one may not look at
+        return who
     since = "" if blocker.query_start is None else f" of {blocker.query_start.astimezone():%Y-%m-%d %H:%M:%S}"
-    return (
-        f"process {blocker.process_id}, user {blocker.user_name!r}, application {blocker.application_name!r}, which is "
-        f"{blocker.state} after the statement{since}: {_shortened(blocker.query)}"
-    )
+    query = "a statement that is hidden here" if hides_statements else _shortened(blocker.query)
+    return f"{who}, which is {blocker.state} after the statement{since}: {query}"
+
+
+def _connections(runner: PsycopgRunner) -> Iterator[Finding]:
+    limits = diagnosis.ask(runner, diagnosis.connection_limits)
+    close = [each for each in limits if each.used >= _FEW_CONNECTIONS_LEFT * each.most]
+    for each in close[:_SHOWN]:
+        name, more = quote_identifier(each.name), 2 * max(each.most, each.used)
+        place, command = {
+            "server": ("the server", f"`alter system set max_connections = {more}`, then restart the server"),
+            "database": (f"the database {each.name!r}", f"`alter database {name} connection limit {more}`"),
+            "role": (f"the role {each.name!r}", f"`alter role {name} connection limit {more}`"),
+        }[each.kind]
+        yield _problem(
+            "connections",
+            f"{each.used} of the {each.most} of {place} are in use, {each.used_by_it} by the application "
+            f"{each.application_name!r} of the user {each.user_name!r}; new clients are refused when all are",
+            f"Let programs keep fewer, or share them by a pooler. To allow more: {command}.",
+        )
+    if not close:
+        yield _ok("connections", f"{limits[0].used} of {limits[0].most} are in use" if limits else "there is room")
+
+
+def _slots(runner: PsycopgRunner) -> Iterator[Finding]:
+    slots = [each for each in diagnosis.ask(runner, diagnosis.idle_slots) if each.kept > _KEPT_LOG]
+    for each in slots[:_SHOWN]:
+        yield _problem(
+            "log",
+            f"the server keeps {each.kept / 2**20:,.0f} MiB of its write-ahead log for the replication slot "
+            f"{each.name!r}, which nothing reads, until the disk is full",
+            f"Start its reader, or drop it: `select pg_drop_replication_slot('{each.name}')`. "
+            "max_slot_wal_keep_size limits what slots keep.",
+        )
+    if not slots:
+        yield _ok("log", "no replication slot without a reader keeps much of the write-ahead log")
+
+
+def _disk(runner: PsycopgRunner, server: ServerFacts) -> Finding:
+    """Have the server write to its disk what the next segment of its log takes."""
+    try:
+        if not server.in_recovery:
+            diagnosis.ask(runner, diagnosis.write_file())
+    except JMSException as error:
+        if error.error_code != diagnosis.DISK_FULL:
+            raise
+        return _problem(
+            "disk",
+            f"the server cannot write 14 MB, so that sends fail: {error}",
+            "Make room on its disk, but remove nothing from its directory. The check log names what keeps the "
+            "write-ahead log.",
+        )
+    return _ok("disk", "the server can write to it")
 
 
 def _server(server: ServerFacts) -> Iterator[Finding]:
@@ -187,13 +287,21 @@ def _server(server: ServerFacts) -> Iterator[Finding]:
 
 def _version(server: ServerFacts) -> Finding:
     name = f"PostgreSQL {server.version}, database {server.database!r}"
+    if server.read_only and not server.in_recovery:
+        return _problem(
+            "server",
+            f"{name}: transactions are read-only by default, so that nothing can be sent",
+            "Some providers set it when the disk is nearly full: then make room first. "
+            f"`alter database {quote_identifier(server.database)} set default_transaction_read_only = off` ends it for "
+            "new connections, unless a role has a setting of its own.",
+        )
     if server.in_recovery:
         return _problem("server", f"{name}: a standby, which is read-only", "Connect to the primary.")
     if server.encoding != "UTF8":
         return _problem(
             "server",
             f"{name}, in the encoding {server.encoding}, which cannot hold every text",
-            "Use a database that was created with the encoding UTF8.",
+            "Create another one, and move there: `create database NAME encoding 'UTF8' template template0`.",
         )
     return _ok("server", name)
 
@@ -209,7 +317,8 @@ def _durability(server: ServerFacts) -> Finding:
         return _note(
             "durability",
             f"{off}: a crash of the server may lose committed messages, PERSISTENT ones too",
-            "Leave it so only where messages may be lost, as in tests.",
+            "Leave it so only where messages may be lost, as in tests. "
+            "`select name, source, sourcefile from pg_settings where setting = 'off'` says where it was set.",
         )
     return _ok("durability", "what is committed survives a crash of the server")
 
@@ -240,23 +349,45 @@ def _clients(runner: PsycopgRunner) -> Finding:
     return _note(
         "clients",
         f"{alive}; {len(gone)} gone without a word (process {processes}), holding {counted(claimed, 'message')}",
-        "The next maintenance forgets them, and takes back what they hold. Any connected client does it, within "
-        "seconds.",
+        "The next maintenance forgets them, and takes back what they hold. A connected client does it within seconds, "
+        "if its role may administer.",
     )
 
 
 def _maintenance(runner: PsycopgRunner, most_rows: int | None = None) -> Finding:
     maintenance = diagnosis.ask(runner, diagnosis.maintenance(most_rows))
+    if maintenance.overdue:
+        late = _at_least(maintenance.overdue, most_rows)
+        return _problem(
+            "maintenance",
+            f"{late} with a delivery time should have been moved to their queues more than a minute ago, and "
+            + (
+                "the client that does the maintenance does not do it"
+                if maintenance.led
+                else f"none of {counted(maintenance.clients, 'connected client')} does the maintenance"
+            ),
+            _maintenance_advice(maintenance),
+        )
     if maintenance.expired:
         return Finding(
             "maintenance",
             Health.problem if maintenance.led else Health.note,
             f"{_at_least(maintenance.expired, most_rows)} expired more than a minute ago and were not removed",
-            "A client that is connected removes them."
-            if not maintenance.led
-            else "A client is to remove them: look into its log, and into what it waits for (`pg_stat_activity`).",
+            _maintenance_advice(maintenance),
         )
     return _ok("maintenance", "a client does it" if maintenance.led else "nothing waits for it")
+
+
+def _maintenance_advice(maintenance: MaintenanceFacts) -> str:
+    if maintenance.led:
+        return "A client is to do it: look into its log, and into what it waits for (`select * from pg_stat_activity`)."
+    if maintenance.restricted_users:
+        roles = ", ".join(map(quote_identifier, maintenance.restricted_users))
+        return (
+            "The roles of the clients may not administer. Let one: `select jmsql.create_roles()`, "
+            f"`grant jmsql_admin to {roles}`; then connect its clients again. Or start a client of the schema's owner."
+        )
+    return "Start a client as the owner of the schema or as a member of jmsql_admin, such as a worker."
 
 
 def _pooler(is_pooled: bool) -> Finding:
@@ -276,7 +407,9 @@ def _notification_queue(runner: PsycopgRunner) -> Finding:
         return _problem(
             "notifications",
             f"the server's queue of notifications is {usage:.0%} full; when it is full, commits fail",
-            "End the oldest transaction of a session that listens: see `pg_stat_activity`.",
+            "A session that listens is in an old transaction. End the oldest: `select pg_terminate_backend(pid) from "
+            "pg_stat_activity where xact_start is not null and pid <> pg_backend_pid() and datname is not null "
+            "order by xact_start limit 1`; then look again.",
         )
     return _ok("notifications", f"the server's queue of them is {usage:.0%} full")
 
@@ -303,7 +436,8 @@ def _autovacuum(server: ServerFacts) -> Finding:
         return _problem(
             "autovacuum",
             "it is off, so that dead rows stay and receiving gets slower and slower",
-            "Set autovacuum = on and track_counts = on.",
+            "Turn it on: `alter system set autovacuum = on`; `alter system set track_counts = on`; "
+            "`select pg_reload_conf()`.",
         )
     return _ok("autovacuum", f"on, looking around every {server.autovacuum_naptime}")
 
@@ -317,7 +451,7 @@ def _vacuum(runner: PsycopgRunner, oldest_snapshot: float, *, hides_statements: 
         yield _note(
             "vacuum",
             "this role does not see the sessions of others, which may hold vacuum back",
-            "Grant it the role pg_read_all_stats.",
+            f"Grant it the role for that: `grant pg_read_all_stats to {quote_identifier(server.role)}`.",
         )
     holders = diagnosis.ask(runner, diagnosis.snapshot_holders)
     if hides_statements:
@@ -350,11 +484,16 @@ def _release_advice(holder: SnapshotHolder, finishing: dict[str, str]) -> str:
     match holder.kind:
         case "session":
             return (
-                f"Commit there, or end it: select pg_terminate_backend({holder.process_id}). "
+                f"Commit there, or end it: `select pg_terminate_backend({holder.process_id})`. "
                 "idle_in_transaction_session_timeout prevents it."
             )
+        case "replication slot" if holder.state == "active":
+            return (
+                "A query on the standby that reads it holds it back: end that there, or set hot_standby_feedback = off "
+                "there."
+            )
         case "replication slot":
-            return f"Let its reader catch up, or drop it: select pg_drop_replication_slot('{holder.name}')."
+            return f"Start its reader, or drop it: `select pg_drop_replication_slot('{holder.name}')`."
         case _:
             return finishing.get(holder.name or "", "The program that prepared it is to finish it.")
 
@@ -367,14 +506,17 @@ def _table(table: MessageTable) -> Finding:
     )
     check = f"table {table.table}"
     if not table.autovacuum_enabled:
-        return _problem(check, says, f"Turn autovacuum on: alter table {table.table} reset (autovacuum_enabled).")
+        return _problem(
+            check, says, f"Turn autovacuum on: `alter table jmsql_internal.{table.table} reset (autovacuum_enabled)`."
+        )
     is_late = table.last_autovacuum is None or datetime.now(UTC) - table.last_autovacuum > _AUTOVACUUM_IS_LATE
     if table.dead_rows > _MANY_DEAD_ROWS and is_late:
         return _problem(
             check,
             says,
-            "Autovacuum has not run. See what holds it back above; else it has too few workers, "
-            "or autovacuum_naptime is too long.",
+            "Autovacuum has not run. End what holds it back, which the check vacuum names; then "
+            f"`vacuum jmsql_internal.{table.table}`. If nothing does, it has too few workers, or autovacuum_naptime is "
+            "too long.",
         )
     return _ok(check, says)
 
@@ -385,9 +527,9 @@ def _plans(tables: list[str]) -> Finding:
             "plans",
             f"{' and '.join(tables)}: fewer pages than plans are to count with, as after VACUUM FULL, CLUSTER or a "
             "restored dump, or when an index has grown; receiving may read the whole table for each message",
-            "A client that does the maintenance adds them within 10 seconds; without one: select "
-            "jmsql_internal.restore_pages(). An index that is large though there are few messages becomes small with "
-            "REINDEX INDEX CONCURRENTLY.",
+            "A client that does the maintenance adds them within 10 seconds; without one: "
+            "`select jmsql_internal.restore_pages()`. An index that is large though there are few messages becomes "
+            "small with REINDEX INDEX CONCURRENTLY.",
         )
     return _ok("plans", "statements find messages by the key")
 
@@ -420,19 +562,22 @@ def _contents(runner: PsycopgRunner, thresholds: Thresholds) -> Iterator[Finding
         "selectors": lambda: _selectors(runner),
         "paused": lambda: judge_paused(diagnosis.ask(runner, diagnosis.paused)),
         "consumers": lambda: judge_unattended(diagnosis.ask(runner, diagnosis.unattended_queues)),
+        "subscriptions": lambda: _subscriptions(runner),
+        "unwanted": lambda: _unwanted(runner),
         "redelivery": lambda: _failing(runner),
         "dead letters": lambda: _dead_letters(runner),
     }
     for check, look in checks.items():
-        yield from _examined(runner, check, look)
+        yield from _examined(check, look)
 
 
 def _rights(runner: Runner) -> Iterator[Finding]:
     if not diagnosis.ask(runner, diagnosis.sees_all_messages):
+        role = quote_identifier(diagnosis.ask(runner, diagnosis.server).role)
         yield _note(
             "rights",
             "this role does not see the messages of all destinations: what follows is of those that it may browse",
-            "Grant it the role jmsql_browser.",
+            f"Grant it the role for that: `select jmsql.create_roles()`, `grant jmsql_browser to {role}`.",
         )
 
 
@@ -479,7 +624,7 @@ def _transactions(runner: Runner, thresholds: Thresholds, *, hides_statements: b
                 if is_idle
                 else "Its handler or statement takes long. "
             )
-            + f"To have the messages delivered again, end it: select pg_terminate_backend({each.process_id}).",
+            + f"To have the messages delivered again, end it: `select pg_terminate_backend({each.process_id})`.",
         )
     if not late:
         says = f"{counted(len(transactions), 'open transaction')} with messages"
@@ -524,7 +669,7 @@ def _finishing_advice(transaction: PreparedTransaction) -> str:
         return (
             "Its transaction manager is to finish it (tpc_recover, then tpc_commit or tpc_rollback). If that is "
             "gone for good, look into its log, and at the other branches of the transaction: if any was committed, "
-            f"commit prepared '{name}'; if it never decided to commit, rollback prepared '{name}'."
+            f"`commit prepared '{name}'`; if it never decided to commit, `rollback prepared '{name}'`."
         )
     return "jmsql has not prepared it: the program that did so is to finish it, and knows how."
 
@@ -538,7 +683,7 @@ def _streams(runner: Runner) -> Iterator[Finding]:
             "streams",
             f"a streaming read of Spark keeps {kept} {place}, and has not gone on for {each.seconds / 3600:,.0f} hours",
             "Start its query again, or see why it does not get on. If its checkpoint is gone for good: "
-            f"select jmsql.forget_spark_source('{each.source_id}').",
+            f"`select jmsql.forget_spark_source('{each.source_id}')`.",
         )
     if not streams:
         yield _ok("streams", "no streaming read of Spark has stayed behind")
@@ -560,8 +705,8 @@ def _writes(runner: Runner) -> Iterator[Finding]:
             "over them",
             "Leave it if its driver runs. If its query dies again and again, see why in its log. If that is gone, they "
             "are deleted after a day, or with the next batch of its query; within a minute after: "
-            "update jmsql_internal.pending_transaction set abandoned = true where "
-            f"write_id = '{name}'.",
+            "`update jmsql_internal.pending_transaction set abandoned = true where "
+            f"write_id = '{name}'`.",
         )
     if late:
         return
@@ -583,7 +728,8 @@ def _selectors(runner: Runner) -> Iterator[Finding]:
             yield _problem(
                 "selectors",
                 f"the index {index.name} is not valid: its making broke off, and it costs each send something",
-                f"Make it again with `jmsql destination index`, or drop it: drop index concurrently {index.name}.",
+                f"Drop it: `drop index concurrently jmsql_internal.{quote_identifier(index.name)}`. Then make it again "
+                "with `jmsql destination index QUEUE SELECTOR`.",
             )
     consumers = diagnosis.ask(runner, diagnosis.selective_consumers(_DEEP))
     slow = []
@@ -598,7 +744,8 @@ def _selectors(runner: Runner) -> Iterator[Finding]:
             f"{counted(each.consumers, 'consumer')} of {each.queue!r} ({each.depth:,} messages) with the selector "
             f"{each.selector!r}, which no index serves",
             (
-                f'If few messages match: jmsql destination index {each.queue} "{each.selector}"'
+                "If few messages match: "
+                f"`jmsql destination index {shlex.quote(each.queue)} {shlex.quote(each.selector)}`."
                 if can_be_served
                 else "No index can serve it. If few messages match, give them a queue of their own, or add to it a "
                 "comparison by = with a property that they share."
@@ -628,6 +775,41 @@ def judge_unattended(queues: list[WaitingQueue], number: int | None = None) -> I
     )
 
 
+def _subscriptions(runner: Runner) -> Iterator[Finding]:
+    unread = diagnosis.ask(runner, diagnosis.unread_subscriptions)
+    for each in unread[:_SHOWN]:
+        name = each.name if each.client_id is None else f"{each.name} of {each.client_id}"
+        forsaken = not each.was_read or (each.oldest_seconds or 0.0) > _UNREAD
+        yield Finding(
+            "subscriptions",
+            Health.problem if forsaken else Health.note,
+            f"no consumer reads the durable subscription {name!r} of {_waiting('topic://' + each.topic, *each[3:5])}"
+            + ("" if each.was_read else ", and none ever did"),
+            "Start its subscriber. If there is none any more, end it, with its messages: "
+            f"`jmsql unsubscribe {shlex.quote(each.name)}"
+            + ("`." if each.client_id is None else f" --client-id {shlex.quote(each.client_id)}`."),
+        )
+    if not unread:
+        yield _ok("subscriptions", "every durable subscription with messages has a consumer")
+
+
+def _unwanted(runner: Runner) -> Iterator[Finding]:
+    left = [each for each in diagnosis.ask(runner, diagnosis.unmatched()) if each[1].unwanted]
+    for queue, messages in left[:_SHOWN]:
+        lasts = not messages.wanted or (messages.oldest_seconds or 0.0) > _UNREAD
+        selectors = ", ".join(map(repr, queue.selectors[:_SHOWN])) + (", …" if len(queue.selectors) > _SHOWN else "")
+        yield Finding(
+            "unwanted",
+            Health.problem if lasts else Health.note,
+            f"{_number(messages.unwanted)} of {queue.name!r} match no selector of its consumers ({selectors}), the "
+            f"oldest for {messages.oldest_seconds or 0.0:,.0f} s",
+            f"`jmsql browse {shlex.quote(queue.name)}` shows the queue. Correct the selector, or start a consumer for "
+            "the others.",
+        )
+    if not left:
+        yield _ok("unwanted", "every message of a queue with selectors has a consumer that wants it")
+
+
 def _failing(runner: Runner, most_rows: int | None = None) -> Iterator[Finding]:
     destinations = diagnosis.ask(runner, diagnosis.failing(most_rows))
     if not destinations:
@@ -642,9 +824,20 @@ def _failing(runner: Runner, most_rows: int | None = None) -> Iterator[Finding]:
             "redelivery",
             f"{counted(each.messages, 'message')} of {each.destination!r} failed up to "
             f"{counted(each.most_errors, 'time')}{waiting}",
-            "The log of the program that receives them says why, and so does last_error in jmsql.messages. Those that "
-            "go on failing move to the dead-letter queue.",
+            "The log of the program that receives them says why, and so does "
+            "`select message_id, last_error from jmsql.messages where last_error is not null`. "
+            + _end_of_failing(each),
         )
+
+
+def _end_of_failing(failing: FailingDestination) -> str:
+    if failing.maximum_deliveries is not None and failing.has_maximum:
+        return f"They move to the dead-letter queue when delivery {failing.maximum_deliveries} has failed."
+    command = f"jmsql destination set {shlex.quote(failing.destination)} --maximum-deliveries {failing.most_errors + 1}"
+    return (
+        "They are delivered again for ever, unless their consumer has a policy of its own. To have them move to the "
+        f"dead-letter queue: `{command}`."
+    )
 
 
 def _dead_letters(runner: Runner) -> Iterator[Finding]:
@@ -659,7 +852,7 @@ def _dead_letters(runner: Runner) -> Iterator[Finding]:
     yield _note(
         "dead letters",
         "; ".join(letters),
-        "select * from jmsql.dead_letters says why. When the cause is fixed, `jmsql retry` sends them back.",
+        "`select * from jmsql.dead_letters` says why. When the cause is fixed, `jmsql retry` sends them back.",
     )
 
 

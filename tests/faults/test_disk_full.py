@@ -21,6 +21,8 @@ from jmsql import (
     ResourceAllocationException,
     TransactionRolledBackException,
 )
+from jmsql.client._sync.link.opening import open_runner
+from jmsql.doctor import Health, Thresholds, examine
 from jmsql.store.schema.migration import migrate
 from jmsql.testing import drain, wait_for
 from tests.faults.faulty_server import faulty_server
@@ -109,6 +111,12 @@ def check_accounts(url: str) -> None:
         assert len(numbers) == len(set(numbers)) > 0
 
 
+def disk_health(url: str) -> Health:
+    """Return what the doctor says of the disk."""
+    with open_runner(url, "jmsql") as runner:
+        return next(each.health for each in examine(runner, Thresholds()) if each.check == "disk")
+
+
 def test_clients_are_told_that_the_disk_is_full_and_go_on_when_there_is_room(reachable: Path) -> None:
     with small_disk(reachable / "small", megabytes=64) as disk, faulty_server() as server:
         with psycopg.connect(server.url, autocommit=True) as administrator:
@@ -133,8 +141,10 @@ def test_clients_are_told_that_the_disk_is_full_and_go_on_when_there_is_room(rea
             large = sender.create_text_message(BODY * 10)
             errors.append(failure_of(lambda: sender.create_producer(Queue("others")).send(large)))
             assert all(map(is_disk_full, errors)), errors
+            assert disk_health(url) is Health.problem
 
             disk.make_room()
+            assert disk_health(url) is Health.ok
             shop.ship()
             sender.create_producer(Queue("others")).send(large)
             received = other.create_session(acknowledge_mode=AcknowledgeMode.CLIENT).create_consumer(Queue("others"))

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import psycopg
 
+from jmsql.selectors import Selector
 from jmsql.store.statement import (
     Query,
     Result,
@@ -45,6 +46,8 @@ class ServerFacts(NamedTuple):
     autovacuum: bool
     autovacuum_naptime: str
     sees_all_sessions: bool
+    role: str
+    read_only: bool
 
 
 class SnapshotHolder(NamedTuple):
@@ -77,13 +80,63 @@ class MessageTable(NamedTuple):
 
 
 class MaintenanceFacts(NamedTuple):
-    """Whether a client does the maintenance, and what waits for it.
+    """The client that does the maintenance, if any, and what waits for it.
 
-    `expired` counts messages that expired more than a minute ago.
+    `expired` and `overdue` count messages that expired, or were due, more than a minute ago. `restricted_users` are
+    those of the connected clients that may not administer.
     """
 
     led: bool
     expired: int
+    overdue: int
+    clients: int
+    restricted_users: list[str]
+
+
+class ConnectionLimit(NamedTuple):
+    """A limit on connections, of the server, the database or a role, and the program that has most of them."""
+
+    kind: str
+    name: str
+    used: int
+    most: int
+    application_name: str
+    user_name: str
+    used_by_it: int
+
+
+class IdleSlot(NamedTuple):
+    """A replication slot that nothing reads, and how many bytes of the write-ahead log the server keeps for it."""
+
+    name: str
+    kept: int
+
+
+class UnreadSubscription(NamedTuple):
+    """A durable subscription with messages and without consumers."""
+
+    topic: str
+    name: str
+    client_id: str | None
+    ready: int
+    oldest_seconds: float | None
+    was_read: bool
+
+
+class SelectiveQueue(NamedTuple):
+    """A queue that is received from with selectors alone."""
+
+    queue_id: int
+    name: str
+    selectors: list[str]
+
+
+class Unmatched(NamedTuple):
+    """How many of a queue's first messages its consumers want, and the others with the age of their oldest."""
+
+    wanted: int
+    unwanted: int
+    oldest_seconds: float | None
 
 
 class TransactionHolder(NamedTuple):
@@ -144,11 +197,14 @@ class WaitingQueue(NamedTuple):
 class FailingDestination(NamedTuple):
     """A destination with messages that have failed with errors and are still there.
 
-    `most_errors` is how often the worst of them failed; `waiting` is how many wait for their next attempt, the last of
-    which is in `seconds`.
+    `maximum_deliveries` is the destination's own, of subscriptions that differ the greatest; `has_maximum` is False if
+    a subscription has none. `most_errors` is how often the worst of them failed; `waiting` is how many wait for their
+    next attempt, the last of which is in `seconds`.
     """
 
     destination: str
+    maximum_deliveries: int | None
+    has_maximum: bool
     messages: int
     most_errors: int
     waiting: int
@@ -191,6 +247,15 @@ def _question(name: str, decode: Callable[[Result], T]) -> Query[T]:
 server = _question("server", record(ServerFacts._make))
 """Returns the server and its settings."""
 _maintenance = _sql.statement("maintenance", "examining the server", record(MaintenanceFacts._make))
+connection_limits = _question("connections", records(ConnectionLimit._make))
+"""The limits on connections, the server's first."""
+idle_slots = _question("idle_slots", records(IdleSlot._make))
+"""The replication slots that nothing reads, first the one for which the server keeps most."""
+unread_subscriptions = _question("unread_subscriptions", records(UnreadSubscription._make))
+"""The durable subscriptions with messages and without consumers."""
+_selective_queues = _question("selective_queues", records(SelectiveQueue._make))
+_limit_memory = _question("limit_memory", nothing)
+_write_file = _question("write_file", nothing)
 snapshot_holders = _question("snapshot_holders", records(SnapshotHolder._make))
 """What keeps vacuum from removing dead rows of this database, the oldest first.
 
@@ -213,7 +278,7 @@ paused = _question("paused", records(PausedDestination._make))
 sees_all_messages = _question("sees_all_messages", value(bool))
 """Whether policies hide no message from this role."""
 blockers = _question("blockers", records(Blocker._make))
-"""The sessions that keep others from reading tables of the store, first those that hold a lock."""
+"""The sessions that keep others from writing or reading tables of the store, first those that hold a lock."""
 _failing = _sql.statement("failing", "examining the server", records(FailingDestination._make))
 dead_letters = _question("dead_letters", records(WaitingQueue._make))
 """The queues that have dead letters, with their number."""
@@ -223,6 +288,8 @@ _selective_consumers = _sql.statement("selective_consumers", "examining the serv
 
 _limit_look = _sql.statement("limit_look", "examining the server", nothing)
 
+DISK_FULL = "53100"
+"""The SQLSTATE of a server that cannot write for lack of room."""
 NO_LOCK = "55P03"
 """The SQLSTATE of a look that has waited for a lock for too long."""
 TOO_LONG = "57014"
@@ -272,6 +339,31 @@ def clock_skew() -> Steps[ClockSkew]:
 def selective_consumers(depth: int) -> Query[list[SelectiveConsumer]]:
     """Return the selectors with which queues are received from that have at least so many messages."""
     return _selective_consumers.bind(depth=depth, most=max(depth, _COUNTED))
+
+
+def unmatched() -> Steps[list[tuple[SelectiveQueue, Unmatched]]]:
+    """Count the messages that no consumer wants, of each queue that is received from with selectors alone."""
+    found = []
+    for queue in (yield from _selective_queues):
+        conditions: list[str] = []
+        parameters: dict[str, object] = {}
+        for text in queue.selectors:
+            selector = Selector.parse(text)
+            assert selector is not None
+            condition, values = selector.to_sql(first=len(parameters))
+            conditions.append(f"({condition})")
+            parameters |= values
+        statement = _sql.statement(
+            "unmatched", "examining the server", record(Unmatched._make), {"chosen": " or ".join(conditions)}
+        )
+        found.append((queue, (yield from statement.bind(parameters, queue_id=queue.queue_id))))
+    return found
+
+
+def write_file() -> Steps[None]:
+    """Have the server write a temporary file where the messages are, which ends with the statement."""
+    yield from _limit_memory
+    yield from _write_file
 
 
 def notification_delay(runner: PsycopgRunner, timeout: float) -> float | None:

@@ -5,9 +5,13 @@ select current_setting('server_version'), current_database(), current_setting('s
        pg_is_in_recovery(), current_setting('fsync')::boolean,
        current_setting('full_page_writes')::boolean, current_setting('synchronous_commit'),
        current_setting('autovacuum')::boolean and current_setting('track_counts')::boolean,
-       current_setting('autovacuum_naptime'), pg_has_role('pg_read_all_stats'::name, 'usage');
+       current_setting('autovacuum_naptime'), pg_has_role('pg_read_all_stats'::name, 'usage'), current_user,
+       current_setting('default_transaction_read_only')::boolean;
 
 -- name: maintenance
+with client as materialized (
+    select c.connection_id, c.user_name::name as user_name from jmsql_internal.connection c
+    where jmsql_internal.is_connected(c.connection_id))
 select exists (select from jmsql_internal.leadership
                where expires_at > statement_timestamp()
                  and jmsql_internal.is_connected(connection_id)),
@@ -15,7 +19,59 @@ select exists (select from jmsql_internal.leadership
             select from jmsql_internal.message m
             where m.jms_expiration < jmsql_internal.current_milliseconds() - 60000 and {is_sent}
             order by m.jms_expiration
-            limit %(most_rows)s::bigint) f);
+            limit %(most_rows)s::bigint) f),
+       (select count(*) from (
+            select from jmsql_internal.delayed_message m
+            where m.due < (select jmsql_internal.current_milliseconds() - 60000)
+            order by m.due
+            limit %(most_rows)s::bigint) f),
+       (select count(*) from client),
+       array(select distinct c.user_name::text from client c
+             where c.user_name is not null and not jmsql_internal.may_administer(c.user_name)
+             order by 1 limit 5);
+
+-- name: connections
+-- How many connections there are, of how many that may be, and which program has most.
+with session as materialized (
+    select a.datname, a.usename, a.application_name from pg_catalog.pg_stat_activity a
+    where a.datid is not null and coalesce(a.backend_type, 'client backend') = 'client backend'),
+place as (
+    select 'server' as kind, '' as name, null::name as datname, null::name as usename,
+           current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
+           - coalesce(current_setting('reserved_connections', true)::integer, 0) as most
+    union all
+    select 'database', d.datname, d.datname, null, d.datconnlimit
+    from pg_catalog.pg_database d where d.datname = current_database() and d.datconnlimit >= 0
+    union all
+    select 'role', r.rolname, null, r.rolname, r.rolconnlimit
+    from pg_catalog.pg_roles r where r.rolconnlimit >= 0 and not r.rolsuper)
+select p.kind, p.name, u.used, p.most, l.application_name, l.usename::text, l.used
+from place p
+cross join lateral (
+    select count(*) as used from session s
+    where s.datname = coalesce(p.datname, s.datname) and s.usename = coalesce(p.usename, s.usename)) u
+cross join lateral (
+    select s.application_name, s.usename, count(*) as used from session s
+    where s.datname = coalesce(p.datname, s.datname) and s.usename = coalesce(p.usename, s.usename)
+    group by s.application_name, s.usename order by 3 desc, 1, 2 limit 1) l
+order by p.kind desc, p.name;
+
+-- name: idle_slots
+-- Replication slots that nothing reads, and how many bytes of the write-ahead log the server keeps for each.
+select s.slot_name::text, pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::bigint
+from pg_catalog.pg_replication_slots s
+where not s.active and s.restart_lsn is not null and not pg_is_in_recovery()
+order by 2 desc;
+
+-- name: limit_memory
+select set_config('work_mem', '64kB', true),
+       set_config('temp_tablespaces', coalesce((
+           select t.spcname::text from pg_catalog.pg_class c join pg_catalog.pg_tablespace t on t.oid = c.reltablespace
+           where c.oid = to_regclass('jmsql_internal.message')::oid), ''), true);
+
+-- name: write_file
+-- It writes 14 MB to a temporary file, about as much as the next segment of the write-ahead log takes.
+select count(*) from generate_series(1, 800000);
 
 -- name: snapshot_holders
 select 'session', pid, application_name, usename::text, state,
@@ -37,8 +93,8 @@ order by 7 desc;
 
 -- name: tables
 select c.relname::text, s.n_live_tup, s.n_dead_tup, pg_total_relation_size(c.oid::regclass), s.last_autovacuum,
-       not coalesce('autovacuum_enabled=false' = any(c.reloptions), false)
-           and not coalesce('autovacuum_enabled=off' = any(c.reloptions), false),
+       coalesce((select o.option_value::boolean from pg_catalog.pg_options_to_table(c.reloptions) o
+                 where o.option_name = 'autovacuum_enabled'), true),
        coalesce(c.reloptions, '{}')
 from pg_catalog.pg_class c
 join pg_catalog.pg_stat_all_tables s on s.relid = c.oid
@@ -123,6 +179,50 @@ where q.name is not null and q.connection_id is null and q.name <> 'DLQ' and m.r
                          where o.expiry_queue_id is not null)
 order by q.name;
 
+-- name: unread_subscriptions
+-- Durable subscriptions with messages and without consumers, but for those of which something is claimed, as by Spark.
+select o.name, s.name, s.client_id, m.ready, m.seconds,
+       exists (select from jmsql_internal.destination_counters t
+               where t.destination_id = s.queue_id and t.acknowledged + t.rolled_back > 0)
+from jmsql_internal.subscription s
+join jmsql_internal.queue q using (queue_id)
+join jmsql_internal.topic o on o.topic_id = s.topic_id
+cross join lateral (
+    select count(*) as ready,
+           case when min(f.jms_timestamp) is not null
+                then greatest(0, jmsql_internal.current_milliseconds() - min(f.jms_timestamp))::float8 / 1000::float8
+           end as seconds
+    from (select m.jms_timestamp from jmsql_internal.message m
+          where m.queue_id = q.queue_id and {is_sent}
+          order by m.queue_id, m.inverse_priority, m.sequence limit 1000) f) m
+where s.durable and not s.ended and q.deleted_at is null and not q.paused and m.ready > 0
+  and not exists (select from jmsql_internal.consumer c where c.queue_id = q.queue_id)
+  and not exists (select from jmsql_internal.delivery d where d.queue_id = q.queue_id and d.claim_id is not null)
+order by o.name, s.name, s.client_id;
+
+-- name: selective_queues
+-- Queues that are received from with selectors alone.
+select q.queue_id, q.name, c.selectors
+from (select c.queue_id, pg_catalog.array_agg(distinct c.selector) as selectors
+      from jmsql_internal.consumer c group by c.queue_id
+      having bool_and(c.selector <> '')) c
+join jmsql_internal.queue q using (queue_id)
+where q.name is not null and q.connection_id is null and not q.paused
+order by q.name limit 100;
+
+-- name: unmatched
+-- How many of the first messages of a queue some of its consumers want, how many none does, and the age of the oldest of
+-- those.
+select count(*) filter (where f.is_wanted), count(*) filter (where not f.is_wanted),
+       (greatest(0, jmsql_internal.current_milliseconds() - min(f.jms_timestamp) filter (where not f.is_wanted)))::float8
+       / 1000::float8
+from (
+    select coalesce(({chosen}), false) as is_wanted, m.jms_timestamp from (
+        select m.* from jmsql_internal.message m
+        where m.queue_id = %(queue_id)s::integer and {is_sent}
+        order by m.queue_id, m.inverse_priority, m.sequence limit 1000) m
+    where (m.jms_expiration <= jmsql_internal.current_milliseconds()) is not true) f;
+
 -- name: paused
 select case when q.topic_id is null then 'queue' else 'topic' end,
        coalesce(q.name, 'topic://' || (select t.name from jmsql_internal.topic t where t.topic_id = q.topic_id)),
@@ -136,12 +236,14 @@ select not row_security_active('jmsql_internal.message'::regclass::oid)
     or jmsql_internal.has_access_to_all('browse', current_user);
 
 -- name: blockers
--- Who reads waits for exclusive locks alone: for those that are held, and behind those that others wait for.
+-- The locks with which nothing can be sent, and some with which nothing can be read: those that are held, and those that
+-- others wait for, behind which everything waits.
 with exclusive as materialized (
     select l.pid, l.granted from pg_locks l join pg_class c on c.oid = l.relation
-    where l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and l.pid <> pg_backend_pid()
+    where l.locktype = 'relation' and l.pid <> pg_backend_pid()
+      and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
       and l.database = (select d.oid from pg_database d where d.datname = current_database())
-      and c.relnamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)),
+      and c.relnamespace in (to_regnamespace('jmsql')::oid, to_regnamespace('jmsql_internal')::oid)),
 blocker as (
     select pid, 1 as rank from exclusive where granted
     union all
@@ -158,7 +260,8 @@ select set_config('lock_timeout', '500ms', true), set_config('statement_timeout'
        set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true);
 
 -- name: failing
-select coalesce(q.name, o.name), sum(d.failing)::bigint, max(d.errors), sum(d.waiting)::bigint,
+select case when q.name is null then 'topic://' || o.name else q.name end, max(q.maximum_deliveries),
+       bool_and(q.maximum_deliveries is not null), sum(d.failing)::bigint, max(d.errors), sum(d.waiting)::bigint,
        extract(epoch from max(d.next_attempt) - statement_timestamp())::float8
 from (
     select queue_id, count(*) as failing, max(error_count) as errors,
@@ -169,11 +272,12 @@ from (
     where error_count > 0
     group by queue_id) d
 cross join lateral (
-    select q.name from jmsql_internal.queue q where q.queue_id = d.queue_id and q.deleted_at is null offset 0) q
+    select q.name, q.maximum_deliveries from jmsql_internal.queue q
+    where q.queue_id = d.queue_id and q.deleted_at is null offset 0) q
 left join lateral (select s.topic_id from jmsql_internal.subscription s where s.queue_id = d.queue_id offset 0) s on true
 left join lateral (select o.name from jmsql_internal.topic o where o.topic_id = s.topic_id offset 0) o on true
-group by coalesce(q.name, o.name)
-order by 2 desc, 1;
+group by 1
+order by 4 desc, 1;
 
 -- name: dead_letters
 select queue, count(*), extract(epoch from clock_timestamp() - min(died_at))::float8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import threading
 import time
 from collections.abc import Iterator
@@ -47,7 +48,11 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
     assert checks == [
         "server",
         "durability",
+        "disk",
         "clock",
+        "connections",
+        "log",
+        "locks",
         "schema",
         "clients",
         "maintenance",
@@ -59,6 +64,8 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
         "selectors",
         "paused",
         "consumers",
+        "subscriptions",
+        "unwanted",
         "redelivery",
         "dead letters",
         "pooler",
@@ -272,7 +279,7 @@ def test_writes_whose_driver_does_not_come(jmsql: Command, database: psycopg.Con
     )
     [found] = findings(jmsql("doctor", "--json"), "writes")
     assert "has 0 messages of 2 tasks that are hidden, the first for 5 hours" in found["says"]
-    [advised] = re.findall(r"update .*(?=\.$)", found["advice"])
+    [advised] = re.findall(r"`(update .*)`", found["advice"])
     database.execute(advised.encode())
     assert findings(jmsql("doctor", "--json"), "writes") == []
 
@@ -380,8 +387,9 @@ def test_a_lock_is_not_waited_for_and_its_holder_is_named(
     started = time.monotonic()
     outcome = jmsql("doctor", "--json")
     assert time.monotonic() - started < 60
-    assert outcome.exit_code == 0
-    [found] = findings(outcome, "paused")
+    assert outcome.exit_code == 1
+    assert "is locked" in findings(outcome, "paused")[0]["says"]
+    [found] = findings(outcome, "locks")
     for fact in (f"process {holder.info.backend_pid}", "'nightly report'", "idle in transaction", "lock table"):
         assert fact in found["says"]
     assert f"pg_terminate_backend({holder.info.backend_pid})" in found["advice"]
@@ -394,10 +402,11 @@ def test_a_lock_is_not_waited_for_and_its_holder_is_named(
         waiter.start()
         blocked = "select true from pg_locks where pid = %s and not granted"
         wait_for(lambda: watcher.execute(blocked, [waiting.info.backend_pid]).fetchone() is not None, 30.0)
-        [found] = findings(jmsql("doctor", "--json"), "paused")
+        blocking, blocked_too = findings(jmsql("doctor", "--json"), "locks")
         holder.rollback()
         waiter.join()
-        assert found["says"].index("'nightly report'") < found["says"].index(f"process {waiting.info.backend_pid}")
+        assert "'nightly report'" in blocking["says"]
+        assert f"process {waiting.info.backend_pid}" in blocked_too["says"]
 
 
 def lock_queues(connection: psycopg.Connection) -> None:
@@ -424,8 +433,8 @@ def test_a_transaction_in_doubt(
     [found] = findings(outcome, "two-phase")
     assert "holds messages" in found["says"]
     assert "Its transaction manager is to finish it" in found["advice"]
-    assert f"if any was committed, commit prepared '{xid.identifier}'" in found["advice"]
-    assert f"if it never decided to commit, rollback prepared '{xid.identifier}'" in found["advice"]
+    assert f"if any was committed, `commit prepared '{xid.identifier}'`" in found["advice"]
+    assert f"if it never decided to commit, `rollback prepared '{xid.identifier}'`" in found["advice"]
 
 
 def test_a_transaction_that_others_have_prepared_is_theirs_to_finish(
@@ -452,7 +461,8 @@ def test_a_selector_that_an_index_would_serve(
         session.create_consumer(library.Queue("orders"), "weight > 5")
         wait_for(lambda: len(findings(jmsql("doctor", "--json"), "selectors")) == 2, 30.0)
         by_index, by_none = findings(jmsql("doctor", "--json"), "selectors")
-        assert """jmsql destination index orders "color = 'blue'\"""" in by_index["advice"]
+        index = shlex.join(["jmsql", "destination", "index", "orders", "color = 'blue'"])
+        assert f"`{index}`" in by_index["advice"]
         assert "No index can serve it" in by_none["advice"]
         jmsql("destination", "index", "orders", "color = 'green'")
         try:

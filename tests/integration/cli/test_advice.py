@@ -1,0 +1,417 @@
+"""What `jmsql doctor` advises: followed to the letter, it ends what the doctor has found."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+import sqlalchemy
+
+import jmsql as library
+from jmsql import doctor
+from jmsql.testing import wait_for
+from tests.integration.cli.conftest import Command
+
+ORDERS = library.Queue("orders")
+RESTRICTED = "advised role"  # a name that SQL has to quote
+
+
+class World:
+    """The database, the command, and other programs, all of which end with the test."""
+
+    def __init__(self, jmsql: Command, url: str, database: psycopg.Connection, stack: ExitStack) -> None:
+        self.jmsql = jmsql
+        self.url = url
+        self.database = database
+        self._stack = stack
+        self.extra: list[str] = []
+        """Options of the doctor."""
+
+    def enter(self, manager: AbstractContextManager[Any]) -> Any:
+        """Enter a context that ends with the test."""
+        return self._stack.enter_context(manager)
+
+    def finally_execute(self, *statements: str) -> None:
+        """Execute statements when the test ends, whatever becomes of it; they may fail."""
+        for statement in statements:
+            self._stack.callback(self._try, statement)
+
+    def _try(self, statement: str) -> None:
+        with suppress(psycopg.Error):
+            self.execute(statement)
+
+    def execute(self, statement: str) -> None:
+        self.database.execute(statement.encode())
+
+    def run(self, *arguments: str) -> None:
+        """Run the command, which must succeed."""
+        outcome = self.jmsql(*arguments)
+        assert outcome.exit_code == 0, (arguments, outcome)
+
+    def url_as(self, role: str) -> str:
+        """Return the URL with which the rights are those of a role."""
+        option = "-c role=" + role.replace(" ", "\\ ")
+        return (
+            sqlalchemy.make_url(self.url).update_query_dict({"options": option}).render_as_string(hide_password=False)
+        )
+
+    def session(self) -> psycopg.Connection:
+        """Return another session in a transaction."""
+        bare = sqlalchemy.make_url(self.url).set(drivername="postgresql").render_as_string(hide_password=False)
+        connection = psycopg.connect(bare, application_name="nightly report")
+        self._stack.callback(connection.close)
+        return connection
+
+    def connect(self, url: str | None = None) -> library.Connection:
+        """Return a started client."""
+        connection: library.Connection = self.enter(library.ConnectionFactory(url or self.url).create_connection())
+        connection.start()
+        return connection
+
+    def fail(self, times: int) -> None:
+        """Receive an order so many times, and fail."""
+        connection = library.ConnectionFactory(self.url).create_connection()
+        with connection:
+            connection.start()
+            session = connection.create_session(transacted=True)
+            consumer = session.create_consumer(ORDERS)
+            for _ in range(times):
+                assert consumer.receive(10) is not None
+                session.rollback("broken")
+
+    def findings(self, check: str) -> list[dict[str, Any]]:
+        """Return what the doctor finds about a check that is not well."""
+        document = self.jmsql("doctor", "--json", *self.extra).document
+        return [each for each in document["findings"] if each["check"] == check and each["health"] != "ok"]
+
+    def follow(self, advice: str, only: slice) -> None:
+        """Execute the commands in an advice, as they stand."""
+        commands = re.findall(r"`([^`]*)`", advice)[only]
+        assert commands, advice
+        for command in commands:
+            if command.startswith("jmsql "):
+                self.run(*shlex.split(command)[1:])
+            else:
+                self.execute(command)
+
+
+@pytest.fixture
+def world(jmsql: Command, jmsql_clean_url: str, database: psycopg.Connection) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(jmsql, jmsql_clean_url, database, stack)
+
+
+# Each makes a situation.
+
+
+def lock(mode: str, table: str) -> Callable[[World], None]:
+    def arrange(world: World) -> None:
+        world.session().execute(f"lock table jmsql_internal.{table} in {mode} mode".encode())
+
+    return arrange
+
+
+def few_connections_in_the_database(world: World) -> None:
+    world.session()
+    name = world.database.info.dbname
+    world.finally_execute(f'alter database "{name}" connection limit -1')
+    world.execute(f'alter database "{name}" connection limit 2')
+
+
+def idle_slot(world: World) -> None:
+    world.finally_execute("select pg_drop_replication_slot('advised')")
+    world.execute("select pg_create_physical_replication_slot('advised', true)")
+
+
+def read_only(world: World) -> None:
+    name = world.database.info.dbname
+    world.finally_execute(f'alter database "{name}" reset default_transaction_read_only')
+    world.execute(f'alter database "{name}" set default_transaction_read_only = on')
+
+
+def overdue(world: World) -> None:
+    world.execute("select jmsql.create_queue('orders')")
+    world.execute(
+        "insert into jmsql_internal.delayed_message (queue_id, inverse_priority, jms_delivery_mode, message_type, "
+        "jms_delivery_time) select queue_id, 5, 2, 'Message', jmsql_internal.current_milliseconds() - 75000 "
+        "from jmsql_internal.queue where name = 'orders'"
+    )
+
+
+def overdue_among_restricted_clients(world: World) -> None:
+    overdue(world)
+    world.finally_execute(f'drop owned by "{RESTRICTED}"', f'drop role "{RESTRICTED}"')
+    world.execute(f'create role "{RESTRICTED}"')
+    world.execute(f"select jmsql.grant_access('orders', '{RESTRICTED}', 'send', 'receive')")
+    world.connect(world.url_as(RESTRICTED))
+
+
+def expired(world: World) -> None:
+    world.execute("select jmsql.create_queue('orders')")
+    world.execute(
+        "insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type, "
+        "jms_expiration) select queue_id, 5, 2, 'Message', 1 from jmsql_internal.queue where name = 'orders'"
+    )
+
+
+def old_snapshot(world: World) -> None:
+    world.extra = ["--oldest-snapshot", "0"]
+    session = world.session()
+    session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    session.execute("select 1")
+
+
+def without_autovacuum(world: World) -> None:
+    world.finally_execute("alter table jmsql_internal.message reset (autovacuum_enabled)")
+    world.execute("alter table jmsql_internal.message set (autovacuum_enabled = 0)")
+
+
+def server_without_autovacuum(world: World) -> None:
+    world.finally_execute("select pg_reload_conf()", "alter system reset autovacuum", "alter system reset track_counts")
+    world.execute("alter system set autovacuum = off")
+    world.execute("select pg_reload_conf()")
+
+
+def without_pages(world: World) -> None:
+    world.execute("vacuum full jmsql_internal.delivery")
+
+
+def open_transaction(world: World) -> None:
+    world.extra = ["--longest-transaction", "0"]
+    world.run("send", "orders", "x")
+    world.session().execute("select from jmsql_internal.message for update")
+
+
+def long_claim(world: World) -> None:
+    world.extra = ["--longest-claim", "0"]
+    world.run("send", "orders", "x")
+    world.run("destination", "set", "orders", "--visibility-timeout", "1")
+    session = world.connect().create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
+    assert session.create_consumer(ORDERS).receive(5) is not None
+
+
+def in_doubt(world: World) -> None:
+    world.extra = ["--longest-transaction", "0"]
+    with library.xa.XAConnectionFactory(world.url).create_xa_connection() as connection:
+        session = connection.create_xa_session()
+        session.tpc_begin(session.xid(7, "order 5", "warehouse"))
+        session.create_producer(ORDERS).send(session.create_message())
+        session.tpc_prepare()
+
+
+def stopped_stream(world: World) -> None:
+    world.execute(
+        "insert into jmsql_internal.spark_cursor (destination, transaction_id, sequence, last_transaction_id, "
+        "last_sequence, holds, used_at) values ('prices', '1', 0, '1', 0, true, now() - interval '50 hours')"
+    )
+
+
+def hidden_write(world: World) -> None:
+    world.execute(
+        "insert into jmsql_internal.pending_transaction (write_id, queue_ids, first_sequence, last_sequence, "
+        "committed_at) values ('the nightly''s', '{}', 1, 1, now() - interval '5 hours')"
+    )
+
+
+def selector_without_index(world: World) -> None:
+    world.run("send", "orders", "x", "-p", "color=blue", "--count", "2")
+    world.connect().create_session().create_consumer(ORDERS, "color = 'blue'")
+    world.enter(dropping_index(world))
+
+
+@contextmanager
+def dropping_index(world: World) -> Iterator[None]:
+    yield
+    world.jmsql("destination", "index", "orders", "color = 'blue'", "--drop")
+
+
+def broken_index(world: World) -> None:
+    world.run("destination", "create", "orders")
+    world.run("destination", "index", "orders", "color = 'blue'")
+    world.enter(dropping_index(world))
+    world.execute("update pg_index set indisvalid = false where indexrelid::regclass::text like '%selector_%'")
+
+
+def paused(world: World) -> None:
+    world.run("destination", "create", "Kasse 1")
+    world.run("destination", "pause", "Kasse 1")
+
+
+def unread_queue(world: World) -> None:
+    world.run("send", "orders", "x")
+
+
+def unread_subscription(world: World) -> None:
+    world.run("subscribe", "topic://prices", "yearly audit", "--client-id", "head office")
+    world.run("send", "topic://prices", "x", "--count", "3")
+
+
+def unwanted(world: World) -> None:
+    world.run("send", "orders", "x", "-p", "color=red", "--count", "3")
+    world.connect().create_session().create_consumer(ORDERS, "color = 'blue'")
+
+
+def failing(world: World) -> None:
+    world.run("send", "orders", "x")
+    world.fail(2)
+
+
+def failing_with_policy(world: World) -> None:
+    world.run("destination", "create", "orders")
+    world.run("destination", "set", "orders", "--maximum-deliveries", "3")
+    failing(world)
+
+
+def dead_letter(world: World) -> None:
+    world.run("destination", "create", "orders")
+    world.run("destination", "set", "orders", "--maximum-deliveries", "1")
+    world.run("send", "orders", "x")
+    world.fail(1)
+    world.connect()
+    wait_for(lambda: world.findings("dead letters"), 30.0)
+
+
+def no_schema(world: World) -> None:
+    world.finally_execute('drop schema "The Shop" cascade', 'drop schema "The Shop_internal" cascade')
+    world.extra = ["--schema", "The Shop"]
+
+
+def schema_of_another_name(world: World) -> None:
+    no_schema(world)
+    world.run("migrate", *world.extra)
+    world.execute('alter table "The Shop_internal".message set (autovacuum_enabled = off)')
+
+
+def gone_client(world: World) -> None:
+    world.execute(
+        "insert into jmsql_internal.connection (host, process_id, lock_key, heartbeat_at) "
+        "values ('vm', 1, 1, '-infinity')"
+    )
+
+
+# Each does what an advice says in words.
+
+
+def connect(world: World) -> None:
+    world.connect()
+
+
+def let_clients_administer(world: World) -> None:
+    world.connect(world.url_as(RESTRICTED))
+
+
+def receive(world: World) -> None:
+    world.connect().create_session().create_consumer(ORDERS)
+
+
+def fail_again(world: World) -> None:
+    world.fail(1)
+    world.connect()
+
+
+class Advice(NamedTuple):
+    """A situation, the check that finds it, and how its advice is followed.
+
+    First the chosen commands of the advice are executed, then `does` does what it says in words. `given_by` is the
+    function of the doctor.
+    """
+
+    given_by: str
+    check: str
+    health: str
+    arrange: Callable[[World], None]
+    commands: slice | None = slice(None)
+    does: Callable[[World], None] | None = None
+    settings: Mapping[str, Any] = MappingProxyType({})
+
+
+ADVICE = {
+    "no sends": Advice("_locks", "locks", "problem", lock("share", "message")),
+    "nothing at all": Advice("_locks", "locks", "problem", lock("access exclusive", "message")),
+    "no new destinations": Advice("_locks", "locks", "problem", lock("access exclusive", "queue")),
+    "limit of the database": Advice("_connections", "connections", "problem", few_connections_in_the_database),
+    "idle slot": Advice("_slots", "log", "problem", idle_slot, slice(None), None, {"_KEPT_LOG": -1}),
+    "read-only": Advice("_version", "server", "problem", read_only),
+    "overdue": Advice("_maintenance", "maintenance", "problem", overdue, None, connect),
+    "overdue among restricted clients": Advice(
+        "_maintenance", "maintenance", "problem", overdue_among_restricted_clients, slice(None), let_clients_administer
+    ),
+    "expired": Advice("_maintenance", "maintenance", "note", expired, None, connect),
+    "old snapshot": Advice("_vacuum", "vacuum", "problem", old_snapshot),
+    "table without autovacuum": Advice("_table", "table message", "problem", without_autovacuum),
+    "dead rows": Advice(
+        "_table", "table delivery", "problem", without_pages, slice(None), None, {"_MANY_DEAD_ROWS": 100}
+    ),
+    "server without autovacuum": Advice("_autovacuum", "autovacuum", "problem", server_without_autovacuum),
+    "few pages": Advice("_plans", "plans", "note", without_pages),
+    "open transaction": Advice("_transactions", "transactions", "problem", open_transaction),
+    "long claim": Advice("_claims", "claims", "note", long_claim, None, lambda _: None),
+    "in doubt": Advice("_prepared", "two-phase", "problem", in_doubt, slice(1, 2)),
+    "in doubt, and commits": Advice("_prepared", "two-phase", "problem", in_doubt, slice(0, 1)),
+    "stopped stream": Advice("_streams", "streams", "note", stopped_stream),
+    "hidden write": Advice("_writes", "writes", "note", hidden_write),
+    "selector without index": Advice(
+        "_selectors", "selectors", "note", selector_without_index, slice(None), None, {"_DEEP": 1}
+    ),
+    "broken index": Advice("_selectors", "selectors", "problem", broken_index, slice(0, 1)),
+    "paused": Advice("judge_paused", "paused", "note", paused),
+    "queue without consumers": Advice("judge_unattended", "consumers", "note", unread_queue, None, receive),
+    "unread subscription": Advice("_subscriptions", "subscriptions", "problem", unread_subscription),
+    "unwanted messages": Advice("_unwanted", "unwanted", "problem", unwanted, slice(None), receive),
+    "failing for ever": Advice("_failing", "redelivery", "note", failing, slice(None), fail_again),
+    "failing with a policy": Advice("_failing", "redelivery", "note", failing_with_policy, slice(None), fail_again),
+    "dead letter": Advice("_dead_letters", "dead letters", "note", dead_letter),
+    "no schema": Advice("_schema", "schema", "problem", no_schema),
+    "schema of another name": Advice("_table", "table message", "problem", schema_of_another_name),
+    "client that is gone": Advice("_clients", "clients", "note", gone_client, None, connect),
+}
+"""By what is wrong."""
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_advice_that_is_followed_ends_what_was_found(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    advice = ADVICE[name]
+    for setting, value in advice.settings.items():
+        monkeypatch.setattr(doctor, setting, value)
+    advice.arrange(world)
+    wait_for(lambda: world.findings(advice.check), 30.0)
+    outcome = world.jmsql("doctor", "--json", *world.extra)
+    found = [each for each in outcome.document["findings"] if each["check"] == advice.check]
+    assert [each["health"] for each in found] == [advice.health], found
+    assert outcome.exit_code == 1 or advice.health == "note"
+
+    if advice.commands is not None:
+        world.follow(found[0]["advice"], advice.commands)
+    if advice.does is not None:
+        advice.does(world)
+    wait_for(lambda: not world.findings(advice.check), 30.0)
+
+
+MAKERS = {"_ok", "_note", "_problem"}
+IN_WORDS = {
+    "_clock": "NTP",
+    "_disk": "a full disk, in tests of faults",
+    "_durability": "where it is set",
+    "_notification_queue": "half a queue of 8 GB",
+    "_notifications": "a pooler without LISTEN",
+    "_pooler": "a control_url",
+    "_rights": "a grant, in the test of restricted roles",
+    "_unexamined": "it names another check",
+}
+"""Functions with advice that no test follows, and why."""
+
+
+def test_all_advice_is_followed() -> None:
+    giving = {
+        name
+        for name, function in inspect.getmembers(doctor, inspect.isfunction)
+        if re.search(r"_note\(|_problem\(|\bFinding\(", inspect.getsource(function)) and name not in MAKERS
+    }
+    assert giving == {advice.given_by for advice in ADVICE.values()} | IN_WORDS.keys()
