@@ -77,7 +77,7 @@ def test_overview_shows_problems_before_notes_with_the_way_out(
             database.execute("alter table jmsql_internal.delivery reset (autovacuum_enabled)")
     assert text.startswith("Overview · jmsql")
     assert "1 problem" in text
-    assert "Turn autovacuum on: alter table jmsql_internal.delivery reset (autovacuum_enabled)." in text
+    assert "Turn autovacuum on: alter table jmsql_internal.delivery reset (autovacuum_enabled)" in text
     assert text.index("Turn autovacuum on") < text.index("'orders' (0 messages) is paused")
     assert "To go on: jmsql resume orders" in text
 

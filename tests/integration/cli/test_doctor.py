@@ -253,6 +253,14 @@ def test_streaming_reads_that_have_stayed_behind(jmsql: Command, database: psyco
            insert into jmsql_internal.spark_batch (source_id, batch, claim_id, messages, bytes)
            select source_id, n, n, 20, 1 from source, generate_series(1, 2) as n returning source_id::text"""
     ).fetchmany(1)
+    database.execute(
+        """with message as (
+               insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type)
+               select queue_id, 5, 2, 'Message' from jmsql_internal.queue, generate_series(1, 40) where name = 'orders'
+               returning queue_id, inverse_priority, sequence)
+           insert into jmsql_internal.delivery (queue_id, inverse_priority, sequence, claim_id, claimed_at)
+           select queue_id, inverse_priority, sequence, 1 + sequence % 2, now() from message"""
+    )
     [reading] = database.execute(
         """insert into jmsql_internal.spark_cursor (
                destination, transaction_id, sequence, last_transaction_id, last_sequence, holds)
