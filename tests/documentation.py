@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md")))
 EXAMPLES = tuple(sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("examples/*/README.md")))
 CONTINUED = "continued"
-FILE = re.compile(r"[a-z_/]+\.py")
+FILE = re.compile(r"[a-z0-9_/]+\.py")
 """The title of a block that is a file of a project, or is added to one."""
 
 _BLOCK = re.compile(

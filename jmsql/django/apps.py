@@ -5,14 +5,14 @@ from __future__ import annotations
 from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
-from django.db.models.signals import post_migrate
+from django.db.models.signals import pre_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy
 
 from jmsql.client.transaction_of_caller import known_transactions
 from jmsql.django.coroutines import watch_connections
 from jmsql.django.database import atomic_block
-from jmsql.django.schema import check_schema, check_settings, migrate_schema
+from jmsql.django.schema import check_schema, check_settings, restore_schema
 
 
 class JmsqlConfig(AppConfig):
@@ -27,7 +27,7 @@ class JmsqlConfig(AppConfig):
         """Connect what Django is to call, and load the listeners."""
         checks.register(check_settings, "jmsql")
         checks.register(check_schema, checks.Tags.database)
-        post_migrate.connect(migrate_schema, sender=self, dispatch_uid="jmsql.django.schema")
+        pre_migrate.connect(restore_schema, sender=self, dispatch_uid="jmsql.django.schema")
         watch_connections()
         known_transactions.append(atomic_block)
         autodiscover_modules("messages")

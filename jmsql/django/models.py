@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 from django.utils.translation import gettext_lazy
 
 from jmsql.django.configuration import schema_name
 from jmsql.store.identifier import quote_identifier
+
+DEAD_LETTERS = f"{quote_identifier(schema_name())}.{quote_identifier('dead_letters')}"
+"""The view."""
+
+
+class _NotDumped(models.Manager):
+    """A manager from which `dumpdata` takes nothing: what a view shows cannot be loaded again."""
+
+    def using(self, alias: str | None) -> Any:
+        return super().using(alias).none()
 
 
 class DeadLetter(models.Model):
@@ -32,11 +44,15 @@ class DeadLetter(models.Model):
     properties = models.JSONField()
     body: str | None = models.TextField(null=True)
 
+    objects = models.Manager()
+    dumped = _NotDumped()
+
     class Meta:
         """A view: nothing of it is Django's to make or change."""
 
+        default_manager_name = base_manager_name = "dumped"
         managed = False
-        db_table = f"{quote_identifier(schema_name())}.{quote_identifier('dead_letters')}"
+        db_table = DEAD_LETTERS
         default_permissions = ("view",)
         permissions = (("retry_deadletter", gettext_lazy("Can retry dead letters")),)
         verbose_name = gettext_lazy("dead letter")

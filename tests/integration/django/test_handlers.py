@@ -18,7 +18,7 @@ from jmsql import Queue
 from jmsql.django import Application
 from jmsql.django.configuration import connection_factory
 from jmsql.worker import HandlerCall
-from tests.integration.django.databases import database_settings
+from tests.integration.django.databases import changed_database, database_settings
 
 Handled = Callable[..., None]
 ORDERS = Queue("orders")
@@ -56,21 +56,6 @@ def left(queue: str = "orders") -> int:
 
 def is_empty() -> bool:
     return left() == 0
-
-
-@contextmanager
-def changed_database(**changes: Any) -> Iterator[None]:
-    """Other settings of the default database, for as long as a block lasts."""
-    settings = connections.settings["default"]
-    connections.close_all()
-    connections.settings["default"] = settings | changes
-    connections["default"] = connections.create_connection("default")
-    try:
-        yield
-    finally:
-        connections.close_all()
-        connections.settings["default"] = settings
-        connections["default"] = connections.create_connection("default")
 
 
 class TestTransaction:

@@ -74,6 +74,9 @@ def test_it_leads_from_startproject_to_a_handled_message(shop: dict[str, str], t
                 case ["python", "manage.py", "startapp", *_]:
                     run(words, project)
                     write_files(project, shop["DATABASE"])
+                case ["python", "manage.py", "makemigrations", *_]:
+                    run(words, project)
+                    write_files(project, shop["DATABASE"], migrations=True)
                 case ["python", "manage.py", "jmsql", "worker"]:
                     running.append(subprocess.Popen([sys.executable, *words[1:]], cwd=project, env=shop))
                 case ["python", "manage.py", "runserver", _]:
@@ -95,11 +98,13 @@ def test_it_leads_from_startproject_to_a_handled_message(shop: dict[str, str], t
     assert len(running) == 2
 
 
-def write_files(project: Path, database: str) -> None:
-    """Write the files of the page; what is for the settings is added to them."""
+def write_files(project: Path, database: str, *, migrations: bool = False) -> None:
+    """Write the files of the page, or its migrations; what is for the settings is added to them."""
     for block in blocks(PAGE, "python"):
         assert block.title is not None
         assert FILE.fullmatch(block.title)
+        if ("/migrations/" in block.title) != migrations:
+            continue
         file = project / block.title
         text = block.text.replace('"NAME": "shop"', f'"NAME": "{database}"')
         if file.name == "settings.py":

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,24 @@ from django.core import checks
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
+from django.db.migrations.exceptions import IrreversibleError
+from django.db.migrations.loader import MigrationLoader
+from django.test.utils import override_settings
 
 import jmsql
+from jmsql.store.schema.version import newest_version
 from jmsql.testing import wait_for
+from tests.integration.django.databases import changed_database, database_settings
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60.0
+PATIENCE = 300.0
+
+
+def run(*words: str, **options: Any) -> str:
+    """Run a command of Django's in this process, and return all that it writes."""
+    output = StringIO()
+    call_command(*words, stdout=output, stderr=output, no_color=True, **options)
+    return output.getvalue()
 
 
 @pytest.fixture
@@ -56,24 +69,62 @@ def empty_database(jmsql_server_url: str) -> Iterator[str]:
 
 
 class TestSchema:
-    def test_migrate_makes_it_and_the_check_names_one_that_is_not_there(
-        self, manage: Callable[..., Any], empty_database: str
-    ) -> None:
-        before = manage("check", "--database", "default", SHOP_DATABASE=empty_database)
-        assert "jmsql.W001" in before.stderr
-        assert "is not there" in before.stderr
-        done = manage("migrate", SHOP_DATABASE=empty_database)
-        assert done.returncode == 0, done.stderr
-        assert "Bringing the schema jmsql of jmsql to version" in done.stdout
-        assert "Bringing" not in manage("migrate", SHOP_DATABASE=empty_database).stdout
-        assert "no issues" in manage("check", "--database", "default", SHOP_DATABASE=empty_database).stdout
-        with psycopg.connect(empty_database) as found:
-            assert found.execute("select count(*) from jmsql.messages").fetchone() == (0,)
+    def test_a_migration_makes_it_before_those_that_send(self, empty_database: str) -> None:
+        with changed_database(**database_settings(empty_database)), psycopg.connect(empty_database) as found:
+            found.autocommit = True
+            with pytest.raises(SystemExit):
+                run("migrate", check_unapplied=True)
+            assert "Bring the schema 'jmsql' of jmsql to version" in run("migrate", plan=True)
+            assert "jmsql.W001" not in run("migrate", skip_checks=False)
+            assert found.execute("select queue from jmsql.messages").fetchall() == [("announcements",)]
             # Django makes no table for what it shows of jmsql.
             assert found.execute("select count(*) from pg_tables where tablename like 'jmsql%'").fetchone() == (0,)
+            run("migrate", check_unapplied=True)
+            assert "no issues" in run("check", databases=["default"])
+
+            # What is gone is made again, and no command deletes messages.
+            with pytest.raises(IrreversibleError, match='drop schema "jmsql", "jmsql_internal" cascade'):
+                run("migrate", "jmsql", "zero")
+            found.execute("drop schema jmsql, jmsql_internal cascade")
+            assert re.search(r"jmsql.W001.* is not there.*\n.*`manage.py migrate`", run("check", databases=["default"]))
+            assert "Bringing the schema jmsql" in run("migrate")
+            assert found.execute("select queue from jmsql.messages").fetchall() == [("announcements",)]
+            found.execute("drop schema jmsql, jmsql_internal cascade")
+            run("migrate", "jmsql", "zero")
+            assert found.execute("select to_regnamespace('jmsql')").fetchone() == (None,)
+
+    @override_settings(MIGRATION_MODULES={"jmsql": None, "shop": None})
+    def test_a_project_without_migrations_has_it_too(self, empty_database: str) -> None:
+        with changed_database(**database_settings(empty_database)), psycopg.connect(empty_database) as found:
+            assert "jmsql.W001" in run("check", databases=["default"])
+            run("migrate", run_syncdb=True)
+            assert found.execute("select count(*) from jmsql.messages").fetchone() == (0,)
+
+    @override_settings(JMSQL_DATABASE="other", MIGRATION_MODULES={"shop": None})
+    def test_the_database_of_the_settings_alone_has_it(self, empty_database: str, tmp_path: Path) -> None:
+        with (
+            changed_database("other", **database_settings(empty_database)),
+            psycopg.connect(empty_database, autocommit=True) as found,
+        ):
+            with pytest.raises(SystemExit):
+                run("migrate", database="other", check_unapplied=True)
+            run("migrate", database="other")
+            found.execute("drop schema jmsql, jmsql_internal cascade")
+            assert "`manage.py migrate --database other`" in run("check", databases=["other"])
+            run("migrate")  # the other one, which is no concern of the schema
+            assert found.execute("select to_regnamespace('jmsql')").fetchone() == (None,)
+            run("dumpdata", output=str(tmp_path / "dump.json"))
 
     def test_nothing_of_it_is_left_to_migrate(self, manage: Callable[..., Any]) -> None:
         assert manage("makemigrations", "--check", "--dry-run").returncode == 0
+
+    def test_each_version_has_a_migration(self) -> None:
+        from jmsql.django.schema import NEWEST_MIGRATION
+
+        loader = MigrationLoader(None)
+        assert loader.graph.leaf_nodes("jmsql") == [("jmsql", NEWEST_MIGRATION)]
+        [asked, *_] = loader.get_migration("jmsql", NEWEST_MIGRATION).operations
+        assert asked.version == newest_version()
 
     @pytest.mark.parametrize(("version", "expected"), [("0001", ["jmsql.W001"]), ("0009", ["jmsql.E003"])])
     def test_the_check_names_another_version(self, version: str, expected: list[str]) -> None:
@@ -199,6 +250,16 @@ class TestAdmin:
         assert "2 messages went back" in page.content.decode()
         assert (left("orders"), left("DLQ")) == (2, 1)
 
+    @pytest.mark.parametrize("use_base_manager", [False, True])
+    def test_a_dump_is_loaded_again(self, dead_letters: None, use_base_manager: bool, tmp_path: Path) -> None:
+        from jmsql.django.models import DeadLetter
+
+        dump = tmp_path / "dump.json"
+        run("dumpdata", output=str(dump), use_base_manager=use_base_manager)
+        assert "jmsql.deadletter" not in dump.read_text()
+        run("loaddata", str(dump))
+        assert DeadLetter.objects.count() == 3
+
     def test_it_retries_nothing_for_who_may_only_look(self, dead_letters: None, browser: Any) -> None:
         client = browser("view_deadletter")
         chosen = [letter.pk for letter in client.get("/admin/jmsql/deadletter/").context["cl"].result_list]
@@ -215,6 +276,6 @@ class TestAdmin:
 
 @pytest.mark.parametrize("options", [[], ["--parallel", "2"]], ids=["one", "parallel"])
 def test_a_team_tests_with_djangos_own_classes(manage: Callable[..., Any], options: list[str]) -> None:
-    done = manage("test", "tests.integration.django.shop", *options)
+    done = manage("test", "tests.integration.django.shop", "--noinput", *options)
     assert done.returncode == 0, done.stderr
     assert re.search(r"Ran 18 tests", done.stderr), done.stderr
