@@ -62,10 +62,19 @@ def worker(
         ),
     ] = None,
     health_host: Annotated[str, typer.Option(help="The address for HTTP; 0.0.0.0 for all.")] = "127.0.0.1",
-    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON for programs.")] = LogFormat.text,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(
+            help="Lines for people, or JSON for programs, whatever the application configures.", show_default="text"
+        ),
+    ] = None,
     log_level: Annotated[
-        LogLevel, typer.Option(help="The level of the log; debug adds each message that was handled.")
-    ] = LogLevel.info,
+        LogLevel | None,
+        typer.Option(
+            help="The level of the log, whatever the application configures; debug adds each message that was handled.",
+            show_default="info",
+        ),
+    ] = None,
     changed_subscriptions: Annotated[
         SubscriptionChange,
         typer.Option(

@@ -28,7 +28,7 @@ from jmsql.worker.handlers.handler_groups import (
     synchronous,
 )
 from jmsql.worker.loading import RefusalError, load_application
-from jmsql.worker.logs import start_log
+from jmsql.worker.logs import complete_log, start_log
 from jmsql.worker.reports import Listening, Refusal, send_report
 from jmsql.worker.settings import Settings
 
@@ -48,7 +48,8 @@ _JMS_ERROR = 3
 class Child:
     """Runs the listeners of an application until it is told to stop."""
 
-    def __init__(self, channel: socket.socket, stop_signal: socket.socket, settings: Settings) -> None:
+    def __init__(self, name: str, channel: socket.socket, stop_signal: socket.socket, settings: Settings) -> None:
+        self._name = name
         self._channel = channel
         self._stop_signal = stop_signal
         self._settings = settings
@@ -64,6 +65,7 @@ class Child:
         groups: list[HandlerGroup] = []
         try:
             application = load_application(self._settings.application)
+            complete_log(self._settings.log_format, self._name, self._settings.log_level)
             factory = self._settings.factory(application.factory)
             groups.extend(self._open(application, factory))  # if it fails, it has those that it has opened
         except RefusalError as error:
@@ -151,7 +153,7 @@ def main() -> NoReturn:
     channel = socket.socket(fileno=int(descriptor))
     channel.set_inheritable(False)
     os.register_at_fork(after_in_child=partial(_leave_to_parent, channel))
-    exit_code = Child(channel, stop_signal, settings).run()
+    exit_code = Child(name, channel, stop_signal, settings).run()
     if exit_code == CUT_OFF:  # Python would wait at its exit for what the handler has started
         logging.shutdown()
         sys.stdout.flush()

@@ -62,13 +62,68 @@ class TextFormatter(logging.Formatter):
         return line if reported is None else f"{line}\n{reported}"
 
 
-def start_log(form: LogFormat, process: str, level: LogLevel = LogLevel.info) -> None:
-    """Write the log to the standard error."""
+def start_log(form: LogFormat | None, process: str, level: LogLevel | None) -> None:
+    """Write the log to the standard error.
+
+    Args:
+        form: Its format; None: text.
+        process: The name of this process.
+        level: Its level; None: info.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    if form is LogFormat.json:
-        handler.setFormatter(JSONFormatter(process))
-    else:
-        handler.setFormatter(TextFormatter(process))
+    handler.setFormatter(_formatter(form, process))
+    logging.basicConfig(handlers=[handler], force=True)
+    _set_level(level or LogLevel.info)
+
+
+def complete_log(form: LogFormat | None, process: str, level: LogLevel | None) -> None:
+    """Make up for what an application has configured, by `logging.config.dictConfig` for example, since `start_log`.
+
+    The application's configuration holds where an option was not given, but it silences no failure of a handler.
+
+    Args:
+        form: The format on standard output and error; None: that of the application.
+        process: The name of this process.
+        level: The level; None: that of the application.
+    """
+    enable_loggers()
+    root = logging.getLogger()
+    if not root.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_formatter(form, process))
+        root.addHandler(handler)
+    consoles = [
+        handler
+        for logger in (root, *_own_loggers())
+        for handler in logger.handlers
+        if isinstance(handler, logging.StreamHandler) and handler.stream in {sys.stdout, sys.stderr}
+    ]
+    if form is not None:
+        for handler in consoles:
+            handler.setFormatter(_formatter(form, process))
+    if level is not None:
+        number = _set_level(level)
+        for handler in consoles:
+            handler.setLevel(min(handler.level, number))
+
+
+def enable_loggers() -> None:
+    """Have the loggers of jmsql write again that a configuration has disabled, as `dictConfig` does by default."""
+    for logger in _own_loggers():
+        logger.disabled = False
+
+
+def _own_loggers() -> list[logging.Logger]:
+    found = list(logging.getLogger().manager.loggerDict.items())
+    return [each for name, each in found if isinstance(each, logging.Logger) and f"{name}.".startswith("jmsql.")]
+
+
+def _formatter(form: LogFormat | None, process: str) -> logging.Formatter:
+    return JSONFormatter(process) if form is LogFormat.json else TextFormatter(process)
+
+
+def _set_level(level: LogLevel) -> int:
     number = logging.getLevelNamesMapping()[level.upper()]
-    logging.basicConfig(level=max(number, logging.INFO), handlers=[handler], force=True)
+    logging.getLogger().setLevel(max(number, logging.INFO))
     logging.getLogger("jmsql").setLevel(number)
+    return number

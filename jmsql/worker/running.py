@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from jmsql.worker.handlers._async.handlers import Handlers
 from jmsql.worker.handlers.handler_groups import HandlersInThreads, HandlerWatch, asynchronous, synchronous
 from jmsql.worker.handlers.listener import Listener
+from jmsql.worker.logs import enable_loggers
 from jmsql.worker.metrics import handler_collector
 from jmsql.worker.settings import HandlerSettings
 
@@ -49,6 +50,7 @@ class Running:
         Raises:
             JMSException: The server cannot be reached, or refuses.
         """
+        enable_loggers()
         awaited = [listener for listener in listeners if listener.is_async]
         blocking = [listener for listener in listeners if not listener.is_async]
         handlers, in_threads = None, None

@@ -42,16 +42,16 @@ class Settings(HandlerSettings):
         application: The application: ``package.module:name``.
         database_named: Whether JMSQL_URL goes before the factory of the application.
         schema: The schema that goes before the factory's; None: none does.
-        log_format: How the log is written.
-        log_level: Which records it has: those of this level and above.
+        log_format: How the log is written; None: as the application has it, or as text.
+        log_level: Which records it has: those of this level and above; None: as the application has it, or info.
         metrics: Whether the processes count what their connections send and receive.
     """
 
     application: str
     database_named: bool = False
     schema: str | None = None
-    log_format: LogFormat = LogFormat.text
-    log_level: LogLevel = LogLevel.info
+    log_format: LogFormat | None = None
+    log_level: LogLevel | None = None
     metrics: bool = False
 
     def to_json(self) -> str:
@@ -63,8 +63,8 @@ class Settings(HandlerSettings):
         """Read what `to_json` wrote."""
         document = json.loads(text)
         given = {
-            "log_format": LogFormat(document["log_format"]),
-            "log_level": LogLevel(document["log_level"]),
+            "log_format": document["log_format"] and LogFormat(document["log_format"]),
+            "log_level": document["log_level"] and LogLevel(document["log_level"]),
             "changed_subscriptions": SubscriptionChange(document["changed_subscriptions"]),
             "timings": WorkerTimings(**document["timings"]),
         }
