@@ -160,7 +160,8 @@ class _HandlerLocks(Locks):
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
         super().__init__(database, redelivery)
         self.handled: _Claimed | None = None
-        self._failure: Failure | None = None
+        self._handler_failure: Failure | None = None
+        """The reason for the last rollback. The base class forgets its own before the message is released."""
 
     @property
     def has_delivered(self) -> bool:
@@ -189,14 +190,14 @@ class _HandlerLocks(Locks):
         return freed
 
     async def before_rollback(self, failure: Failure | None = None) -> None:
-        self._failure = failure
+        self._handler_failure = failure
         await super().before_rollback(failure)
 
     async def rolled_back(self) -> list[MessageKey]:
         returned = await super().rolled_back()
         if self.handled is not None:
             try:
-                returned.append(await self._release(self.handled, self._failure))
+                returned.append(await self._release(self.handled, self._handler_failure))
             except JMSException as error:
                 logger.warning("The delivery that is rolled back could not be counted: %s", error)
         return returned

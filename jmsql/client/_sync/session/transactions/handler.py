@@ -161,7 +161,8 @@ class _HandlerLocks(Locks):
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
         super().__init__(database, redelivery)
         self.handled: _Claimed | None = None
-        self._failure: Failure | None = None
+        self._handler_failure: Failure | None = None
+        """The reason for the last rollback. The base class forgets its own before the message is released."""
 
     @property
     def has_delivered(self) -> bool:
@@ -190,14 +191,14 @@ class _HandlerLocks(Locks):
         return freed
 
     def before_rollback(self, failure: Failure | None = None) -> None:
-        self._failure = failure
+        self._handler_failure = failure
         super().before_rollback(failure)
 
     def rolled_back(self) -> list[MessageKey]:
         returned = super().rolled_back()
         if self.handled is not None:
             try:
-                returned.append(self._release(self.handled, self._failure))
+                returned.append(self._release(self.handled, self._handler_failure))
             except JMSException as error:
                 logger.warning("The delivery that is rolled back could not be counted: %s", error)
         return returned
