@@ -297,12 +297,6 @@ def _version(server: ServerFacts) -> Finding:
         )
     if server.in_recovery:
         return _problem("server", f"{name}: a standby, which is read-only", "Connect to the primary.")
-    if server.encoding != "UTF8":
-        return _problem(
-            "server",
-            f"{name}, in the encoding {server.encoding}, which cannot hold every text",
-            "Create another one, and move there: `create database NAME encoding 'UTF8' template template0`.",
-        )
     return _ok("server", name)
 
 

@@ -38,7 +38,6 @@ class ServerFacts(NamedTuple):
 
     version: str
     database: str
-    encoding: str
     in_recovery: bool
     fsync: bool
     full_page_writes: bool

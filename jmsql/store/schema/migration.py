@@ -48,6 +48,14 @@ _one_run = threading.Lock()
 """Held while a thread migrates: Alembic keeps what it works on in its module."""
 # Views, policies and defaults keep what they find while they are made, which roles could bring about in another schema.
 _FIND_OWN_OBJECTS = "set local search_path = pg_catalog, pg_temp"
+_REQUIRE_ENCODING = """
+    do $$ begin
+        if current_setting('server_encoding') <> 'UTF8' then
+            raise 'The database has the encoding %, which cannot hold every text. jmsql needs UTF8.',
+                current_setting('server_encoding')
+                using hint = 'create database NAME encoding ''UTF8'' template template0';
+        end if;
+    end $$"""
 _NOTE_SEARCH_PATH = (
     "select pg_catalog.set_config('jmsql.former_search_path', pg_catalog.current_setting('search_path'), true)"
 )
@@ -107,6 +115,7 @@ def apply_revision(version: str, scripts: Iterable[Path]) -> None:
     schema = name or DEFAULT_SCHEMA
     op.execute(_NOTE_SEARCH_PATH)
     op.execute(_FIND_OWN_OBJECTS)
+    op.execute(_REQUIRE_ENCODING)  # an application's own Alembic connects without jmsql
     op.execute(create_schemas(schema))
     for script in scripts:
         op.execute(in_schema(script.read_text(encoding="utf-8"), schema))

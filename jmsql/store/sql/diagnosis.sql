@@ -1,7 +1,7 @@
 -- Facts that tell whether the store is well and whether messages move, for `jmsql doctor`.
 
 -- name: server
-select current_setting('server_version'), current_database(), current_setting('server_encoding'),
+select current_setting('server_version'), current_database(),
        pg_is_in_recovery(), current_setting('fsync')::boolean,
        current_setting('full_page_writes')::boolean, current_setting('synchronous_commit'),
        current_setting('autovacuum')::boolean and current_setting('track_counts')::boolean,

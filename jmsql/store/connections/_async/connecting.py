@@ -15,9 +15,11 @@ from jmsql.store.connections.forks import close_in_forked_children
 from jmsql.store.connections.keepalives import keepalive_settings
 from jmsql.timings import Timings
 
+ENCODING = "UTF8"
+"""The encoding of databases that can hold every text."""
 _READ_COMMITTED = "read committed"
 _BEGIN = """
-    select process_id <> {process_id},
+    select process_id <> {process_id}, pg_catalog.current_setting('server_encoding'),
            case when process_id = {process_id}
                 then pg_catalog.set_config('default_transaction_isolation', 'read committed', false)
                 else pg_catalog.current_setting('default_transaction_isolation') end,
@@ -33,7 +35,8 @@ async def make_fit(connection: psycopg.AsyncConnection[Any], timings: Timings) -
     """Set what a new connection needs, and tell whether it leads through a pooler.
 
     Raises:
-        JMSException: A pooler answers, and the default is another isolation level than READ COMMITTED.
+        JMSException: The database's encoding is not UTF8. Or a pooler answers, and the default is another isolation
+            level than READ COMMITTED.
     """
     close_in_forked_children(connection)
     is_pooled = await _begin(connection, keepalive_settings(connection, timings))
@@ -54,7 +57,7 @@ async def _begin(connection: psycopg.AsyncConnection[Any], settings: Mapping[str
     set on its connections, which others use as well.
 
     Raises:
-        JMSException: A pooler answers, and the default is another isolation level.
+        JMSException: The encoding is not UTF8. Or a pooler answers, and the default is another isolation level.
     """
     await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)  # of transactions; not in autocommit
     process_id = connection.info.backend_pid
@@ -65,7 +68,12 @@ async def _begin(connection: psycopg.AsyncConnection[Any], settings: Mapping[str
     await cursor.execute(_BEGIN.format(process_id=process_id, settings=lowered).encode())
     row = await cursor.fetchone()
     assert row is not None
-    is_pooled, isolation_level, *_ = row
+    is_pooled, encoding, isolation_level, *_ = row
+    if encoding != ENCODING:
+        raise JMSException(
+            f"The database {connection.info.dbname!r} has the encoding {encoding}, which cannot hold every text. jmsql "
+            f"needs {ENCODING}: `create database NAME encoding '{ENCODING}' template template0`."
+        )
     if isolation_level != _READ_COMMITTED:
         raise JMSException(
             f"The database or the role has default_transaction_isolation = '{isolation_level}'. Through a pooler jmsql "

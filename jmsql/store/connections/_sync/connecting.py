@@ -16,9 +16,11 @@ from jmsql.store.connections.forks import close_in_forked_children
 from jmsql.store.connections.keepalives import keepalive_settings
 from jmsql.timings import Timings
 
+ENCODING = "UTF8"
+"""The encoding of databases that can hold every text."""
 _READ_COMMITTED = "read committed"
 _BEGIN = """
-    select process_id <> {process_id},
+    select process_id <> {process_id}, pg_catalog.current_setting('server_encoding'),
            case when process_id = {process_id}
                 then pg_catalog.set_config('default_transaction_isolation', 'read committed', false)
                 else pg_catalog.current_setting('default_transaction_isolation') end,
@@ -34,7 +36,8 @@ def make_fit(connection: psycopg.Connection[Any], timings: Timings) -> bool:
     """Set what a new connection needs, and tell whether it leads through a pooler.
 
     Raises:
-        JMSException: A pooler answers, and the default is another isolation level than READ COMMITTED.
+        JMSException: The database's encoding is not UTF8. Or a pooler answers, and the default is another isolation
+            level than READ COMMITTED.
     """
     close_in_forked_children(connection)
     is_pooled = _begin(connection, keepalive_settings(connection, timings))
@@ -55,7 +58,7 @@ def _begin(connection: psycopg.Connection[Any], settings: Mapping[str, int]) -> 
     set on its connections, which others use as well.
 
     Raises:
-        JMSException: A pooler answers, and the default is another isolation level.
+        JMSException: The encoding is not UTF8. Or a pooler answers, and the default is another isolation level.
     """
     connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)  # of transactions; not in autocommit
     process_id = connection.info.backend_pid
@@ -66,7 +69,12 @@ def _begin(connection: psycopg.Connection[Any], settings: Mapping[str, int]) -> 
     cursor.execute(_BEGIN.format(process_id=process_id, settings=lowered).encode())
     row = cursor.fetchone()
     assert row is not None
-    is_pooled, isolation_level, *_ = row
+    is_pooled, encoding, isolation_level, *_ = row
+    if encoding != ENCODING:
+        raise JMSException(
+            f"The database {connection.info.dbname!r} has the encoding {encoding}, which cannot hold every text. jmsql "
+            f"needs {ENCODING}: `create database NAME encoding '{ENCODING}' template template0`."
+        )
     if isolation_level != _READ_COMMITTED:
         raise JMSException(
             f"The database or the role has default_transaction_isolation = '{isolation_level}'. Through a pooler jmsql "
