@@ -12,7 +12,7 @@ from tests.event_loop_thread import event_loop_called_by
 
 Result = TypeVar("Result")
 
-_PATIENCE = 10.0
+_PATIENCE = 60.0
 _PAUSE = 0.01
 _LOOKS = 3
 _ASKING = "psycopg"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from jmsql import ConnectionFactory, Destination, Message, MessageConsumer, Queue, Session
 from jmsql.testing import drain
 
-_PATIENCE = 10.0
+_PATIENCE = 60.0
 
 
 def send_texts(session: Session, destination: Destination, *texts: str, priority: int | None = None) -> None:

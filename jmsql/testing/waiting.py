@@ -21,7 +21,7 @@ class Receiver(Protocol[Received_co]):
 
 
 @set_module("jmsql.testing")
-def wait_for(condition: Callable[[], Value], timeout: float = 5.0) -> Value:
+def wait_for(condition: Callable[[], Value], timeout: float = 10.0) -> Value:
     """Call `condition` again and again until its result is true, and return that.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jmsql import Message
 from tests.background import Background
 
-_PATIENCE = 10.0
+_PATIENCE = 60.0
 
 
 class HeldListener:

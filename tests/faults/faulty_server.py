@@ -18,7 +18,7 @@ from jmsql.testing import wait_for
 from tests.faults.network import listening_programs
 from tests.prepared_data import prepare_data
 
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 
 
 class FaultyServer:

@@ -26,7 +26,7 @@ from tests.texts import receive, receive_texts, send_texts
 ROOT = Path(__file__).parents[2]
 QUEUE = Queue("orders")
 DAY = 24 * HOUR
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

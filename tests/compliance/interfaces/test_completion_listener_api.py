@@ -32,7 +32,7 @@ from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.compliance.apis import THREADS_ALONE
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 QUEUE = Queue("compliance")
 TRANSACTED = pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED])
 

@@ -34,7 +34,7 @@ from tests.compliance.held_listener import HeldListener
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 MODES = list(AcknowledgeMode)
 ACKNOWLEDGE_BY_THEMSELVES = [AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK]

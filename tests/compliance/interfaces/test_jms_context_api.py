@@ -30,7 +30,7 @@ from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.compliance.held_listener import HeldListener
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 QUEUE = Queue("compliance")
 TOPIC = Topic("compliance")
 MODES = list(AcknowledgeMode)

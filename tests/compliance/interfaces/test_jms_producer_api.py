@@ -33,7 +33,7 @@ from tests.compliance.apis import Api
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 QUEUE = Queue("compliance")
 

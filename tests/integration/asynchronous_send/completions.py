@@ -13,7 +13,7 @@ from jmsql import (
 )
 from tests.integration.client.server import Server
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Completions:

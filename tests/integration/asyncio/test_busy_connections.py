@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 MODES = [AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK, AcknowledgeMode.TRANSACTED]
 GIVING_UP = 0.1
-PATIENCE = 15.0
+PATIENCE = 60.0
 MOST_WAITS = 40
 """More than a call waits."""
 

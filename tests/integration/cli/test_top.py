@@ -19,7 +19,7 @@ import pytest
 import jmsql as library
 from tests.integration.cli.conftest import Command
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def test_rates_are_those_between_two_looks(jmsql: Command, jmsql_clean_url: str) -> None:

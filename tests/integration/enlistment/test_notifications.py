@@ -15,7 +15,7 @@ from jmsql.timings import InternalTimings
 
 ORDERS = Queue("orders in turn")
 SLOW = InternalTimings(notification_interval=60.0)
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 Connect = Callable[[], psycopg.Connection]
 

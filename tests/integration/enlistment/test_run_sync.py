@@ -16,7 +16,7 @@ import jmsql
 from jmsql.testing import FAST_TIMINGS
 from tests.integration.enlistment.callers import ORDERS, Order
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture(params=["psycopg", "asyncpg"])

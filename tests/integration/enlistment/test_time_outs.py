@@ -18,7 +18,7 @@ from tests.integration.client.locked_tables import lock
 from tests.integration.client.server import with_parameters
 from tests.integration.enlistment.callers import ASYNCHRONOUS, NAME, ORDERS, Caller, Kind
 
-BRIEF, PATIENCE = 0.1, 10.0
+BRIEF, PATIENCE = 0.1, 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -152,10 +152,10 @@ async def test_under_anyio_waiting_for_the_server_takes_no_processor_time(
 ) -> None:
     lock(blocker, "message")
     started, worked = time.monotonic(), time.thread_time()
-    with anyio.move_on_after(BRIEF) as scope:
+    with anyio.move_on_after(10 * BRIEF) as scope:
         await caller.send("a")
     waited, worked = time.monotonic() - started, time.thread_time() - worked
     blocker.rollback()
     assert scope.cancelled_caught
-    assert worked < max(waited / 2, 0.1)
+    assert worked < waited / 2
     await caller.rollback()

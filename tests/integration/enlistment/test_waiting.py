@@ -21,7 +21,7 @@ from jmsql.store.control.listening import is_listening
 ORDERS = Queue("orders that come later")
 NUMBERS = range(5)
 NO_POLLS = Timings(minimum_poll_interval=600.0, maximum_poll_interval=600.0)
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def test_threads_that_wait_are_woken(

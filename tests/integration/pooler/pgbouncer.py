@@ -27,7 +27,7 @@ SERVER_CONNECTIONS = 8
 
 _ADMINISTRATOR = "administrator"
 _PORT = 6432  # names the socket file; nothing listens on the network
-_PATIENCE = 10.0
+_PATIENCE = 60.0
 
 _SETTINGS = """
 [databases]

@@ -18,7 +18,7 @@ from tests.texts import receive, receive_texts, send_texts, texts_of
 
 CLAIMED = "select count(*) from jmsql_internal.delivery where claim_id is not null"
 DELIVERIES = "select count(*) from jmsql_internal.delivery"
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

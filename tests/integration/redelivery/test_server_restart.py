@@ -20,7 +20,7 @@ from jmsql.testing import wait_for
 from tests.prepared_data import prepare_data
 from tests.texts import send_texts
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 MODES = (AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT)
 
 

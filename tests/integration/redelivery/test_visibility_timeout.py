@@ -14,7 +14,7 @@ from tests.integration.client.server import SESSIONS, Server
 from tests.texts import receive, send_texts, texts_of
 
 LIMIT = 1.0
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def test_a_message_that_is_held_for_too_long_goes_to_another_and_cannot_be_acknowledged_any_more(

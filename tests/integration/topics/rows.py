@@ -7,7 +7,7 @@ from typing import LiteralString
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 
-_PATIENCE = 10.0
+_PATIENCE = 60.0
 """Seconds. Maintenance runs once a second."""
 
 

@@ -12,7 +12,7 @@ from tests.clocks import DELIVERY_DELAY, TIME_TO_LIVE, WRONG, require_servers_ti
 from tests.texts import receive_texts
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode), ids=lambda mode: mode.name)
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.texts import receive, receive_texts, send_texts
 
 QUEUE = Queue("committing")
 TEXTS = ["a", "b", "c"]
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ SHORT = 0.3
 """Seconds: a delay that a test waits for."""
 LONG = 3600.0
 """Seconds: a delay that no test waits for."""
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

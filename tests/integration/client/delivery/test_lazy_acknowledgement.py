@@ -13,7 +13,7 @@ from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.integration.client.server import SESSIONS, Server
 from tests.texts import receive_texts, send_texts
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 SOON = dataclasses.replace(FAST_TIMINGS, acknowledgement_delay=0.2)
 NEVER = dataclasses.replace(FAST_TIMINGS, acknowledgement_delay=3600.0)
 

@@ -14,7 +14,7 @@ from tests.compliance.held_listener import HeldListener
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 def listen(connection: Connection, queue: Queue, work: Callable[[Message], object]) -> tuple[Session, HeldListener]:

@@ -86,7 +86,7 @@ def test_server_that_stops_while_sessions_are_in_use(caplog: pytest.LogCaptureFi
 @pytest.fixture
 def limited(jmsql_factory: ConnectionFactory, limit: str) -> Iterator[Connection]:
     """A connection whose statements wait for others no longer than a moment."""
-    url = with_parameters(str(jmsql_factory.url), options=f"-c{limit}=50ms")
+    url = with_parameters(str(jmsql_factory.url), options=f"-c{limit}=250ms")
     factory = ConnectionFactory(url, schema=jmsql_factory.schema, control_url=jmsql_factory.url)
     with factory.create_connection() as connection:
         connection.start()

@@ -1,4 +1,4 @@
-"""The client that does the maintenance is frozen: another does it within ten seconds, and the first does no harm."""
+"""The client that does the maintenance is frozen: another does it, and the first does no harm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.texts import receive, receive_texts, send_texts
 
 UNEXPIRED = """
     select count(*) from jmsql_internal.message where jms_expiration > extract(epoch from clock_timestamp()) * 1000"""
-BOUND = 10.0
+BOUND = 30.0
 
 
 @pytest.fixture

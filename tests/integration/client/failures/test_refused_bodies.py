@@ -14,7 +14,7 @@ from tests.integration.client.server import SESSIONS, Server
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")
 
-PATIENCE = 5.0
+PATIENCE = 60.0
 
 
 @pytest.fixture
