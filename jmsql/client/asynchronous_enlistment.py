@@ -15,7 +15,7 @@ from jmsql.client._async.session.transactions.caller import (
     PsycopgTransaction,
     SessionTransaction,
 )
-from jmsql.client.transaction_of_caller import remember_enlisted
+from jmsql.client.transaction_of_caller import DJANGO_IN_COROUTINE, remember_enlisted
 from jmsql.public_names import set_module
 from jmsql.store.wire._async.runner import Runner
 from jmsql.timings import Timings, complete
@@ -113,6 +113,8 @@ def caller_transaction(transaction: object) -> CallerTransaction:
 
         if isinstance(transaction, asyncpg.Connection):
             return _AsyncpgTransaction(transaction)
+    if hasattr(transaction, "ensure_connection"):
+        raise TypeError(DJANGO_IN_COROUTINE)
     raise TypeError(
         "jmsql.asyncio.enlist joins an AsyncSession or AsyncConnection of SQLAlchemy, an AsyncConnection of psycopg 3, "
         f"or a Connection of asyncpg, not {type(transaction).__qualname__}. Those that are not awaited, use with "

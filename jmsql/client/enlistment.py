@@ -16,7 +16,8 @@ from jmsql.client._sync.session.transactions.caller import (
     PsycopgTransaction,
     SessionTransaction,
 )
-from jmsql.client.transaction_of_caller import remember_enlisted
+from jmsql.client.transaction_of_caller import DJANGO_IN_COROUTINE, remember_enlisted
+from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.timings import Timings, complete
 
@@ -60,6 +61,7 @@ def enlist(
 
     Raises:
         TypeError: It is none of these.
+        IllegalStateException: It is Django's connection, and the caller a coroutine function.
     """
     joined = caller_transaction(transaction)
     remember_enlisted(transaction, _is_open)
@@ -70,6 +72,17 @@ def _is_open(transaction: object) -> bool:
     if hasattr(transaction, "ensure_connection") and cast("DjangoConnection", transaction).connection is None:
         return False  # Django has closed it, and to join it would open it again
     return caller_transaction(transaction).is_open
+
+
+def _connected(connection: DjangoConnection) -> object:
+    """Return the driver's connection of one of Django's."""
+    try:
+        connection.ensure_connection()
+    except Exception as error:
+        if type(error).__name__ == "SynchronousOnlyOperation":  # of Django, which this package does not import
+            raise IllegalStateException(DJANGO_IN_COROUTINE) from error
+        raise
+    return connection.connection
 
 
 def caller_transaction(transaction: object) -> CallerTransaction:
@@ -89,9 +102,7 @@ def caller_transaction(transaction: object) -> CallerTransaction:
         return ConnectionTransaction(transaction)
     # Not by `isinstance`: Django's `connection` is a proxy, whose attributes it does not see from Python 3.12 on.
     if hasattr(transaction, "ensure_connection"):
-        of_django = cast("DjangoConnection", transaction)
-        of_django.ensure_connection()
-        transaction = of_django.connection
+        transaction = _connected(cast("DjangoConnection", transaction))
     if isinstance(transaction, psycopg.Connection):
         return PsycopgTransaction(transaction)
     if isinstance(transaction, sqlalchemy.Engine):

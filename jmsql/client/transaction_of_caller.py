@@ -15,6 +15,12 @@ handler_in_transaction: ContextVar[str | None] = ContextVar("jmsql_handler_in_tr
 known_transactions: list[Callable[[], str | None]] = []
 """What the integrations of frameworks know of the transaction in which they are called: what it is, or None."""
 
+DJANGO_IN_COROUTINE = (
+    "Django's connection is for plain functions: Django has no transactions in coroutine functions. Put the statements "
+    "of the transaction, with jmsql.enlist(connection), into a plain function, and await "
+    "asgiref.sync.sync_to_async(function)()."
+)
+
 
 class _Enlisted(NamedTuple):
     transaction: Callable[[], object | None]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
 from django.db import connections
 from django.db.transaction import atomic
 
@@ -29,6 +30,11 @@ class Application(WorkerApplication):
     """
 
     reaches_transaction = True
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The installed apps."""
+        return tuple(config.name for config in apps.get_app_configs())
 
     @property  # type: ignore[misc]  # which cannot be set
     def factory(self) -> ConnectionFactory:

@@ -93,6 +93,11 @@ class Application:
     """Whether handlers reach their message's transaction by other means than their parameters, as by Django's ORM."""
 
     @property
+    def packages(self) -> tuple[str, ...]:
+        """The packages in which a framework finds listeners."""
+        return ()
+
+    @property
     def around(self) -> Around | None:
         """The context manager around each call of a handler, if there is one."""
         return self._around

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import re
+import sys
 import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jmsql.exceptions import JMSException
 
 if TYPE_CHECKING:
     from jmsql.worker.application import Application
+
+
+_REGISTERS = re.compile(r"^ *@\w+\.listener\(", re.MULTILINE)
+_MOST_SHOWN = 5
 
 
 class RefusalError(Exception):
@@ -46,13 +54,38 @@ def load_application(reference: str) -> Application:
         found = "has no" if application is None else "has another"
         raise RefusalError(f"{module_name} {found} {name!r}; make it a jmsql.worker.Application.")
     if not application.listeners:
-        raise RefusalError(f"{reference} has no listeners; register some with @{name}.listener('…').")
+        raise RefusalError(f"{reference} has no listeners{_way_to_listeners(application, module_name, name)}")
     if application.factory is not None and application.factory.client_id is not None:
         raise RefusalError(
             f"The factory of {reference} has a client identifier, and only one of a worker's processes could have it; "
             "leave it out. Subscriptions are shared by their names."
         )
     return application
+
+
+def _way_to_listeners(application: Application, module_name: str, name: str) -> str:
+    """Return what to do about an application without listeners: modules may register some that nothing imports."""
+    found = sorted(_registering_modules(application.packages or (module_name.partition(".")[0],)))
+    if not found:
+        return f"; register some with @{name}.listener('…')."
+    shown = ", ".join(found[:_MOST_SHOWN]) + (", …" if len(found) > _MOST_SHOWN else "")
+    which = "it is" if len(found) == 1 else "they are"
+    if application.packages:
+        return f": {shown} may register some, but Django imports the module `messages` of each app: import it there."
+    advice = f"Name one, {found[0]}:{name}, or have" if len(found) == 1 else "Have"
+    return f": {shown} may register some, but {which} not imported. {advice} {module_name} import at its end what does."
+
+
+def _registering_modules(packages: Iterable[str]) -> Iterator[str]:
+    """Return the modules of packages that look as if they register listeners, and were not imported."""
+    for package in packages:
+        module = sys.modules.get(package)
+        for directory in getattr(module, "__path__", ()):
+            for file in Path(directory).rglob("*.py"):
+                parts = (package, *file.relative_to(directory).with_suffix("").parts)
+                name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+                if name not in sys.modules and _REGISTERS.search(file.read_text(errors="replace")):
+                    yield name
 
 
 def _failed_import(module_name: str, error: BaseException) -> RefusalError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from psycopg.adapt import Loader
 from psycopg.types import TypeInfo
 
 import jmsql
+import jmsql.asyncio as jms
 from jmsql import Queue
 from jmsql.django import Application
+from jmsql.worker.loading import RefusalError, load_application
 
 Handled = Callable[..., None]
 ORDERS = Queue("orders")
@@ -183,3 +187,29 @@ class TestCreated:
         send("kite")
         handled(app, is_empty)
         assert found == ["31s", "31s"]
+
+
+def test_modules_with_listeners_that_django_does_not_import_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nothing", SimpleNamespace(app=Application()))
+    monkeypatch.delitem(sys.modules, "tests.integration.django.shop.messages", raising=False)
+    with pytest.raises(
+        RefusalError, match=r"shop\.messages.* may register some, but Django imports the module `messages`"
+    ):
+        load_application("nothing:app")
+
+
+class TestAsynchronousViews:
+    @pytest.mark.parametrize("is_connected", [False, True])
+    async def test_an_error_says_how_to_send_in_one(self, is_connected: bool) -> None:
+        from tests.integration.django.shop.tasks import note
+
+        if is_connected:
+            await sync_to_async(left)()
+        for call in (lambda: jmsql.enlist(connection), Application().drain, note.enqueue):
+            with pytest.raises(jmsql.IllegalStateException, match="sync_to_async"):
+                call()
+        with pytest.raises(TypeError, match="sync_to_async"):
+            jms.enlist(connection)
+        await sync_to_async(send)("kite")
+        assert await sync_to_async(left)() == 1
+        await sync_to_async(connections.close_all)()

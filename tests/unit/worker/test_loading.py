@@ -68,3 +68,28 @@ def test_sqlalchemy_s_orm_is_loaded_if_a_handler_asks_for_a_session_of_it(asks_f
     program = f"import sys\n{PREFACE}{handler}app.listener('orders')(handle)\nprint('sqlalchemy.orm' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == [str(asks_for_session)]
+
+
+@pytest.mark.parametrize(
+    ("modules", "advice"),
+    [
+        (["orders"], "Name one, shop.orders:app, or have shop import at its end what does."),
+        (["orders", "mail.sending"], "they are not imported. Have shop import at its end what does."),
+    ],
+)
+def test_modules_of_a_package_that_nothing_imports_are_named(directory: Path, modules: list[str], advice: str) -> None:
+    files = {f"shop/{module.replace('.', '/')}.py": f"from shop import app\n{LISTENER}" for module in modules}
+    files |= {"shop/__init__.py": PREFACE, "shop/models.py": "", "shop/mail/__init__.py": ""}
+    for name, source in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(source)
+    try:
+        with pytest.raises(RefusalError) as refusal:
+            load_application("shop:app")
+        names = ", ".join(sorted(f"shop.{module}" for module in modules))
+        assert str(refusal.value).startswith(f"shop:app has no listeners: {names} may register some, but")
+        assert str(refusal.value).endswith(advice)
+        assert load_application("shop.orders:app").listeners
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
+            del sys.modules[name]
