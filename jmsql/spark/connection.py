@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CANCEL_AGAIN_AFTER = 0.1
 """Seconds; a statement is cancelled until it ends, since one that has not begun is not cancelled."""
 
-_BATCH_SIZE = 4 * 2**20
+BATCH_SIZE = 4 * 2**20
 """Bytes of a batch that is used while the next is read. With ADBC's 16 MiB, who uses them waits for the first, and is
 waited for at the last: for a sixth of the time of 50 MiB."""
 
@@ -196,7 +196,7 @@ class ArrowConnection:
         self._statement: AdbcStatement | None = None
         self._rows: pa.RecordBatchReader | None = None
 
-    def execute(self, statement: str, batch_size: int = _BATCH_SIZE) -> pa.RecordBatchReader:
+    def execute(self, statement: str, batch_size: int = BATCH_SIZE) -> pa.RecordBatchReader:
         """Run a statement and return its rows, in batches of so many bytes; those of the statement before are gone."""
         from adbc_driver_manager import AdbcStatement
         from adbc_driver_postgresql import StatementOptions

@@ -37,11 +37,15 @@ from jmsql.spark.columns.expressions import (
     rare_columns_of_messages,
 )
 from jmsql.spark.columns.schema import shaper
-from jmsql.spark.connection import inlined, read_ahead
+from jmsql.spark.connection import BATCH_SIZE, inlined, read_ahead
 from jmsql.spark.options import Options, read_timestamp
 from jmsql.spark.reading.browse import divide_queue, queue_of, read_queue, source_of
 from jmsql.spark.reading.history import HistorySpan, divide_history, find_origin, read_history
 from jmsql.spark.reading.snapshot import keep_snapshot, see_snapshot
+
+_LARGE_COLUMNS = {"text_body", "json_body", "bytes_body", "body"}
+_BATCH_SIZE_OF_COLUMN = 2**19
+"""Bytes of a batch for each column that has a few bytes: some 30,000 rows."""
 
 
 @dataclass
@@ -100,8 +104,14 @@ class BatchReader(DataSourceReader):
         with self._options.database.connect_arrow("reading") as connection:
             if partition.read is not None:
                 see_snapshot(connection, partition.read, self._options.snapshot_timeout)
-            rows = shaper(self._schema, self._options).shape(connection.execute(partition.statement))
+            shape = shaper(self._schema, self._options)
+            rows = shape.shape(connection.execute(partition.statement, _batch_size(shape.columns)))
             yield from read_ahead(connection, rows, "reading")
+
+
+def _batch_size(columns: Sequence[str]) -> int:
+    """Return the bytes of a batch: a query with a limit reads three batches, which shall not be a million rows."""
+    return BATCH_SIZE if _LARGE_COLUMNS.intersection(columns) else min(len(columns) * _BATCH_SIZE_OF_COLUMN, BATCH_SIZE)
 
 
 class HistoryReader(BatchReader):

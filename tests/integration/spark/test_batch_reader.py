@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -95,6 +95,17 @@ def test_parts_have_as_many_messages_each_wherever_their_sequences_lie(full: int
     assert len(parts) == partitions
     assert sorted(chain.from_iterable(parts)) == [1, *range(1000001, 1004001), *range(2000001, 2001000)]
     assert max(map(len, parts)) <= 1.2 * COUNT / partitions
+
+
+def test_limit_does_not_read_a_large_part_of_narrow_rows(queue_id: int, server: Server) -> None:
+    server.rows(FILL.replace("1004000", "1150000").replace("%(queue_id)s", str(queue_id)).replace("%", "%%"))
+    [partition] = BatchReader(Options.read({"queue": "orders", "snapshotTimeout": "0"}), SCHEMA).partitions()
+    batches = BatchReader(Options.read({"queue": "orders"}), SCHEMA).read(partition)
+    # The query that needs five rows ends after the first batch, when two more may have been read.
+    assert next(batches).num_rows < 50_000
+    assert next(batches).num_rows > 10_000
+    assert isinstance(batches, Generator)
+    batches.close()
 
 
 def test_few_messages_are_divided_too(queue_id: int, server: Server, jmsql_factory: jmsql.ConnectionFactory) -> None:
