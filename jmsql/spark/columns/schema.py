@@ -82,6 +82,10 @@ def check_written_schema(schema: StructType, options: Options, *, overwrite: boo
             is_typed = isinstance(values, StructType) and values.simpleString() == _PROPERTY
             if is_typed or isinstance(values, StringType):
                 continue
+            raise JMSException(
+                f"The column 'properties' is written as string (a JSON object), as map<string,string> or as "
+                f"{TYPED_PROPERTIES}, not as {field.dataType.simpleString()}."
+            )
         _check(field.name, field.dataType.simpleString(), COLUMNS, "written")
     if _has_maps(schema) and "property_types" in schema.fieldNames():
         raise JMSException("The column 'property_types' goes with properties as JSON text; a map tells their types.")

@@ -32,6 +32,9 @@ from jmsql.extension.values import (
 from jmsql.spark.columns.properties import occurs
 
 _DEFAULT_PRIORITY = 4
+_LAST_MILLISECOND = 253_402_214_399_999
+"""The last moment that the database takes."""
+
 _MODES = {"PERSISTENT": 2, "NON_PERSISTENT": 1}
 _BODIES = ("text_body", "json_body", "bytes_body")
 _BODY_OF = {
@@ -153,11 +156,11 @@ def _milliseconds(batch: pa.RecordBatch, name: str) -> pa.Array:
         return pa.nulls(batch.num_rows, pa.int64())
     timestamps = batch.column(name).cast(pa.timestamp("us", "UTC"))
     milliseconds = pc.divide(timestamps.cast(pa.int64()), 1000)
-    early = timestamps.filter(pc.less(milliseconds, 1))
-    if len(early):
+    wrong = timestamps.filter(pc.or_(pc.less(milliseconds, 1), pc.greater(milliseconds, _LAST_MILLISECOND)))
+    if len(wrong):
         raise JMSException(
-            f"The column {name!r} holds the timestamp {early.cast(pa.string())[0]}; times are after 1970-01-01 00:00 "
-            "UTC, and null where there is none."
+            f"The column {name!r} holds the timestamp {np.datetime64(wrong[0].value, 'us')}; times are after "
+            "1970-01-01 00:00 UTC and before 9999-12-31, and null where there is none."
         )
     return milliseconds
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import MapType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
 from jmsql import JMSException, Queue
 from jmsql.spark.columns.schema import check_read_schema, check_written_schema, read_schema
@@ -135,6 +135,14 @@ def test_properties_are_text_or_a_map_as_the_option_or_else_the_schema_says() ->
             check_written_schema(StructType([*schema, types]), Options.read({"queue": "a"}), overwrite=False)
     assert "property_types string" in read_schema(Options.read({"queue": "a"}))
     assert "property_types" not in read_schema(Options.read({"queue": "a", "properties": "MAP"}))
+
+
+def test_map_of_other_values_is_refused_with_the_types_that_there_are() -> None:
+    schema = StructType([StructField("properties", MapType(StringType(), IntegerType()))])
+    with pytest.raises(
+        JMSException, match=r"as map<string,string> or as map<string,struct<type:string.*not as map<string,int>"
+    ):
+        check_written_schema(schema, Options.read({"queue": "a"}), overwrite=False)
 
 
 def test_history_has_columns_of_its_own_and_needs_no_destination() -> None:

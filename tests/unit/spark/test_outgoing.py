@@ -292,10 +292,15 @@ def test_row_that_is_no_message_is_refused_by_the_name_of_the_column(row: dict[s
         convert(row)
 
 
-def test_time_that_python_does_not_know_is_refused_by_the_name_of_the_column() -> None:
-    before_year_1 = pa.array([-(10**17)], pa.timestamp("us", "UTC"))
-    rows = pa.RecordBatch.from_arrays([pa.array(["a"]), before_year_1], names=["text_body", "expires_at"])
-    with pytest.raises(JMSException, match="'expires_at' holds the timestamp -1199"):
+@pytest.mark.parametrize(
+    ("microseconds", "shown"), [(-(10**17), "-1199"), (253_402_214_400_000_000, "9999-12-31"), (2**63 - 1, "29424")]
+)
+def test_time_that_the_database_does_not_take_is_refused_by_the_name_of_the_column(
+    microseconds: int, shown: str
+) -> None:
+    times = pa.array([microseconds], pa.timestamp("us", "UTC"))
+    rows = pa.RecordBatch.from_arrays([pa.array(["a"]), times], names=["text_body", "expires_at"])
+    with pytest.raises(JMSException, match=f"'expires_at' holds the timestamp {shown}"):
         OutgoingMessages("queue://orders").convert(rows)
 
 
