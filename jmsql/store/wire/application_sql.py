@@ -32,6 +32,17 @@ _OUTLIVES = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_CHANGES_ROLE = re.compile(
+    r"""
+    (?:^|;|\*/)\s*  # at the beginning of a statement
+    (?:
+        (?:set|reset)\s+(?:(?:local|session)\s+)?(?:role|session\s+authorization|session_authorization)\b
+        | (?:do|call|execute)\b
+    )
+    | \bset_config\s*\(\s*(?:'(?:role|session_authorization)'|[^'\s])
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
 _DEALLOCATES = re.compile(r"\b(?:deallocate|discard)\b", re.IGNORECASE)
 _SPACE = r"(?:\s|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|\Z))"
 _ENDS = re.compile(
@@ -47,6 +58,11 @@ def outlives_transaction(statement: str) -> bool:
     What functions do is not known. A comment in front of a statement is taken for a statement that changes nothing.
     """
     return _OUTLIVES.search(statement) is not None
+
+
+def changes_role(statement: str) -> bool:
+    """Return whether a statement, by its text, may have the statements that follow run as another role."""
+    return _CHANGES_ROLE.search(statement) is not None
 
 
 def deallocates(statement: str) -> bool:
@@ -112,12 +128,14 @@ class Effects(NamedTuple):
         deallocates: Whether it may end prepared statements.
         savepoint: What it does with a savepoint; None: nothing.
         ends_transaction: Whether it ends the transaction.
+        changes_role: Whether those that follow may run as another role.
     """
 
     outlives_transaction: bool
     deallocates: bool
     savepoint: SavepointStep | None
     ends_transaction: bool = False
+    changes_role: bool = False
 
 
 _LONGEST_KEPT = 4096
@@ -135,6 +153,7 @@ def _effects(statement: str) -> Effects:
         deallocates(statement),
         read_savepoint_step(statement),
         ends_transaction(statement),
+        changes_role(statement),
     )
 
 

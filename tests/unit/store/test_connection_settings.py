@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.store.wire.application_sql import outlives_transaction
+from jmsql.store.wire.application_sql import changes_role, outlives_transaction
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,26 @@ def test_what_outlives_the_transaction(statement: str) -> None:
 )
 def test_what_ends_with_the_transaction(statement: str) -> None:
     assert not outlives_transaction(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("set local role shop", True),
+        ("select 1; SET\nROLE shop", True),
+        ("/* why */ set session authorization shop", True),
+        ("set local session_authorization = shop", True),
+        ("reset role", True),
+        ("select set_config('role', 'shop', true)", True),
+        ("select set_config('shop.tenant', '5', true), set_config( 'session_authorization', 'shop', true)", True),
+        ("select set_config(%(name)s, 'shop', true)", True),
+        ("do $$ begin set local role shop; end $$", True),
+        ("call log_in('shop')", True),
+        ("select role from member", False),
+        ("update member\nset role = 'owner'", False),
+        ("select set_config('shop.tenant', '5', true)", False),
+        ("set local statement_timeout = 5", False),
+    ],
+)
+def test_what_may_change_the_role(statement: str, expected: bool) -> None:
+    assert changes_role(statement) is expected

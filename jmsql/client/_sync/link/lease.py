@@ -26,6 +26,7 @@ from jmsql.store.receiving.receive import Client
 from jmsql.store.statement import Query, Statement, Steps, nothing
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner, WireRunner
 from jmsql.store.wire.exchange import End
+from jmsql.store.wire.roles import drop_role, read_role
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -55,6 +56,8 @@ logger = logging.getLogger("jmsql")
 # - A connection that is lent to the application runs the session's statements by psycopg itself, which waits its turn
 #   with the application's, and SQLAlchemy ends the transaction, which may have been asked for it by the application.
 #   What the application has set on the connection is not for others: the pool closes it when it comes back.
+# - The session's own statements run as the role that it has connected as, also where the application has set another
+#   one in the transaction. Whatever follows them runs as the application's again.
 # - The application is expected to leave the end of the transaction to the session. SQLAlchemy tells if it does not, but
 #   nobody does where it runs COMMIT as text. Then the transaction is simply not there any more when the session ends
 #   it.
@@ -64,6 +67,7 @@ logger = logging.getLogger("jmsql")
 _set_savepoint = Statement("set_savepoint", "savepoint jmsql_own", "setting a savepoint", nothing)
 _undo_savepoint = Statement("undo_savepoint", "rollback to savepoint jmsql_own", "rolling back to a savepoint", nothing)
 _release_savepoint = Statement("release_savepoint", "release savepoint jmsql_own", "releasing a savepoint", nothing)
+_SAVEPOINTS = (_set_savepoint, _undo_savepoint, _release_savepoint)
 
 
 class Holding(Enum):
@@ -389,7 +393,33 @@ class Lease:
         assert runner is not None
         if isinstance(runner, WireRunner):
             runner.question = question
+        elif self._may_have_other_role and not (isinstance(work, Query) and work.statement in _SAVEPOINTS):
+            return self._run_as_session(work, runner)
         return runner.run(work)
+
+    @property
+    def _may_have_other_role(self) -> bool:
+        """True if the application may have set a role in the open transaction."""
+        driver = self._driver_connection
+        return (
+            self.holding is Holding.LENT and driver is not None and driver.may_have_other_role and not self.has_failed
+        )
+
+    def _run_plainly(self, query: Query[T]) -> T:
+        """Run a statement in the open transaction, as whatever role it has."""
+        assert self._runner is not None
+        return self._runner.run(query)
+
+    def _run_as_session(self, work: Query[T] | Steps[T], runner: Runner) -> T:
+        """Run statements as the session's own role, and those that follow as the application's again."""
+        role = runner.run(read_role)
+        for query in drop_role:
+            runner.run(query)
+        try:
+            return runner.run(work)
+        finally:
+            if not (self.has_failed or self.is_lost):
+                runner.run(role.set())
 
     def run(self, work: Query[T] | Steps[T]) -> T:
         """Run statements in the transaction, which begins if none is open.
@@ -634,6 +664,9 @@ class Lease:
 
     def _ended(self) -> None:
         self._work, self._fate = _Work.NONE, _Fate.OPEN
+        driver = self._driver_connection
+        if driver is not None and driver.may_have_other_role and not driver.has_changed_settings:
+            driver.may_have_other_role = False
         if self._pool.limit.waiting:
             self._pool.limit.freed()
 
@@ -657,6 +690,11 @@ class Lease:
             self._begin(works=True)
         if self._connection is None:
             return None
+        if last and self.holding is Holding.LENT and self._may_have_other_role and self._is_clear:
+            # The application's deferred triggers run as its role all the same.
+            role = self._run_plainly(read_role)
+            last = [*drop_role, *last, role.set()]
+            question = None  # whose answer the other role may not get, if it has been set for longer
         advice = "Look for its effects before doing it again."
         if isinstance(self._runner, WireRunner):
             return self._end("committing", partial(self._runner.commit, last, question), advice)
@@ -708,6 +746,9 @@ class Lease:
             JMSException: The connection was cut meanwhile, and nobody knows the outcome.
         """
         connection = self.begin()
+        if self._may_have_other_role:  # which alone could commit the transaction
+            for query in drop_role:
+                self._run_plainly(query)
 
         def prepare() -> None:
             connection.exec_driver_sql(f"prepare transaction '{identifier}'")

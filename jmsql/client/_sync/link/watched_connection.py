@@ -28,7 +28,10 @@ StatementListener = Callable[[SavepointStep | None], None]
 """Called before each statement of the application's, with what the statement does with a savepoint."""
 
 _UNKNOWN = Effects(
-    outlives_transaction=True, deallocates=True, savepoint=SavepointStep(SavepointCommand.ROLLBACK, None)
+    outlives_transaction=True,
+    deallocates=True,
+    savepoint=SavepointStep(SavepointCommand.ROLLBACK, None),
+    changes_role=True,
 )
 """What a statement may do whose text is not known."""
 
@@ -46,6 +49,9 @@ class WatchedConnection(WireConnection):
 
     has_changed_settings = False
     """Whether a statement that was heard of looked as if it left something on the connection: a role, or a lock."""
+
+    may_have_other_role = False
+    """True if a statement that was heard of in the transaction may have set a role."""
 
     _is_kept_open = False
 
@@ -74,6 +80,7 @@ class WatchedConnection(WireConnection):
             text = self._text(query)
             effects = _UNKNOWN if text is None else effects_of(text)
             self.has_changed_settings |= effects.outlives_transaction
+            self.may_have_other_role |= effects.changes_role
             if effects.ends_transaction:
                 self._refuse_if_kept_open(repr(text))
             step = effects.savepoint

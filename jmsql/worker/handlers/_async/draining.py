@@ -18,6 +18,7 @@ from jmsql.store.receiving import own_messages
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Query, Steps
 from jmsql.store.wire._async.runner import PsycopgRunner
+from jmsql.store.wire.roles import Role, read_role
 from jmsql.timings import Timings, complete
 from jmsql.values.destinations import Destination, Queue
 from jmsql.worker.handlers._async.call import HandlerCall
@@ -50,6 +51,7 @@ class SavepointSession(EnlistedSession):
         self._make_block = begin
         self._block: AsyncExitStack | None = None
         """The open transaction of a message in autocommit mode."""
+        self._role: Role | None = None
 
     async def autocommit_connection(self) -> psycopg.AsyncConnection[Any] | None:
         """Return the connection if each of its statements commits by itself now, as without a transaction."""
@@ -78,9 +80,16 @@ class SavepointSession(EnlistedSession):
             self._block = AsyncExitStack()
             await entered(self._block, (self._make_block or connection.transaction)())
 
+    async def note_role(self) -> None:
+        """Note the role, which `commit` sets again: in a worker the handler's own ends with the message."""
+        self._role = await self.run_steps(read_role) if self._block is None else None
+
     async def commit(self) -> None:
         """Release the savepoint, with what was done since, or commit the transaction of the message."""
         if self._block is None:
+            role, self._role = self._role, None
+            if role is not None:
+                await self.run_steps(role.set())
             await self.run_steps(own_messages.release_savepoint)
         else:
             await self._end_block(None)
@@ -199,6 +208,7 @@ class HandlerRuns:
         return result
 
     async def _run(self, listener: Listener, message: Message) -> tuple[BaseException | None, object]:
+        await self._session.note_role()
         handling: Any = _DrainedCall(listener, message, self._session)  # type: ignore[arg-type]  # which does the same
         return await handling.run(), handling.result
 
