@@ -9,9 +9,10 @@ from graphlib import TopologicalSorter
 from typing import Any, NamedTuple
 
 import psycopg
-import sqlalchemy
 from psycopg import sql
 
+from jmsql.exceptions import JMSSecurityException
+from jmsql.store.connections.database_url import DatabaseUrl, parse_url
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import internal_schema
 from jmsql.store.schema.migration import migrate
@@ -25,6 +26,7 @@ _KEEPING = "jmsql-spark-keeping-a-snapshot"
 
 _GRACE = 2.0  # seconds for PostgreSQL to notice that a client is gone
 _LOCK_TIMEOUT = "10s"
+_LACKS_PRIVILEGE = "42501"
 
 _TABLES = """
     select c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
@@ -137,12 +139,25 @@ class SessionDatabase:
 
 @contextmanager
 def session_database(server_url: str, schema: str) -> Iterator[SessionDatabase]:
-    """Make a database of a random name on the server, with the schema in it, and drop it at the end."""
-    server = sqlalchemy.make_url(server_url).set(drivername="postgresql")
+    """Make a database of a random name on the server, with the schema in it, and drop it at the end.
+
+    Raises:
+        JMSSecurityException: The role may not make databases.
+    """
+    server = parse_url(server_url)
     name = f"jmsql_test_{uuid.uuid4().hex[:12]}"
-    _administer(server, sql.SQL("create database {}").format(sql.Identifier(name)))
     try:
-        database = SessionDatabase(server.set(database=name).render_as_string(hide_password=False))
+        _administer(server, sql.SQL("create database {}").format(sql.Identifier(name)))
+    except JMSSecurityException as error:
+        if error.error_code != _LACKS_PRIVILEGE:
+            raise
+        raise JMSSecurityException(
+            "The role that the tests connect as may not make a database for them: give it the right, `alter role … "
+            "createdb`, or name another role or server in JMSQL_TEST_URL.",
+            error.error_code,
+        ) from error
+    try:
+        database = SessionDatabase(server._replace(database=name).text())
         try:
             database.prepare(schema)
             yield database
@@ -152,9 +167,9 @@ def session_database(server_url: str, schema: str) -> Iterator[SessionDatabase]:
         _administer(server, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
-def _administer(server: sqlalchemy.URL, statement: sql.Composed) -> None:
-    url = server.render_as_string(hide_password=False)
-    with jms_errors("making or dropping a database for tests"), psycopg.connect(url, autocommit=True) as connection:
+def _administer(server: DatabaseUrl, statement: sql.Composed) -> None:
+    doing = "making or dropping a database for tests"
+    with jms_errors(doing), psycopg.connect(server.text(), autocommit=True) as connection:
         connection.execute(statement)
 
 

@@ -6,6 +6,10 @@ import psycopg
 import pytest
 import sqlalchemy
 
+import jmsql
+from jmsql.testing import servers
+from jmsql.testing.database import session_database
+
 WITHOUT_OTHERS = ("-p", "no:randomly", "-p", "no:anyio", "-p", "no:hypothesispytest")
 """Plugins that are installed as well, each of which takes as long to load as a test takes."""
 
@@ -167,6 +171,24 @@ def test_the_database_is_dropped_at_the_end(pytester: pytest.Pytester, jmsql_ser
     assert name.startswith("jmsql_test_")
     with psycopg.connect(jmsql_server_url) as connection:
         assert connection.execute("select count(*) from pg_database where datname = %s", (name,)).fetchone() == (0,)
+
+
+def test_a_server_that_may_not_be_started_is_asked_for_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JMSQL_TEST_URL")
+    monkeypatch.setattr(servers, "_docker_runs", bool)
+    monkeypatch.setenv("JMSQL_EMBEDDED", "off")
+    monkeypatch.setenv("JMSQL_URL", "postgresql://db/shop")
+    with pytest.raises(jmsql.ResourceAllocationException, match="JMSQL_TEST_URL"), servers.server_for_tests():
+        pytest.fail("It has started one.")
+
+
+def test_a_role_that_may_not_make_databases_is_told_so(jmsql_server_url: str) -> None:
+    url = sqlalchemy.make_url(jmsql_server_url).update_query_dict({"options": "-c role=pg_monitor"})
+    with (
+        pytest.raises(jmsql.JMSSecurityException, match="alter role … createdb"),
+        session_database(url.render_as_string(hide_password=False), "jmsql"),
+    ):
+        pytest.fail("It has made one.")
 
 
 def test_workers_of_xdist_test_side_by_side_with_a_schema_each(
