@@ -18,15 +18,17 @@ from tests.integration.pooler.routes import Route
 from tests.shared_connections import is_maintained
 
 APIS = ("threads", "asyncio")
+SHARED_BY_BOTH = ("messages", "properties", "selectors")
+"""Directories whose tests are about code without I/O, or about SQL."""
 
 _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the second of the two APIs where a test is run behind a pooler, unless that is all that is run.
+    """Leave out the second of the two APIs where the first proves as much, unless a run is for one route.
 
-    Each test is run with both APIs, and on each way to the server;
-    about half of the tests are run with each API on each way.
+    That is so behind a pooler, and for messages, properties and selectors, whose code both APIs share: about half of
+    these tests are run with each API.
     """
     if config.getoption("--route") is None:
         items[:] = [item for item in items if not _is_proved_by_others(item)]
@@ -34,16 +36,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_proved_by_others(item: pytest.Item) -> bool:
     callspec = getattr(item, "callspec", None)
-    if callspec is None or not {"api", "route"} <= callspec.params.keys():
+    if callspec is None or "api" not in callspec.params:
         return False
-    ways = (Route.POOLED, Route.POOLED_ALONE)
-    way: Route = callspec.params["route"]
-    if way not in ways or any(mark.args[0] == "api" for mark in item.iter_markers("parametrize")):
+    if any(mark.args[0] == "api" for mark in item.iter_markers("parametrize")):
+        return False
+    way: Route = callspec.params.get("route", Route.DIRECT)
+    if way is Route.DIRECT and item.path.parent.name not in SHARED_BY_BOTH:
         return False
     api: str = callspec.params["api"]
-    # Neither the API nor the way is in this name, which is that of all their combinations.
+    # All combinations of a test have this name, without the API and the way.
     name = item.nodeid.replace(way.value, "").replace(api, "")
-    return APIS.index(api) != (crc32(name.encode()) + ways.index(way)) % len(APIS)
+    return APIS.index(api) != (crc32(name.encode()) + list(Route).index(way)) % len(APIS)
 
 
 @pytest.fixture(scope="session")
