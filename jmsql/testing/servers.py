@@ -36,8 +36,8 @@ def server_for_tests() -> Iterator[str]:
         if os.environ.get("JMSQL_EMBEDDED") == "off":
             raise ResourceAllocationException(
                 "Tests need a PostgreSQL server, and the environment variable JMSQL_EMBEDDED is off, so none is "
-                "started. Name one in JMSQL_TEST_URL on which a database for the tests can be made, which is dropped at "
-                "the end; JMSQL_URL is for the application, and no test uses it."
+                "started. Name one in JMSQL_TEST_URL on which a database for the tests can be made, which is dropped "
+                "at the end; JMSQL_URL is for the application, and no test uses it."
             )
         with tempfile.TemporaryDirectory(prefix="jmsql-tests-") as directory:
             Path(directory).chmod(0o711)  # for root: the server's account must pass through
