@@ -51,3 +51,33 @@ def test_library_is_imported_without_optional_packages(module: str) -> None:
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.stderr == ""
     assert result.returncode == 0
+
+
+def test_the_worker_brings_what_coroutine_functions_need() -> None:
+    project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())["project"]
+    required = _required("worker", project["optional-dependencies"])
+    assert any(each.name == "sqlalchemy" and "asyncio" in each.extras for each in required)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        """
+@jmsql.worker.Application().listener("orders")
+async def handle(body: dict) -> None: ...
+""",
+        """
+import asyncio, jmsql.asyncio
+from jmsql.store.connections.engine import Endpoint
+from jmsql.store.connections.database_url import parse_url
+Endpoint(parse_url("postgresql://localhost/shop")).open_async_engine((None,), object)
+""",
+    ],
+    ids=["handler", "engine"],
+)
+def test_without_greenlet_an_error_says_what_to_install(program: str) -> None:
+    blocked = f"import sys; sys.modules['greenlet'] = None; import jmsql, jmsql.worker{program}"
+    result = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
+    *_, last = result.stderr.splitlines()
+    assert last.startswith("jmsql.JMSException: "), result.stderr
+    assert last.endswith("need greenlet, for SQLAlchemy: pip install 'jmsql[asyncio]'.")

@@ -8,7 +8,6 @@ import selectors
 import time
 from collections.abc import Callable, Hashable
 from functools import cached_property, lru_cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +18,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.connections._sync.connecting import make_fit
 from jmsql.store.connections.adaptation import ADAPTERS
 from jmsql.store.connections.database_url import UNREADABLE, DatabaseUrl, parse_url, without_secrets
+from jmsql.store.connections.greenlet import require_greenlet
 from jmsql.store.connections.keepalives import keepalive_parameters
 from jmsql.store.errors import jms_errors
 from jmsql.timings import Timings
@@ -163,6 +163,7 @@ class Endpoint:
         self, facts: tuple[Hashable, ...], connection_class: type[psycopg.AsyncConnection[Any]]
     ) -> AsyncEngine:
         """Do what `open_engine` does, for asyncio."""
+        require_greenlet()
         from sqlalchemy.ext.asyncio import AsyncEngine
 
         from jmsql.store.connections.pools import AsyncDemandPool
@@ -298,9 +299,6 @@ def _open_async_engine(
     from sqlalchemy.ext.asyncio import create_async_engine
 
     from jmsql.store.connections._async import connecting as asynchronous
-
-    if find_spec("greenlet") is None:  # SQLAlchemy says it late, and at length
-        raise JMSException("jmsql.asyncio needs greenlet, for SQLAlchemy: pip install 'jmsql[asyncio]'.")
 
     parsed, arguments = _connect_arguments(url, timings)
     engine = create_async_engine(parsed, connect_args=arguments, **_OPTIONS, **options).sync_engine

@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow
 from jmsql.concurrency.functions import is_coroutine_function, is_generator_function
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import Message
+from jmsql.store.connections.greenlet import require_greenlet
 from jmsql.values.outcomes import UNREADABLE, RejectBecause
 from jmsql.worker.handlers.bodies import body_reader, is_optional, members_of
 
@@ -84,6 +85,7 @@ class Kinds(NamedTuple):
 def _kinds(*, is_async: bool) -> Kinds:
     # A process loads what its handlers need, and no more. Who asks for a session of sqlalchemy.orm has loaded it.
     if is_async:
+        require_greenlet()
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
         from jmsql.client._async.connection import context as asynchronous_context
