@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from jmsql.worker.reports import Listening, Progress, Refusal, ReportReader
+from jmsql.worker.reports import Listening, Progress, Refusal, ReportReader, outcomes
 from jmsql.worker.settings import Settings
 from jmsql.worker.timings import WorkerTimings
 
@@ -129,8 +129,7 @@ class ChildProcess:
             "process_id": self.process_id,
             "state": self.state,
             "last_heartbeat": None if self._heartbeat is None else self._heartbeat.isoformat(),
-            "handled": self.progress.handled,
-            "failed": self.progress.failed,
+            **outcomes(self.progress.handler_counters),
             "running": self.progress.running,
         }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jmsql.store.control.counters import Counts
-from jmsql.worker.reports import DURATION_BOUNDS, HandlerCounters, Progress
+from jmsql.worker.reports import DURATION_BOUNDS, HandlerCounters, Outcome, Progress
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -103,7 +103,7 @@ def _of_handlers(
 
     messages = CounterMetricFamily(
         "jmsql_worker_messages",
-        "Calls of handlers that have ended, by listener: handled, or failed.",
+        "Calls of handlers that have ended, by listener and outcome: handled, failed, postponed, interrupted.",
         labels=["listener", "outcome"],
     )
     seconds = HistogramMetricFamily(
@@ -115,8 +115,8 @@ def _of_handlers(
         labels=["listener"],
     )
     for name, counters in sorted(handler_counters.items()):
-        messages.add_metric([name, "handled"], counters.handled)
-        messages.add_metric([name, "failed"], counters.failed)
+        for outcome in Outcome:
+            messages.add_metric([name, outcome], counters.of(outcome))
         seconds.add_metric([name], _buckets(counters), counters.seconds)
         long_transactions.add_metric([name], counters.long_transactions)
     calls = GaugeMetricFamily("jmsql_worker_running_handlers", "Calls of handlers that have not ended.")

@@ -10,6 +10,7 @@ import socket
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 from jmsql.store.control.counters import Counts
@@ -18,32 +19,47 @@ DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 """Seconds at which the histogram of the handler's calls is divided."""
 
 
+class Outcome(StrEnum):
+    """The outcomes of a handler's call."""
+
+    handled = "handled"
+    failed = "failed"
+    postponed = "postponed"
+    """The handler has raised `RetryAfter`."""
+    interrupted = "interrupted"
+    """The worker has ended before the handler."""
+
+
 @dataclass
 class HandlerCounters:
-    """The calls of a handler, with their commits, that have ended; `calls` is how many took how long.
+    """The calls of a handler, with their commits, that have ended: by outcome; `calls` is how many took how long.
 
     `long_transactions` is how many held a transaction for longer than the worker is told to warn of.
     """
 
     handled: int = 0
     failed: int = 0
+    postponed: int = 0
+    interrupted: int = 0
     long_transactions: int = 0
     seconds: float = 0.0
     calls: list[int] = field(default_factory=lambda: [0] * (len(DURATION_BOUNDS) + 1))
 
-    def ended(self, seconds: float, *, succeeded: bool) -> None:
+    def of(self, outcome: Outcome) -> int:
+        """Return the number of calls with an outcome."""
+        number: int = getattr(self, outcome)
+        return number
+
+    def ended(self, seconds: float, outcome: Outcome) -> None:
         """Note that a call has ended."""
-        if succeeded:
-            self.handled += 1
-        else:
-            self.failed += 1
+        setattr(self, outcome, getattr(self, outcome) + 1)
         self.seconds += seconds
         self.calls[bisect_left(DURATION_BOUNDS, seconds)] += 1
 
     def add(self, other: HandlerCounters) -> None:
         """Add up."""
-        self.handled += other.handled
-        self.failed += other.failed
+        for outcome in Outcome:
+            setattr(self, outcome, self.of(outcome) + other.of(outcome))
         self.long_transactions += other.long_transactions
         self.seconds += other.seconds
         self.calls = [mine + theirs for mine, theirs in zip(self.calls, other.calls, strict=True)]
@@ -69,16 +85,6 @@ class Progress:
     handler_counters: Mapping[str, HandlerCounters] = field(default_factory=dict)
     destination_counters: Mapping[str, Counts] = field(default_factory=dict)
     can_receive: bool = True
-
-    @property
-    def handled(self) -> int:
-        """How many messages it has handled."""
-        return sum(counters.handled for counters in self.handler_counters.values())
-
-    @property
-    def failed(self) -> int:
-        """How often a handler has failed."""
-        return sum(counters.failed for counters in self.handler_counters.values())
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> Progress:
@@ -133,6 +139,11 @@ def send_report(channel: socket.socket, report: Report) -> None:
         channel.sendall(json.dumps([_NAMES[type(report)], asdict(report)]).encode() + b"\n")
     except OSError:
         return  # the process sees the end of the lifeline, and ends too
+
+
+def outcomes(handler_counters: Mapping[str, HandlerCounters]) -> dict[str, int]:
+    """Return how many calls of all handlers have had each outcome."""
+    return {outcome: sum(counters.of(outcome) for counters in handler_counters.values()) for outcome in Outcome}
 
 
 class ReportReader:

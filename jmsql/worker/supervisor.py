@@ -19,6 +19,7 @@ from typing import Any
 
 from jmsql.worker.child_process import ChildProcess, ProcessSlot
 from jmsql.worker.metrics import Totals, WorkerMetrics
+from jmsql.worker.reports import outcomes
 from jmsql.worker.settings import Settings
 
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages"})
@@ -239,8 +240,7 @@ class Supervisor:
             "ready": self._exit_code is None and self._has_begun and all(slot.can_receive for slot in self._slots),
             "draining": self._exit_code is not None,
             "restarts": sum(slot.restarts for slot in self._slots),
-            "handled": sum(counters.handled for counters in totals.handler_counters.values()),
-            "failed": sum(counters.failed for counters in totals.handler_counters.values()),
+            **outcomes(totals.handler_counters),
             "children": [child.document() for child in children],
         }
 

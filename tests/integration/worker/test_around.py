@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
@@ -356,3 +357,65 @@ async def test_each_call_has_context_variables_of_its_own(
     await run_until(app, lambda: is_handled(database) and len(seen) == 2)
     assert sorted(seen) == [("kite", "tenant of kite"), ("lantern", "tenant of lantern")]
     assert before == ["nobody", "nobody"]
+
+
+class _Deduplicating(logging.Handler):
+    """A reporter of errors that leaves out an error which has been reported in the same context, as Sentry's does."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.last = contextvars.ContextVar[BaseException | None]("last", default=None)
+        self.reported: list[BaseException] = []
+
+    def report(self, error: BaseException) -> None:
+        if error is not self.last.get():
+            self.last.set(error)
+            self.reported.append(error)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            self.report(record.exc_info[1])
+
+
+@kinds
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_an_error_that_it_reports_is_logged_in_the_same_context(
+    jmsql_factory: ConnectionFactory,
+    database: WorkerDatabase,
+    is_async: bool,
+    transacted: bool,
+    is_late: bool,
+) -> None:
+    reporter = _Deduplicating()
+
+    @contextmanager
+    def around(_: HandlerCall) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            reporter.report(error)
+            raise
+
+    def handle(_: str) -> object:
+        if not is_late:
+            raise LookupError("no such article")
+        if is_async:
+            return asyncio.sleep(10)
+        time.sleep(0.6)
+        return None
+
+    app = application(
+        jmsql_factory,
+        around,  # type: ignore[arg-type]  # as good as an Around
+        handle,
+        is_async=is_async,
+        transacted=transacted,
+        timeout=0.3 if is_late else None,
+    )
+    send(jmsql_factory, "orders", "kite")
+    logging.getLogger("jmsql.worker").addHandler(reporter)
+    try:
+        await run_until(app, lambda: database.rows(FAILED))
+    finally:
+        logging.getLogger("jmsql.worker").removeHandler(reporter)
+    assert len(reporter.reported) == 1

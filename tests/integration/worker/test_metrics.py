@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import urllib.request
@@ -21,6 +22,8 @@ def handle(message, database, context):
     store(database, message)
     if message.get_body(str) == "bad" and message.get_int_property("JMSXDeliveryCount") == 1:
         raise ValueError("bad")
+    if message.get_body(str) == "later" and not message.jms_redelivered:
+        raise jmsql.worker.RetryAfter(0)
     context.create_producer().send(jmsql.Queue("shipped"), "x")
 """
 
@@ -41,19 +44,24 @@ def test_the_work_of_all_processes_is_added_up(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(APPLICATION, "--health-port", "0", "--processes", "2")
-    send(jmsql_factory, "orders", "a", "b", "bad")
+    send(jmsql_factory, "orders", "a", "later", "bad")
     handled = ("jmsql_worker_messages_total", "messaging.handle", "handled")
     wait_for(lambda: scrape(worker).get(handled) == 3.0, PATIENCE)
     wait_for(lambda: scrape(worker)["jmsql_worker_processes", "ready"] == 2.0, PATIENCE)
     found = scrape(worker)
     assert found["jmsql_worker_messages_total", "messaging.handle", "failed"] == 1.0
-    assert found["jmsql_worker_handler_seconds_count", "messaging.handle"] == 4.0
-    assert found["jmsql_worker_handler_seconds_bucket", "+Inf", "messaging.handle"] == 4.0
+    assert found["jmsql_worker_messages_total", "messaging.handle", "postponed"] == 1.0
+    assert found["jmsql_worker_messages_total", "messaging.handle", "interrupted"] == 0.0
+    assert found["jmsql_worker_handler_seconds_count", "messaging.handle"] == 5.0
+    assert found["jmsql_worker_handler_seconds_bucket", "+Inf", "messaging.handle"] == 5.0
     assert found["jmsql_worker_handler_seconds_sum", "messaging.handle"] > 0.0
     assert found["jmsql_client_messages_sent_total", "queue://shipped"] == 3.0
     assert found["jmsql_client_deliveries_total", "queue://orders", "acknowledged"] == 3.0
-    assert found["jmsql_client_deliveries_total", "queue://orders", "rolled_back"] == 1.0
-    assert found["jmsql_client_redeliveries_total", "queue://orders"] == 1.0
+    assert found["jmsql_client_deliveries_total", "queue://orders", "rolled_back"] == 2.0
+    assert found["jmsql_client_redeliveries_total", "queue://orders"] == 2.0
+    health = urllib.request.urlopen(worker.wait_for_log(r"(http://127.0.0.1:\d+/health)")[0], timeout=PATIENCE)
+    with health:
+        assert json.load(health).items() >= {"handled": 3, "failed": 1, "postponed": 1, "interrupted": 0}.items()
 
     for _, process in database.rows("select distinct 0, process_id from jmsql.clients"):
         os.kill(process, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -95,6 +96,9 @@ def test_a_handler_says_what_becomes_of_its_message(
     assert len(worker.wait_for_log("puts the message ID:.* off in delivery")) >= 6
     assert database.queued() == 7
     assert worker.stop() == 0
+    assert len(re.findall("WARNING .* rejects the message", worker.log)) == 4
+    assert re.findall("ERROR .* with (.*)", worker.log) == ["KeyError: 'article'", *["ValueError: no"] * 2]
+    assert worker.log.count("Traceback") == 3, "what was rejected has none"
 
 
 KILLED = (

@@ -186,17 +186,14 @@ class HandlerTask:
         self.handling = handling = HandlerCall(self.listener, message, self._session)
         try:
             error = await handling.run()
-        except BaseException:
-            self.counters.ended(handling.seconds, succeeded=False)
-            raise
         finally:
             self.handling = None
-        self.counters.ended(handling.seconds, succeeded=error is None)
+            self.counters.ended(handling.seconds, handling.outcome)
         if error is not None:
             await self._pause(self._timings.failure_pause)
             while not (self._session.is_settled or self._is_stopping):  # the server could not be told
                 await self._pause(self._timings.reconnect_pause)
-                await release(self.listener, self._session, error)
+                await release(self.listener, self._session, handling.verdict)
 
     async def _close(self) -> None:
         try:

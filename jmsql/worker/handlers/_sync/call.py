@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,10 +19,11 @@ from jmsql.concurrency.threads import call, current, ends_task, entered, obtain
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
-from jmsql.values.outcomes import Interruption, Reject, RetryAfter
+from jmsql.values.outcomes import UNREADABLE, Interruption, Reject, RetryAfter
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.listener import HandlerCall as AnyCall
 from jmsql.worker.handlers.listener import Listener
+from jmsql.worker.reports import Outcome
 
 if TYPE_CHECKING:
     import psycopg
@@ -88,6 +89,11 @@ class HandlerCall(AnyCall):
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
         self._exits = ExitStack()
         self._contexts: list[HandlerContext] = []
+        self.verdict: BaseException | None = None
+        """The error that the session was told of, once `run` has returned; None: the message was handled."""
+        self.outcome = Outcome.handled
+        """The outcome, once `run` has returned."""
+        self._context: Context | None = None
         self._is_cut_off = False
         """True once the worker ends without waiting any longer. Written by the thread that ends it."""
 
@@ -114,9 +120,11 @@ class HandlerCall(AnyCall):
                 else:
                     self.session.acknowledge()
         except BaseException as error:  # whatever a handler raises, sys.exit() too, is its failure
-            verdict = self._verdict(error)
+            verdict = self.verdict = self._verdict(error)
+            self.outcome = _outcome_of(verdict)
             if self.deadline is None or not self.deadline.is_abandoned:
-                self._tell_failure(verdict)
+                # In the handler's context, so that a handler of the log knows an error that `around` has seen there.
+                (self._context or copy_context()).run(self._tell_failure, verdict)
                 release(self.listener, self.session, verdict)
             self._call_back([partial(function, error) for function in self.failure_callbacks])
             if ends_task(error):
@@ -146,12 +154,11 @@ class HandlerCall(AnyCall):
         self.interrupt(timeout)
 
     def _call(self) -> None:
+        self._context = copy_context()
         if self.deadline is not None:
-            self._handle_until(self.deadline)
-        elif self.listener.arounds:
-            copy_context().run(self._handle)
+            self._handle_until(self.deadline, self._context)
         else:
-            self._handle()
+            self._context.run(self._handle)
 
     def _handle(self) -> None:
         """Call the handler, inside of what surrounds it."""
@@ -171,10 +178,10 @@ class HandlerCall(AnyCall):
                     raise self.deadline.error from error
                 raise
 
-    def _handle_until(self, deadline: Deadline) -> None:
+    def _handle_until(self, deadline: Deadline, context: Context) -> None:
         """Call the handler, which what watches it ends at its deadline."""
         try:
-            copy_context().run(self._handle)
+            context.run(self._handle)
         except BaseException as error:
             deadline.returned(error)
             raise
@@ -310,6 +317,16 @@ class HandlerCall(AnyCall):
             )
             return
         error = verdict.error if isinstance(verdict, Reject) else verdict
+        if isinstance(error, Reject) or (isinstance(verdict, Reject) and verdict.dead_letter_reason == UNREADABLE):
+            logger.warning(
+                "%s rejects the message %s in delivery %s: %s",
+                self.listener,
+                self.message_id,
+                self.delivery_count,
+                _first_line(error),
+                extra=self._facts(),
+            )
+            return
         logger.error(
             "%s failed in delivery %s of the message %s with %s: %s",
             self.listener,
@@ -330,6 +347,16 @@ class HandlerCall(AnyCall):
             "delivery_count": self.delivery_count,
             "seconds": round(self.seconds, 6),
         }
+
+
+def _outcome_of(verdict: BaseException) -> Outcome:
+    match verdict:
+        case RetryAfter():
+            return Outcome.postponed
+        case Interruption():
+            return Outcome.interrupted
+        case _:
+            return Outcome.failed
 
 
 def _first_line(error: BaseException) -> str:

@@ -182,17 +182,14 @@ class HandlerThread:
         self.handling = handling = HandlerCall(self.listener, message, self._session)
         try:
             error = handling.run()
-        except BaseException:
-            self.counters.ended(handling.seconds, succeeded=False)
-            raise
         finally:
             self.handling = None
-        self.counters.ended(handling.seconds, succeeded=error is None)
+            self.counters.ended(handling.seconds, handling.outcome)
         if error is not None:
             self._pause(self._timings.failure_pause)
             while not (self._session.is_settled or self._is_stopping):  # the server could not be told
                 self._pause(self._timings.reconnect_pause)
-                release(self.listener, self._session, error)
+                release(self.listener, self._session, handling.verdict)
 
     def _close(self) -> None:
         try:
