@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import inspect
+import logging
+import math
+import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection
 from enum import IntEnum
@@ -15,6 +18,15 @@ from typing import NamedTuple, TypeAlias
 from starlette.requests import Request
 
 from jmsql.public_names import set_module
+
+logger = logging.getLogger("jmsql.console")
+
+_AT_ONCE = 10
+"""How many sign-ins of an address may fail at once."""
+_SECONDS_EACH = 6.0
+"""Seconds after which one more may."""
+_LONGEST_NAME = 100
+_MOST_ADDRESSES = 10_000
 
 
 @set_module("jmsql.console")
@@ -56,12 +68,55 @@ class Gate(ABC):
         """Return the visitor, or None for a stranger."""
 
     @abstractmethod
-    def refusal(self) -> Refusal:
+    def refusal(self, request: Request) -> Refusal:
         """Return what a stranger is told."""
+
+    def reminder(self, request: Request) -> dict[str, str]:  # noqa: ARG002 - most gates give none
+        """Return cookies for the answer to a visitor."""
+        return {}
 
     def admission(self, request: Request) -> dict[str, str]:  # noqa: ARG002 - most gates give none
         """Return cookies by which a visitor is known again, where the address of this request has admitted one."""
         return {}
+
+
+class Attempts:
+    """Failed attempts to sign in, by address: ten at once, and one more every six seconds.
+
+    The log has a line for each, without the secret, and for the first that is refused unseen.
+    """
+
+    def __init__(self) -> None:
+        self._full_until: dict[
+            str, float
+        ] = {}  # in seconds of the monotonic clock: the time at which none is left over
+
+    def failed(self, address: str, name: str) -> None:
+        """Count and log an attempt that has failed."""
+        now = time.monotonic()
+        self._full_until[address] = max(now, self._full_until.get(address, now)) + _SECONDS_EACH
+        logger.warning("A sign-in as %r from %s has failed.", name[:_LONGEST_NAME], address)
+        if self.pause(address):
+            logger.warning("Further sign-ins from %s are refused for some seconds each.", address)
+        if len(self._full_until) > _MOST_ADDRESSES:
+            self._full_until = {each: until for each, until in self._full_until.items() if until > now}
+
+    def pause(self, address: str) -> float:
+        """Return the seconds until an address may try again; 0: it may."""
+        rest = self._full_until.get(address, 0.0) - time.monotonic() - _SECONDS_EACH * (_AT_ONCE - 1)
+        return max(0.0, rest)
+
+    def refusal(self, address: str) -> Refusal | None:
+        """Return the answer to an address that has to wait; None: it may try."""
+        pause = math.ceil(self.pause(address))
+        if not pause:
+            return None
+        advice = f"Too many sign-ins from this address have failed. Try again in {pause} s."
+        return Refusal(429, advice, {"Retry-After": str(pause)})
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 class AccessGate(Gate):
@@ -80,7 +135,7 @@ class AccessGate(Gate):
             return Visitor("", found)
         raise TypeError(f"`access` returns a Visitor, a Level or None, not {found!r}.")
 
-    def refusal(self) -> Refusal:
+    def refusal(self, request: Request) -> Refusal:  # noqa: ARG002 - the same for all
         return Refusal(403, "You may not look at this console. Sign in to the application, or ask who runs it.", {})
 
 
@@ -98,11 +153,18 @@ class TokenGate(Gate):
         self._token = token
         self._cookie = f"jmsql-console-{port}"
         self._proof = hmac.new(token.encode(), b"jmsql console", hashlib.sha256).hexdigest()
+        self._attempts = Attempts()
 
     async def visitor(self, request: Request) -> Visitor | None:
         proof = request.cookies.get(self._cookie, "")
-        is_known = hmac.compare_digest(proof.encode(), self._proof.encode()) or self._has_token(request)
-        return Visitor("token", Level.OPERATE) if is_known else None
+        if hmac.compare_digest(proof.encode(), self._proof.encode()):
+            return Visitor("token", Level.OPERATE)
+        if self.PARAMETER not in request.query_params or self._attempts.pause(_address(request)):
+            return None
+        if self._has_token(request):
+            return Visitor("token", Level.OPERATE)
+        self._attempts.failed(_address(request), "token")
+        return None
 
     def _has_token(self, request: Request) -> bool:
         given = request.query_params.get(self.PARAMETER, "")
@@ -112,8 +174,8 @@ class TokenGate(Gate):
         is_new = self.PARAMETER in request.query_params and self._has_token(request)
         return {self._cookie: self._proof} if is_new else {}
 
-    def refusal(self) -> Refusal:
-        return Refusal(
+    def refusal(self, request: Request) -> Refusal:
+        return self._attempts.refusal(_address(request)) or Refusal(
             403,
             "Open the whole address that `jmsql console` has printed: the token in it is the key. A console that was "
             "started again has another one.",
@@ -122,25 +184,43 @@ class TokenGate(Gate):
 
 
 class PasswordGate(Gate):
-    """Asks for a password, by HTTP Basic; any user name will do, and stands in the log."""
+    """Asks for a password, by HTTP Basic; any user name will do, and stands in the log.
+
+    After some failures, an address has to wait before its password is looked at, right or wrong: else guessing would
+    not be slower. Browsers that have signed in are known by a cookie, and do not wait for the failures of others.
+    """
+
+    _COOKIE = "jmsql-console-known"
 
     def __init__(self, password: str) -> None:
         self._password = password.encode()
+        self._known = secrets.token_hex(32)
+        self._attempts = Attempts()
 
     async def visitor(self, request: Request) -> Visitor | None:
         scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "basic":
             return None
+        if self._attempts.pause(_address(request)) and not self._is_known(request):
+            return None
         try:
             name, _, password = base64.b64decode(encoded, validate=True).partition(b":")
-        except binascii.Error:
-            return None
-        if not hmac.compare_digest(password, self._password):
-            return None
-        return Visitor(name.decode(errors="replace"), Level.OPERATE)
+        except ValueError:
+            name, password = b"", b""
+        visitor = Visitor(name.decode(errors="replace"), Level.OPERATE)
+        if hmac.compare_digest(password, self._password):
+            return visitor
+        self._attempts.failed(_address(request), visitor.name)
+        return None
 
-    def refusal(self) -> Refusal:
-        return Refusal(
+    def _is_known(self, request: Request) -> bool:
+        return hmac.compare_digest(request.cookies.get(self._COOKIE, "").encode(), self._known.encode())
+
+    def reminder(self, request: Request) -> dict[str, str]:
+        return {} if self._is_known(request) else {self._COOKIE: self._known}
+
+    def refusal(self, request: Request) -> Refusal:
+        return self._attempts.refusal(_address(request)) or Refusal(
             401, "This console asks for a password.", {"WWW-Authenticate": 'Basic realm="jmsql", charset="UTF-8"'}
         )
 
@@ -159,5 +239,5 @@ class HeaderGate(Gate):
             return None
         return Visitor(names[0].strip(), Level.OPERATE)
 
-    def refusal(self) -> Refusal:
+    def refusal(self, request: Request) -> Refusal:  # noqa: ARG002 - the same for all
         return Refusal(403, f"Come through the proxy, which says in {self._header} who you are.", {})

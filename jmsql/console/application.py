@@ -142,7 +142,7 @@ class Console:
                 return self._problem(request, None, 400, _UNKNOWN_HOST)
             visitor = await self._gate.visitor(request)
             if visitor is None:
-                refusal = self._gate.refusal()
+                refusal = self._gate.refusal(request)
                 return self._problem(request, None, refusal.status, refusal.advice, refusal.headers)
             cookies = self._gate.admission(request)
             if cookies:
@@ -184,6 +184,8 @@ class Console:
         response = HTMLResponse(self._templates.get_template(template).render(values), status_code=reply.status)
         if is_new:
             self._set_cookie(request, response, safety.FORM_COOKIE, key, same_site="strict")
+        for name, value in self._gate.reminder(request).items():
+            self._set_cookie(request, response, name, value, same_site="strict")
         return self._finished(request, response)
 
     def _common(self, request: Request, visitor: Visitor | None) -> dict[str, object]:
@@ -251,7 +253,7 @@ class Console:
             return self._problem(request, None, 400, _UNKNOWN_HOST)
         visitor = await self._gate.visitor(request)
         if visitor is None:
-            refusal = self._gate.refusal()
+            refusal = self._gate.refusal(request)
             return self._problem(request, None, refusal.status, refusal.advice, refusal.headers)
         return self._problem(request, visitor, status, advice)
 

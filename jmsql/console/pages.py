@@ -28,6 +28,7 @@ from jmsql.store.administration.looks import Choice, DestinationLook, ListedMess
 from jmsql.store.administration.places import BEGINNING
 from jmsql.store.statement import Steps
 from jmsql.values.destinations import Destination
+from jmsql.values.postgresql_text import from_postgresql
 
 _PAGE = 50
 _CLIENTS = 25
@@ -286,6 +287,7 @@ class Pages:
             "found": found,
             "header": found.header,
             "properties": properties,
+            "stored": from_postgresql(found.properties or ""),
             "problem": problem,
             "body": Body(found.content, found.message),
             "group": next((value for name, _, value in properties if name == "JMSXGroupID"), None),
@@ -324,18 +326,19 @@ class Pages:
         return {
             "clients": clients[:_CLIENTS],
             "more": None if more is None else urlencode({"after": more}),
-            "holders": holders,
+            "holders": holders[:_PAGE],
             "named": named,
             "transactions": transactions[:_PAGE],
             "prepared": prepared[:_PAGE],
+            "has_more_holders": len(holders) > _PAGE,
+            "further": len(transactions[_PAGE:]) + len(prepared[_PAGE:]),
         }
 
     def _connected(self, after: int) -> Steps[_Connected]:
         clients = yield from looks.clients(after, _CLIENTS + 1)
-        holders = yield from looks.holders(_PAGE)
-        named = {}
-        for number in {each.queue_id for each in holders}:
-            named[number] = yield from looks.destination(number)
+        holders = yield from looks.holders(_PAGE + 1)
+        found = yield from looks.destinations([each.queue_id for each in holders])
+        named = {each.queue_id: each for each in found if each.exists}
         transactions = yield from diagnosis.transactions
         prepared = yield from diagnosis.prepared_transactions
         return _Connected(clients, holders, named, transactions, prepared)
@@ -529,7 +532,7 @@ class Pages:
 class _Connected(NamedTuple):
     clients: list[looks.ClientLook]
     holders: list[looks.Holding]
-    named: dict[int, DestinationLook | None]
+    named: dict[int, DestinationLook]
     transactions: list[diagnosis.TransactionHolder]
     prepared: list[diagnosis.PreparedTransaction]
 

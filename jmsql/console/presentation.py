@@ -15,6 +15,7 @@ from jmsql import BytesMessage, MapMessage, Message, MessageFormatException, Str
 from jmsql.console.rates import Rate
 from jmsql.messages.types.values import type_name
 from jmsql.store.administration.looks import Content
+from jmsql.values.postgresql_text import from_postgresql
 
 _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _KEPT = frozenset("\n\t")
@@ -39,7 +40,8 @@ def _visible(character: str) -> str:
         return chr(0x2400 + code)
     if code == 0x7F:
         return "\u2421"
-    if character in _BIDIRECTIONAL or unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}:
+    is_hidden = unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+    if is_hidden or character in _BIDIRECTIONAL or code & 0xFFFE == 0xFFFE:
         return f"[U+{code:04X}]"
     return character
 
@@ -179,12 +181,12 @@ class Body:
             self._read(content, message)
         except (MessageFormatException, ValueError) as error:
             self.problem = str(error)
-            self.form, self.text = "text", content.text or content.json or ""
+            self.form, self.text = "text", from_postgresql(content.text or content.json or "")
 
     def _read(self, content: Content, message: Message | None) -> None:
         if content.text is not None:
-            self.form, self.text = "text", content.text
-            pretty = None if self.is_cut else _pretty(content.text)
+            self.form, self.text = "text", from_postgresql(content.text)
+            pretty = None if self.is_cut else _pretty(self.text)
             if pretty is not None:
                 self.form, self.text = "json", pretty
         elif content.bytes is not None:
@@ -196,10 +198,11 @@ class Body:
         elif isinstance(message, StreamMessage):
             self.form = "stream"
             values = json.loads(content.json or "[]")
-            self.entries = [(str(place), "", _value(value)) for place, value in enumerate(values, 1)]
+            self.entries = [(str(place), "", from_postgresql(_value(value))) for place, value in enumerate(values, 1)]
         elif content.json is not None:
             pretty = None if self.is_cut else _pretty(content.json)
             self.form, self.text = ("json", pretty) if pretty is not None else ("text", content.json)
+            self.text = from_postgresql(self.text)
         elif isinstance(message, BytesMessage):
             self.form = "hex"
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +19,7 @@ from jmsql.cli.application import app
 from jmsql.console import Console, Level, Visitor
 from jmsql.console.access import HeaderGate, PasswordGate, TokenGate
 from tests.console.conftest import ALICE, BOB
-from tests.console.http import Browsing
+from tests.console.http import Answer, Browsing
 from tests.console.serving import Served
 
 Serve = Callable[..., Served]
@@ -67,6 +68,42 @@ def test_password_is_asked_for(serve: Serve) -> None:
         assert visitor.get("/", Authorization=f"Basic {encoded}").status == status
     for header in ("Basic %", "Basic", "Bearer pass:word"):
         assert visitor.get("/", Authorization=header).status == 401
+
+
+def basic(name: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+
+@pytest.mark.parametrize("way", ["password", "token"])
+def test_guessing_is_logged_and_slowed_and_disturbs_nobody_who_has_signed_in(
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("jmsql.console.access.time", SimpleNamespace(monotonic=lambda: now[0]))
+    gate = PasswordGate("right") if way == "password" else TokenGate("right", 8161)
+    served = serve(access=gate)
+    known, guesser = Browsing(served), Browsing(served)
+
+    def sign_in(visitor: Browsing, secret: str) -> Answer:
+        if way == "password":
+            return visitor.get("/nowhere", **basic("eve\nx", secret))
+        return visitor.get(f"/?token={secret}")
+
+    granted, refused = (404, 401) if way == "password" else (303, 403)
+    known.get("/", **basic("eve\nx", "right")) if way == "password" else None
+    assert sign_in(known, "right").status == granted
+    assert [sign_in(guesser, f"wrong{number}").status for number in range(10)] == [refused] * 9 + [429]
+    answer = sign_in(guesser, "right")
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "6")
+    assert "Try again in 6 s" in answer.text
+    assert sign_in(known, "right").status == granted
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 11
+    assert "from 127.0.0.1 has failed" in caplog.text
+    assert "wrong" not in caplog.text
+    assert "right" not in caplog.text
+    assert all("\n" not in each.getMessage() for each in caplog.records)
+    now[0] += 6.0
+    assert sign_in(guesser, "right").status == granted
 
 
 def test_header_is_believed_of_the_proxy_alone(serve: Serve) -> None:

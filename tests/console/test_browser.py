@@ -177,6 +177,13 @@ const [rules, done] = arguments;
 axe.run(document, {runOnly: rules, resultTypes: ["violations"]}).then(
   (result) => done(result.violations.map((each) => [each.id, each.nodes.map((node) => node.html).slice(0, 3)])));
 """
+COVERED = """
+return [...document.querySelectorAll('.stack tbody td:not(.actions)')].filter((cell) => {
+  const label = getComputedStyle(cell, '::before'), own = getComputedStyle(cell);
+  return label.position === 'absolute' && parseFloat(own.paddingLeft) < parseFloat(label.width);
+}).map((cell) => cell.dataset.label);
+"""
+"""The labels that stand on the values of their cells, where a narrow page shows rows as lists."""
 ALL_RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 RULES_OF_COLOURS = {"type": "rule", "values": ["color-contrast"]}
 """What another scheme of colours can break."""
@@ -210,6 +217,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
             emulate(browser, width=width, scheme=scheme)
             assert browser.execute_async_script(AXE, rules) == [], (path, scheme)
             assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth"), path
+        assert browser.execute_script(COVERED) == [], path
 
 
 def test_all_can_be_read_without_javascript(
@@ -306,6 +314,26 @@ def test_page_stays_current_and_hidden_tabs_stop(
     browser.execute_script("window.shown = 'visible'; document.dispatchEvent(new Event('visibilitychange'))")
     wait_for(lambda: browser.execute_script(requests) > before, timeout=20)
     assert browser.current_window_handle == window
+    assert complaints(browser) == []
+
+
+def test_second_page_of_clients_stays_the_second(browser: webdriver.Chrome, serve: Serve, jmsql_clean_url: str) -> None:
+    with psycopg.connect(jmsql_clean_url) as database:
+        database.execute(
+            "insert into jmsql_internal.connection (client_id, host, process_id) "
+            "select 'client ' || n, 'host', n from generate_series(1, 40) n"
+        )
+    console = Browsing(serve())
+    browser.get(console.served.url("/clients"))
+    follow(browser, browser.find_element(By.LINK_TEXT, "Further connections"))
+    rows = "return document.querySelectorAll('section[aria-labelledby=connected] tbody tr').length"
+    assert browser.execute_script(rows) == 15
+    with psycopg.connect(jmsql_clean_url) as database:
+        database.execute("insert into jmsql_internal.connection (client_id, host, process_id) values ('last', 'h', 1)")
+    wait_for(lambda: "last" in browser.find_element(By.ID, "live").text, timeout=30)
+    assert browser.execute_script(rows) == 16
+    assert "client 40" in browser.find_element(By.ID, "live").text
+    assert "client 1 " not in browser.find_element(By.ID, "live").text
     assert complaints(browser) == []
 
 

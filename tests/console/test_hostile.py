@@ -20,6 +20,7 @@ from tests.console.conftest import ALICE
 from tests.console.http import Browsing, message_paths
 from tests.console.serving import Served, served
 from tests.console.test_live import asked, quick
+from tests.console.test_pages import fail_all
 
 Serve = Callable[..., Served]
 __all__ = ["asked", "quick"]
@@ -218,3 +219,40 @@ def test_the_command_serves_with_that_limit(jmsql_factory: jmsql.ConnectionFacto
     assert (config.proxy_headers, config.root_path, config.ws) == (False, "/jms", "none")
     assert serving.REQUEST_TIMEOUT < 30
     console.close()
+
+
+def test_stand_ins_of_nul_are_on_no_page(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str
+) -> None:
+    nul = "a\0b\ufffec"
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("orders", maximum_deliveries=1, history=True)
+        administration.subscribe("news", nul, f"color <> '{nul}'", client_id=nul)
+    with jmsql_factory.create_context() as context:
+        mapped, streamed = context.create_map_message(), context.create_stream_message()
+        mapped.set_string("name", nul)
+        streamed.write_string(nul)
+        kinds = [context.create_text_message(nul), context.create_text_message(nul + "x" * 300_000), mapped, streamed]
+        kinds.append(context.create_object_message([nul]))
+        for destination in (jmsql.Queue("orders"), jmsql.Queue("others"), jmsql.Topic("news")):
+            for message in kinds:
+                message.jms_type = message.jms_correlation_id = nul
+                message.set_string_property("color", f"not {nul}")
+                context.create_producer().send(destination, message)
+        assert context.create_consumer(jmsql.Queue("others")).receive(timeout=5) is not None
+    fail_all(jmsql_factory, "orders", ValueError(nul))
+    with psycopg.connect(jmsql_clean_url) as database:
+        database.execute("update jmsql_internal.message set property_types = '{\"color\": \"nothing\"}' "
+                         "where text_body like '%x'")  # fmt: skip
+    ids = console.get("/search").ids
+    places = [ids[name] for name in ("DLQ", "others", "news", "a␀b[U+FFFE]c")]
+    messages = [message for place in places for message in message_paths(console.get(place).text)]
+    assert len(messages) >= 14
+    [cause] = re.findall(r'href="([^"]*cause=[^"]*)">Show', console.get("/dead-letters").text)
+    more = ["/", "/search", "/dead-letters", "/clients", cause, f"{places[1]}/history", f"{places[3]}/delete"]
+    for path in (*places, *messages, *more):
+        text = console.get(path).text
+        assert "\ufffe" not in text, path
+        assert not re.search(r"\[U\+FFFE\][0\[]", text), path
+    said = console.post(f"{places[3]}/delete", [*console.form(f"{places[3]}/delete"), ("name", nul)])
+    assert said.status == 303, said.text

@@ -69,7 +69,7 @@
       say(`Live, ${shown(new Date()).slice(11)}`);
     } else {
       failures += 1;
-      if (status === 401 || status === 403) say("Not live: sign in again, then load the page again.", true);
+      if (status === 401 || status === 403 || status === 429) say("Not live: sign in again, then load the page again.", true);
       else if (status === 404) say("Not live: this is gone.", true);
       else say("Not live: the console does not answer. Trying again …", true);
     }

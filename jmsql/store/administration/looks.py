@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -48,6 +48,7 @@ from jmsql.store.statement import (
 )
 from jmsql.values.destinations import Destination, Queue, Topic
 from jmsql.values.duration import as_setting
+from jmsql.values.postgresql_text import from_postgresql
 
 T = TypeVar("T")
 
@@ -330,6 +331,20 @@ class Choice(NamedTuple):
     cause: str | None = None
 
 
+def _read(make: Callable[[Iterable[Any]], T], fields: Sequence[str], *texts: str) -> Callable[[tuple[Any, ...]], T]:
+    """Return a function that makes a record of a row, some fields of which may hold stand-ins for NUL and the like."""
+    places = [fields.index(text) for text in texts]
+
+    def read(row: tuple[Any, ...]) -> T:
+        values = list(row)
+        for place in places:
+            values[place] = None if row[place] is None else from_postgresql(row[place])
+        return make(values)
+
+    return read
+
+
+_read_listed = _read(ListedMessage._make, ListedMessage._fields, "jms_type", "correlation_id", "preview", "error")
 _sql = SqlFile("looks")
 _inspection = SqlFile("inspection")
 _administers = _sql["administers"]
@@ -362,16 +377,35 @@ _begin_look = _sql.statement("begin_look", "looking at the store", nothing)
 _rights = _sql.statement(
     "rights", "looking at the rights", record(Rights._make), {"administers": _administers} | ACCESS
 )
-_destinations = _sql.statement("destinations", "looking at the destinations", records(DestinationLook._make), PARTS)
+_destinations = _sql.statement(
+    "destinations",
+    "looking at the destinations",
+    records(_read(DestinationLook._make, DestinationLook._fields, "subscription", "client_id")),
+    PARTS,
+)
 _settings = _sql.statement("settings", "looking at a destination", rows)
-_subscription = _sql.statement("subscription", "looking at a subscription", records(SubscriptionLook._make))
+_subscription = _sql.statement(
+    "subscription",
+    "looking at a subscription",
+    records(_read(SubscriptionLook._make, SubscriptionLook._fields, "selector")),
+)
 _topic = _sql.statement("topic", "looking at a topic", records(TopicLook._make))
-_topic_subscriptions = _sql.statement("topic_subscriptions", "looking at a topic", records(TopicSubscription._make))
+_topic_subscriptions = _sql.statement(
+    "topic_subscriptions",
+    "looking at a topic",
+    records(_read(TopicSubscription._make, TopicSubscription._fields, "name", "client_id", "selector")),
+)
 _find_queues = _sql.statement("find_queues", "looking for destinations", rows)
 _find_topics = _sql.statement("find_topics", "looking for destinations", rows)
 _last_of_window = _sql.statement("last_of_window", "looking for destinations", rows)
-_consumers = _sql.statement("consumers", "looking at consumers", records(ConsumerLook._make))
-_clients = _sql.statement("clients", "looking at the clients", records(ClientLook._make))
+_consumers = _sql.statement(
+    "consumers",
+    "looking at consumers",
+    records(_read(ConsumerLook._make, ConsumerLook._fields, "client_id", "selector")),
+)
+_clients = _sql.statement(
+    "clients", "looking at the clients", records(_read(ClientLook._make, ClientLook._fields, "client_id"))
+)
 _holders = _sql.statement("holders", "looking at what clients hold", records(Holding._make), ACCESS)
 _has_dead_letters = _sql.statement("has_dead_letters", "looking at dead letters", value(bool))
 _require_access = SqlFile("destinations").statement("require_access", "looking at the messages", value(bool))
@@ -479,7 +513,10 @@ def find(text: str, after: int, limit: int) -> Steps[tuple[list[Found], int | No
         ):
             found.append(Found(name, None, topic_id))
     queues = yield from _find_queues.bind(text=text, after=after, window=_NAMES_AT_ONCE, limit=limit)
-    found.extend(Found(name, queue_id, topic_id) for queue_id, name, topic_id in queues)
+    found.extend(
+        Found(name if topic_id is None else from_postgresql(name), queue_id, topic_id)
+        for queue_id, name, topic_id in queues
+    )
     if len(queues) == limit:
         return found, queues[-1][0]
     [(last, looked)] = yield from _last_of_window.bind(after=after, window=_NAMES_AT_ONCE)
@@ -540,9 +577,7 @@ def messages(
     chosen, parameters = _chosen(choice, hidden=hidden)
     parts = _parts(hidden=hidden) | {"chosen": chosen}
     statements = {
-        delayed: _sql.statement(
-            name, "browsing", records(ListedMessage._make), {"shown": _sql[f"shown_of_{name}"]} | parts
-        )
+        delayed: _sql.statement(name, "browsing", records(_read_listed), {"shown": _sql[f"shown_of_{name}"]} | parts)
         for delayed, name in TABLES
     }
     yield from _require_access.bind(queue_id=queue_id, action="browse")
@@ -628,10 +663,10 @@ def _whole(row: tuple[Any, ...], owner: Destination) -> WholeMessage:
     )
     delivery_time, properties, property_types, size, body = row[10:15]
     state, count, claimed_by, claimed_at, next_attempt, first_failed_at, error = row[15:]
-    header = ListedMessage(
+    header = _read_listed((
         *(inverse_priority, sequence, message_id, kind, jms_type, correlation_id, timestamp, expiration),
         *(delivery_time, None, state, count, next_attempt, error),
-    )
+    ))  # fmt: skip
     content = None
     if body is not None:
         stored = json.loads(body)
@@ -649,6 +684,7 @@ def _whole(row: tuple[Any, ...], owner: Destination) -> WholeMessage:
             *(jms_type, properties, property_types, content.text, content.json, content.types, content.bytes),
             *(delivery_time, None, count, None),
         ).message(owner)
+    reply_to = None if reply_to is None else from_postgresql(reply_to)
     return WholeMessage(header, mode, reply_to, properties, content, decoded, claimed_by, claimed_at, first_failed_at)
 
 
@@ -662,7 +698,7 @@ def dead_letters(queue_id: int, *, hidden: bool = False) -> Steps[DeadLetterGrou
     statement = _sql.statement(
         "dead_letters",
         "looking at dead letters",
-        records(DeadLetterGroup._make),
+        records(_read(DeadLetterGroup._make, DeadLetterGroup._fields, "reason", "subscription", "client_id", "error")),
         _LETTERS | _parts(hidden=hidden) | {"line": "e.line"},
     )
     found = yield from statement.bind(queue_id=queue_id, window=_DEAD_LETTERS + 1)
@@ -690,7 +726,10 @@ def history(
     """Return how messages have left a destination, the last first, those before a transaction and sequence."""
     parts = _parts(hidden=hidden)
     statement = _sql.statement(
-        "history", "looking at the history", records(PastLook._make), {"past": fill(_sql["past"], **parts)}
+        "history",
+        "looking at the history",
+        records(_read(PastLook._make, PastLook._fields, "subscription", "client_id", "preview")),
+        {"past": fill(_sql["past"], **parts)},
     )
     transaction, sequence = before or (str(2**64 - 1), 0)
     return (
