@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -280,10 +280,13 @@ def _located(scope: Scope) -> Scope:
 
 async def _form(request: Request) -> Form:
     content = b""
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > _LONGEST_FORM:
-            raise HTTPException(413, f"A form has at most {_LONGEST_FORM:,} bytes.")
+    try:
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > _LONGEST_FORM:
+                raise HTTPException(413, f"A form has at most {_LONGEST_FORM:,} bytes.")
+    except ClientDisconnect as error:
+        raise HTTPException(400, "The form has not arrived whole.") from error
     try:
         return Form(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=10_000))
     except ValueError as error:

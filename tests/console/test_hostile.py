@@ -7,6 +7,8 @@ import logging
 import re
 import socket
 from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection
 
 import psycopg
 import pytest
@@ -172,7 +174,7 @@ def test_many_tabs_of_a_queue_cost_what_one_costs(
 
 
 def test_requests_that_do_not_arrive_whole_are_cut_off(
-    monkeypatch: pytest.MonkeyPatch, jmsql_factory: jmsql.ConnectionFactory
+    monkeypatch: pytest.MonkeyPatch, jmsql_factory: jmsql.ConnectionFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(serving, "REQUEST_TIMEOUT", 1.0)
     halves = {
@@ -192,10 +194,11 @@ def test_requests_that_do_not_arrive_whole_are_cut_off(
         for name, connection in opened.items():
             with connection:
                 assert _is_cut_off(connection, trickle=name == "a header"), name
-        with socket.create_connection(("127.0.0.1", where.port), timeout=60) as kept:
+        with closing(HTTPConnection("127.0.0.1", where.port, timeout=60)) as kept:
             for _ in range(2):
-                kept.sendall(b"GET /static/icon.svg HTTP/1.1\r\nHost: x\r\n\r\n")
-                assert kept.recv(65536).startswith(b"HTTP/1.1 200")
+                kept.request("GET", "/static/icon.svg")
+                assert kept.getresponse().read().startswith(b"<svg")
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 def _is_cut_off(connection: socket.socket, *, trickle: bool) -> bool:
