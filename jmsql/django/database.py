@@ -101,6 +101,8 @@ class MessageDatabase:
         had_changed = connection.has_changed_settings
         self.connection = _DjangosView(connection, self._adapters)
         try:
+            if register := getattr(self, "register_geometry_adapters", None):  # PostGIS does so where it connects
+                register(self.connection)
             connection_created.send(sender=type(self), connection=self)
         finally:
             self.connection = connection

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection, connections, transaction
+from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.backends.signals import connection_created
 from psycopg.adapt import Loader
 from psycopg.types import TypeInfo
@@ -170,6 +171,28 @@ class TestCreated:
         first = found[0]
         assert first[1:3] == ("31s", (1, 2))
         assert found == [first] * 5
+
+    def test_the_types_of_postgis_are_registered_too(
+        self, app: Application, handled: Handled, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = []
+
+        def register(self: Any, pg_connection: Any, clear_caches: bool = False) -> None:
+            info = TypeInfo.fetch(pg_connection, "point")
+            assert info is not None
+            info.register(pg_connection)
+            pg_connection.adapters.register_loader(info.oid, Point)
+
+        @app.listener(ORDERS)
+        def order(body: str) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute("select '(1,2)'::point")
+                found.append(cursor.fetchone())
+
+        monkeypatch.setattr(DatabaseWrapper, "register_geometry_adapters", register, raising=False)
+        send("kite")
+        handled(app, is_empty)
+        assert found == [((1, 2),)]
 
     def test_it_is_sent_again_where_the_transaction_was_rolled_back(
         self, app: Application, handled: Handled, receiver: Receiver
