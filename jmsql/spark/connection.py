@@ -69,10 +69,12 @@ class DatabaseReference:
         connection: The name of a connection: that of a variable ``JMSQL_CONNECTION_<NAME>``, of a service in
             PostgreSQL's service file, or ``module:function`` of a function that returns the URL.
         url: Its URL without a password.
+        query_timeout: Seconds after which the server cancels a statement; 0: never; None: as the role has it.
     """
 
     connection: str | None = None
     url: str | None = None
+    query_timeout: float | None = None
 
     def __post_init__(self) -> None:
         if self.connection is not None and self.url is not None:
@@ -128,6 +130,10 @@ class DatabaseReference:
         url = url.with_parameters({name: str(value) for name, value in limits.items()})
         if "application_name" not in url.query:
             url = url.with_parameters({"application_name": application_name})
+        if self.query_timeout is not None:
+            given = url.query.get("options", "")
+            limit = f"{given} -cstatement_timeout={round(self.query_timeout * 1000)}"
+            url = url.with_parameters({"options": limit.strip()})
         return url.text()
 
     def open(self, doing: str, *, autocommit: bool) -> psycopg.Connection[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -30,7 +31,7 @@ OPTIONS = (
     *("partitions", "minPartitions", "pushFilters", "snapshotTimeout", "startingOffsets", "endingOffsets"),
     *("maxMessagesPerTrigger", "maxBytesPerTrigger", "claimConnections", "failOnDataLoss", "writeId", "writeIdDays"),
     "automaticCreation",
-    *("connection", "url", "jmsqlSchema"),
+    *("connection", "url", "jmsqlSchema", "queryTimeout"),
 )
 """The names of all options, in which letter case does not count."""
 
@@ -95,6 +96,9 @@ _MOST_TASKS = 2**31 - 1
 
 _MOST_COUNTED = 2**63 - 1
 """The most messages or bytes that PostgreSQL can count."""
+
+_LONGEST_TIMEOUT = 2_000_000.0
+"""The longest time-out that PostgreSQL surely takes, in seconds."""
 
 _MOST_DAYS = 1_000_000
 """The most days that PostgreSQL surely can add to a time."""
@@ -176,7 +180,11 @@ class Options:
         selector = options.get("selector")
         columns = options.get("columns")
         read = cls(
-            database=DatabaseReference(options.get("connection"), options.get("url")),
+            database=DatabaseReference(
+                options.get("connection"),
+                options.get("url"),
+                None if "queryTimeout" not in options else _seconds("queryTimeout", options, 0.0, _LONGEST_TIMEOUT),
+            ),
             schema=options.get("jmsqlSchema", "jmsql"),
             queue=_destination(Queue, "queue", options),
             topic=_destination(Topic, "topic", options),
@@ -301,11 +309,13 @@ def _integer(name: str, options: Mapping[str, str], most: int) -> int | None:
     return int(digits)
 
 
-def _seconds(name: str, options: Mapping[str, str], default: float) -> float:
+def _seconds(name: str, options: Mapping[str, str], default: float, most: float = math.inf) -> float:
     try:
         seconds = float(options.get(name, default))
     except ValueError:
         seconds = -1.0
+    if seconds > most:
+        raise JMSException(f"Option '{name}' is at most {most:,.0f} seconds, not {options[name]!r}.")
     if not seconds >= 0.0:
         raise JMSException(f"Option '{name}' is a number of seconds, not {options[name]!r}.")
     return seconds
@@ -336,7 +346,12 @@ def _check_offsets(starting: str, ending: str, *, history: bool) -> None:
     if ending != "latest":
         _check_timestamp("endingOffsets", ending, f"latest, or a time such as {_EXAMPLE}")
         if not history:
-            raise JMSException("Option 'endingOffsets' needs option 'history'.")
+            end = read_timestamp(ending)
+            assert end is not None
+            raise JMSException(
+                "Option 'endingOffsets' needs option 'history'. To end a read of a queue there, use a selector: "
+                f"JMSTimestamp < {int(end.timestamp() * 1000)}."
+            )
     if history:
         if starting.startswith(_ID):
             raise JMSException(

@@ -101,7 +101,7 @@ def archive(
         InvalidDestinationException: One of them is not a destination.
         JMSException: PostgreSQL, the file system or Spark has failed, or an argument makes no sense.
     """
-    database = DatabaseReference(connection, url)
+    database = DatabaseReference(connection, url, query_timeout=0)  # as pg_dump does: a run reads for long
     settings = ArchiveSettings.check(
         database,
         schema,

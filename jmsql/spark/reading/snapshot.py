@@ -65,7 +65,7 @@ def keep_snapshot(
     directory.mkdir(mode=0o700, exist_ok=True)
     if directory.is_symlink() or directory.stat().st_uid != os.getuid() or directory.stat().st_mode & 0o077:
         raise JMSException(f"The directory {directory} is not this account's own; remove it, or set TMPDIR.")
-    name = hashlib.sha256(f"{driver} {database} {address}".encode()).hexdigest()[:16]
+    name = hashlib.sha256(f"{driver} {database.connection} {database.url} {address}".encode()).hexdigest()[:16]
     read = 2 * (1 + secrets.randbelow(2**30 - 1))  # whose numbers no application can have seeded
     request = json.dumps({"read": read, "timeout": timeout, "history_of": history_of, "shared": shared})
     with (directory / f"{name}.lock").open("w") as lock:

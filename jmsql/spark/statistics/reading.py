@@ -99,6 +99,7 @@ def _past(spark: SparkSession, source: Source, destination: Destination | None) 
             history="true",
             partitions=str(spark.sparkContext.defaultParallelism),
             jmsqlSchema=source.schema,
+            queryTimeout="0",
             startingOffsets="earliest" if source.since is None else source.since.astimezone(UTC).isoformat(),
             endingOffsets="latest" if source.until is None else source.until.astimezone(UTC).isoformat(),
         )
@@ -195,7 +196,7 @@ def read_dead_letters(spark: SparkSession, schema: str) -> DataFrame | None:
     with Administration(schema=schema) as administration:
         queues = administration.dead_letter_queues()
     reader = spark.read.schema("message_id string, properties string").format("jmsql")
-    reader = reader.options(selector="JMS_jmsql_DeadLetterReason IS NOT NULL", jmsqlSchema=schema)
+    reader = reader.options(selector="JMS_jmsql_DeadLetterReason IS NOT NULL", jmsqlSchema=schema, queryTimeout="0")
     rows = [_read_properties(reader.option("queue", queue).load()) for queue in queues]
     parts = [part.select("message_id", *_death()) for part in rows]
     return reduce(DataFrame.unionByName, parts) if parts else None

@@ -112,3 +112,30 @@ def test_server_that_does_not_answer_is_told(plan: Callable[..., object], monkey
     monkeypatch.setenv("JMSQL_URL", "postgresql://app@127.0.0.1:1/shop")
     with pytest.raises(jmsql.ResourceAllocationException, match="the server cannot be reached"):
         plan()
+
+
+@pytest.mark.parametrize(
+    ("options", "is_cancelled"), [({}, True), ({"queryTimeout": "0.1"}, True), ({"queryTimeout": "0"}, False)]
+)
+def test_statements_have_the_time_of_the_role_or_of_the_option(
+    url: str, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], is_cancelled: bool
+) -> None:
+    default = "100ms" if options != {"queryTimeout": "0.1"} else "0"
+    monkeypatch.setenv("JMSQL_URL", with_parameters(url, options=f"-cstatement_timeout={default} -cwork_mem=5MB"))
+    database = Options.read({"queue": "orders", **options}).database
+
+    def read() -> None:
+        with database.connect("planning") as connection:
+            connection.execute("select pg_sleep(0.3)")
+
+    def read_in_a_task() -> None:
+        with database.connect_arrow("reading") as connection:
+            assert connection.execute("select current_setting('work_mem')").read_all().column(0).to_pylist() == ["5MB"]
+            connection.execute("select pg_sleep(0.3)").read_all()
+
+    for each in (read, read_in_a_task):
+        if is_cancelled:
+            with pytest.raises((jmsql.JMSException, OSError), match="statement.timeout"):
+                each()
+        else:
+            each()

@@ -34,7 +34,12 @@ def test_names_of_options_are_read_in_any_letter_case() -> None:
         ({"queue": "a", "snapshotTimeout": "soon"}, "'snapshotTimeout' is a number of seconds"),
         ({"queue": "a", "startingOffsets": "yesterday"}, "'startingOffsets' is earliest, latest, a time"),
         ({"queue": "a", "startingOffsets": "2026-11-21T08:00:00"}, "'startingOffsets': .* has no time zone"),
-        ({"queue": "a", "endingOffsets": "2026-11-21T08:00:00+00:00"}, "'endingOffsets' needs option 'history'"),
+        (
+            {"queue": "a", "endingOffsets": "2026-11-21T08:00:00+00:00"},
+            "'endingOffsets' needs option 'history'.*JMSTimestamp < 1795248000000",
+        ),
+        ({"queue": "a", "queryTimeout": "-1"}, "'queryTimeout' is a number of seconds, not '-1'"),
+        ({"queue": "a", "queryTimeout": "1e9"}, "'queryTimeout' is at most 2,000,000 seconds, not '1e9'"),
         ({"history": "true", "endingOffsets": "earliest"}, "'endingOffsets' is latest, or a time"),
         ({"history": "true", "endingOffsets": "2026-11-21"}, "'endingOffsets': .* has no time zone"),
         ({"history": "true", "startingOffsets": "yesterday"}, "'startingOffsets' is earliest, latest, or a time"),
