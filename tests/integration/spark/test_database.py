@@ -135,7 +135,7 @@ def test_statements_have_the_time_of_the_role_or_of_the_option(
 
     for each in (read, read_in_a_task):
         if is_cancelled:
-            with pytest.raises((jmsql.JMSException, OSError), match="statement.timeout"):
+            with pytest.raises((jmsql.JMSException, OSError), match=r"statement.timeout"):
                 each()
         else:
             each()
