@@ -166,6 +166,9 @@ class InternalTimings(Timings):
     start_reminder_delay: float = 5.0
     """The time after which the log says that a consumer waits for a connection that was never started."""
 
+    listener_patience: float = 10.0
+    """How long a call from another thread waits for a session's listener that runs."""
+
     statistics_interval: float = 1.0
     """How often a client writes its counters to the database."""
     clock_interval: float = 10.0

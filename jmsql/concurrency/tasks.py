@@ -829,6 +829,16 @@ class RLock:
                 break
 
 
+async def taken_within(lock: RLock, seconds: float) -> bool:
+    """Take a lock unless another task has it for so long; return whether it is taken."""
+    try:
+        async with asyncio.timeout(seconds):
+            await lock.__aenter__()
+    except TimeoutError:
+        return False
+    return True
+
+
 def at_once(lock: RLock) -> AbstractContextManager[bool]:
     """Enclose what waits for nothing, so that no other task runs meanwhile; it gets whether the lock is free."""
     return nullcontext(lock.is_free)

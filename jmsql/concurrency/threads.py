@@ -125,6 +125,11 @@ def ends_task(error: BaseException) -> bool:  # noqa: ARG001 - nothing does
     return False
 
 
+def taken_within(lock: RLock, seconds: float) -> bool:
+    """Take a lock unless another thread has it for so long; return whether it is taken."""
+    return lock.acquire(timeout=seconds)
+
+
 def at_once(lock: AbstractContextManager[bool]) -> AbstractContextManager[bool]:
     """Enclose what does not wait: a thread waits until the lock is free, and holds it meanwhile."""
     return lock

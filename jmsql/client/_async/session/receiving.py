@@ -117,13 +117,13 @@ class Receiving:
             await self.consumer_opened(subscriber)
             return subscriber
 
-        async with self._state.lock:
+        async with self._state:
             with uninterrupted():
                 return await connection.subscription_registry.join(subscription, create_subscriber)
 
     async def consumer_opened(self, consumer: ConsumerState) -> None:
         """Note that there is a new consumer."""
-        async with self._state.lock:
+        async with self._state:
             self._state.consumers.add(consumer)
         await self._transaction.opened(consumer)
 
@@ -181,7 +181,7 @@ class Receiving:
             while True:
                 news = state.notifications.count
                 look: Look | None = None
-                async with state.lock:
+                async with state:
                     if consumer.closed or (state.closed and not state.is_used_by_listener):
                         return None
                     started = client.started

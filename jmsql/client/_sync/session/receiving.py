@@ -117,12 +117,12 @@ class Receiving:
             self.consumer_opened(subscriber)
             return subscriber
 
-        with self._state.lock:
+        with self._state:
             return connection.subscription_registry.join(subscription, create_subscriber)
 
     def consumer_opened(self, consumer: ConsumerState) -> None:
         """Note that there is a new consumer."""
-        with self._state.lock:
+        with self._state:
             self._state.consumers.add(consumer)
         self._transaction.opened(consumer)
 
@@ -178,7 +178,7 @@ class Receiving:
             while True:
                 news = state.notifications.count
                 look: Look | None = None
-                with state.lock:
+                with state:
                     if consumer.closed or (state.closed and not state.is_used_by_listener):
                         return None
                     started = client.started

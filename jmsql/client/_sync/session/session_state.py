@@ -7,17 +7,24 @@ from typing import TYPE_CHECKING
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import SessionFacts
-from jmsql.concurrency.threads import Home, Notifications, RLock, current
+from jmsql.concurrency.threads import Home, Notifications, RLock, current, taken_within
 from jmsql.exceptions import IllegalStateException
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from jmsql.client._sync.shared.client_context import Client
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import MessageListener
 
 
 class SessionState:
-    """How a session works, and where it is."""
+    """How a session works, and where it is.
+
+    A context manager for calls of the application, which use the session meanwhile. A session with listeners is for
+    their thread alone (JMS 1.1, chapter 4.4.6). Other threads may call it while no listener runs, and do not wait
+    without end for one that runs: it may wait for them.
+    """
 
     def __init__(
         self,
@@ -83,6 +90,22 @@ class SessionState:
             raise IllegalStateException(
                 "The session has a message_listener, for connection consumers, and receives in no other way."
             )
+
+    def __enter__(self) -> None:
+        if self.listener is None or self.is_called_by_listener:
+            self.lock.__enter__()
+            return
+        patience = self.client.timings.listener_patience
+        if not taken_within(self.lock, patience):
+            raise IllegalStateException(
+                f"A listener of the session has been running for {patience:g} s, and may wait for this call. A session "
+                "with listeners is for their thread alone; create another session for this thread."
+            )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.lock.__exit__(kind, error, traceback)
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.acknowledge_mode.name}{' closed' if self.closed else ''}>"

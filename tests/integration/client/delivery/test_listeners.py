@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, IllegalStateException, Message, MessageConsumer, Queue, Session
-from jmsql.testing import drain, wait_for
+from jmsql import (
+    AcknowledgeMode,
+    Connection,
+    ConnectionFactory,
+    IllegalStateException,
+    Message,
+    MessageConsumer,
+    Queue,
+    Session,
+)
+from jmsql.testing import FAST_TIMINGS, drain, wait_for
 from tests.compliance.held_listener import HeldListener
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of
@@ -185,3 +196,38 @@ def test_listener_may_close_the_connection(connection: Connection, others: Sessi
     with pytest.raises(IllegalStateException, match="closed"):
         connection.create_session()
     assert len(drain(others.create_consumer(queue))) <= 1
+
+
+CALLS: dict[str, Callable[[Session], object]] = {
+    "send": lambda session: session.create_producer(Queue("others")).send(session.create_message()),
+    "make a consumer": lambda session: session.create_consumer(Queue("others")),
+    "browse": lambda session: list(session.create_browser(Queue("others"))),
+    "recover": lambda session: session.recover(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_calls_of_other_threads_do_not_wait_for_a_listener_without_end(
+    jmsql_factory: ConnectionFactory, call: Callable[[Session], object]
+) -> None:
+    timings = dataclasses.replace(FAST_TIMINGS, listener_patience=0.05)
+    with dataclasses.replace(jmsql_factory, timings=timings).create_connection() as connection:
+        connection.start()
+        session = connection.create_session()
+        producer, consumer = session.create_producer(Queue("orders")), session.create_consumer(Queue("orders"))
+        listener = HeldListener()
+        consumer.message_listener = listener
+        producer.send(session.create_message())
+        listener.wait_until_called()
+        with pytest.raises(IllegalStateException, match="create another session for this thread"):
+            call(session)
+        listener.release()
+        wait_for(lambda: succeeds(lambda: call(session)))
+
+
+def succeeds(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except IllegalStateException:
+        return False
+    return True

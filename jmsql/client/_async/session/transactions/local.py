@@ -148,7 +148,7 @@ class LocalTransaction(OwnTransaction):
         self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int
     ) -> list[MessageRow]:
         self.check_usable()
-        async with self.state.lock:
+        async with self.state:
             with uninterrupted():
                 await self._locks.flush()
                 return await self.database.attempt(browse(queue_id, selector, after, limit))
@@ -187,7 +187,7 @@ class LocalTransaction(OwnTransaction):
 
     async def commit(self) -> None:
         await self.complete("commit")
-        async with self.state.lock, self._connected(needed=self._send_buffer.is_used):
+        async with self.state, self._connected(needed=self._send_buffer.is_used):
             await finished(self._commit())
 
     @asynccontextmanager
@@ -270,7 +270,7 @@ class LocalTransaction(OwnTransaction):
 
     async def rollback(self, error: BaseException | str | None) -> None:
         await self.complete("rollback")
-        async with self.state.lock:
+        async with self.state:
             await finished(self._rollback(failure_of(error)))
 
     async def _rollback(self, failure: Failure | None) -> None:
@@ -310,7 +310,7 @@ class LocalTransaction(OwnTransaction):
     async def _share(self, lend: Callable[[StatementListener], Awaitable[T]]) -> T:
         """Return what the lease lends the application, once the store is where the session is."""
         self.check_usable()
-        async with self.state.lock:
+        async with self.state:
             await self.database.hold()
             try:
                 with uninterrupted():

@@ -59,7 +59,7 @@ class NoTransaction(OwnTransaction):
         if self._sender is not None:
             await self._sender.wait_until_sent()
         client, database = self._client, self.database
-        async with self.state.lock, database.connected():
+        async with self.state, database.connected():
             with uninterrupted():
                 try:
                     question = client.waited_for([destination])
@@ -85,7 +85,7 @@ class NoTransaction(OwnTransaction):
     async def browse(
         self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int
     ) -> list[MessageRow]:
-        async with self.state.lock:
+        async with self.state:
             with uninterrupted():
                 return await self.database.attempt(browse(queue_id, selector, after, limit))
 
@@ -114,7 +114,7 @@ class NoTransaction(OwnTransaction):
         )
 
     async def recover(self, error: BaseException | str | None) -> None:
-        async with self.state.lock:
+        async with self.state:
             await finished(self._recover(failure_of(error)))
 
     async def _recover(self, failure: Failure | None) -> None:
@@ -150,7 +150,7 @@ class ClientAcknowledge(NoTransaction):
 
     async def acknowledge(self) -> None:
         self.state.check_open()
-        async with self.state.lock, self.database.connected(needed=self._claims.has_delivered):
+        async with self.state, self.database.connected(needed=self._claims.has_delivered):
             await finished(self._acknowledge())
 
     async def _acknowledge(self) -> None:

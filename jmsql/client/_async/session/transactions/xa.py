@@ -78,7 +78,7 @@ class GlobalTransaction(LocalTransaction):
         """Do what `XASession.tpc_begin` does."""
         await self.complete("tpc_begin")
         checked = Xid.checked(*xid)
-        async with self.state.lock:
+        async with self.state:
             self._check_none("Finish it before you begin another.")
             if self.is_used:
                 raise TransactionInProgressException(
@@ -90,7 +90,7 @@ class GlobalTransaction(LocalTransaction):
     async def prepare(self) -> None:
         """Do what `XASession.tpc_prepare` does."""
         await self.complete("tpc_prepare")
-        async with self.state.lock:
+        async with self.state:
             xid = self._require(_Phase.ACTIVE)
             async with self._connected(needed=True):
                 await finished(self._prepare(xid))
@@ -110,7 +110,7 @@ class GlobalTransaction(LocalTransaction):
     async def commit_branch(self, xid: Xid | None) -> None:
         """Do what `XASession.tpc_commit` does."""
         await self.complete("tpc_commit")
-        async with self.state.lock:
+        async with self.state:
             if xid is not None:
                 self._check_none("Leave out the identifier to commit that one.")
                 await self._client.run_beside(commit_prepared(Xid.checked(*xid)))
@@ -132,7 +132,7 @@ class GlobalTransaction(LocalTransaction):
     async def roll_back_branch(self, xid: Xid | None) -> None:
         """Do what `XASession.tpc_rollback` does."""
         await self.complete("tpc_rollback")
-        async with self.state.lock:
+        async with self.state:
             if xid is not None:
                 self._check_none("Leave out the identifier to roll that one back.")
                 await self._client.run_beside(roll_back_prepared(Xid.checked(*xid)))

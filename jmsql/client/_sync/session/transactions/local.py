@@ -147,7 +147,7 @@ class LocalTransaction(OwnTransaction):
 
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
         self.check_usable()
-        with self.state.lock:
+        with self.state:
             self._locks.flush()
             return self.database.attempt(browse(queue_id, selector, after, limit))
 
@@ -184,7 +184,7 @@ class LocalTransaction(OwnTransaction):
 
     def commit(self) -> None:
         self.complete("commit")
-        with self.state.lock, self._connected(needed=self._send_buffer.is_used):
+        with self.state, self._connected(needed=self._send_buffer.is_used):
             self._commit()
 
     @contextmanager
@@ -267,7 +267,7 @@ class LocalTransaction(OwnTransaction):
 
     def rollback(self, error: BaseException | str | None) -> None:
         self.complete("rollback")
-        with self.state.lock:
+        with self.state:
             self._rollback(failure_of(error))
 
     def _rollback(self, failure: Failure | None) -> None:
@@ -307,7 +307,7 @@ class LocalTransaction(OwnTransaction):
     def _share(self, lend: Callable[[StatementListener], T]) -> T:
         """Return what the lease lends the application, once the store is where the session is."""
         self.check_usable()
-        with self.state.lock:
+        with self.state:
             self.database.hold()
             try:
                 if not self.database.has_failed:

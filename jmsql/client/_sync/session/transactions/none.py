@@ -60,7 +60,7 @@ class NoTransaction(OwnTransaction):
         if self._sender is not None:
             self._sender.wait_until_sent()
         client, database = self._client, self.database
-        with self.state.lock, database.connected():
+        with self.state, database.connected():
             try:
                 question = client.waited_for([destination])
                 waited_for = database.run_and_ask(self._insertion(destination, message), question)
@@ -83,7 +83,7 @@ class NoTransaction(OwnTransaction):
     # Receiving
 
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
-        with self.state.lock:
+        with self.state:
             return self.database.attempt(browse(queue_id, selector, after, limit))
 
     def closed(self, consumer: ConsumerState) -> None:
@@ -111,7 +111,7 @@ class NoTransaction(OwnTransaction):
         )
 
     def recover(self, error: BaseException | str | None) -> None:
-        with self.state.lock:
+        with self.state:
             self._recover(failure_of(error))
 
     def _recover(self, failure: Failure | None) -> None:
@@ -147,7 +147,7 @@ class ClientAcknowledge(NoTransaction):
 
     def acknowledge(self) -> None:
         self.state.check_open()
-        with self.state.lock, self.database.connected(needed=self._claims.has_delivered):
+        with self.state, self.database.connected(needed=self._claims.has_delivered):
             self._acknowledge()
 
     def _acknowledge(self) -> None:

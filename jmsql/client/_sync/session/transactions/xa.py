@@ -78,7 +78,7 @@ class GlobalTransaction(LocalTransaction):
         """Do what `XASession.tpc_begin` does."""
         self.complete("tpc_begin")
         checked = Xid.checked(*xid)
-        with self.state.lock:
+        with self.state:
             self._check_none("Finish it before you begin another.")
             if self.is_used:
                 raise TransactionInProgressException(
@@ -90,7 +90,7 @@ class GlobalTransaction(LocalTransaction):
     def prepare(self) -> None:
         """Do what `XASession.tpc_prepare` does."""
         self.complete("tpc_prepare")
-        with self.state.lock:
+        with self.state:
             xid = self._require(_Phase.ACTIVE)
             with self._connected(needed=True):
                 self._prepare(xid)
@@ -110,7 +110,7 @@ class GlobalTransaction(LocalTransaction):
     def commit_branch(self, xid: Xid | None) -> None:
         """Do what `XASession.tpc_commit` does."""
         self.complete("tpc_commit")
-        with self.state.lock:
+        with self.state:
             if xid is not None:
                 self._check_none("Leave out the identifier to commit that one.")
                 self._client.run_beside(commit_prepared(Xid.checked(*xid)))
@@ -132,7 +132,7 @@ class GlobalTransaction(LocalTransaction):
     def roll_back_branch(self, xid: Xid | None) -> None:
         """Do what `XASession.tpc_rollback` does."""
         self.complete("tpc_rollback")
-        with self.state.lock:
+        with self.state:
             if xid is not None:
                 self._check_none("Leave out the identifier to roll that one back.")
                 self._client.run_beside(roll_back_prepared(Xid.checked(*xid)))
