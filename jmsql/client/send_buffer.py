@@ -69,6 +69,11 @@ class SendBuffer:
         return self._count >= _MOST_MESSAGES or self._bytes >= _MOST_BYTES
 
     @property
+    def has_inserted(self) -> bool:
+        """True if messages of the transaction are inserted."""
+        return bool(self._inserted)
+
+    @property
     def destinations(self) -> set[Destination]:
         """The destinations that the transaction has sent to."""
         return {*self._inserted, *(run.destination for run in self._runs)}

@@ -27,7 +27,7 @@ from jmsql.timings import Timings
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Dialect, Engine
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-    from sqlalchemy.pool import ConnectionPoolEntry
+    from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
     from jmsql.store.connections.pools import DemandPool
 
@@ -44,7 +44,11 @@ _RETURNED = "jmsql.returned"
 _MOST_ENDPOINTS = 32
 """Each is for one URL, and so for one user and password."""
 
-_OPTIONS: dict[str, Any] = {"hide_parameters": True, "isolation_level": "READ COMMITTED"}
+_OPTIONS: dict[str, Any] = {
+    "hide_parameters": True,
+    "isolation_level": "READ COMMITTED",
+    "pool_reset_on_return": None,  # `_watch_pool` rolls back
+}
 """What all engines have in common."""
 
 _POOL: dict[str, Any] = {"pool_size": 0, "pool_use_lifo": True}
@@ -399,6 +403,16 @@ def _watch_pool(engine: Engine) -> None:
             raise sqlalchemy.exc.InvalidatePoolError
 
     sqlalchemy.event.listen(engine, "connect", end_transaction, insert=True)
+
+    def reset(connection: Any, entry: ConnectionPoolEntry, state: PoolResetState) -> None:
+        # SQLAlchemy itself logs an error for a connection that the server has ended, with a traceback.
+        if state.asyncio_safe and not state.transaction_was_reset:
+            try:
+                engine.dialect.do_rollback(connection)
+            except psycopg.Error as error:
+                entry.invalidate(error)
+
+    sqlalchemy.event.listen(engine, "reset", reset)
     sqlalchemy.event.listen(engine, "checkout", check)
     sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
 

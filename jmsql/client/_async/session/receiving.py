@@ -181,7 +181,7 @@ class Receiving:
             while True:
                 news = state.notifications.count
                 look: Look | None = None
-                async with state:
+                async with state.lock if state.listener is None else state:
                     if consumer.closed or (state.closed and not state.is_used_by_listener):
                         return None
                     started = client.started

@@ -297,6 +297,52 @@ class Locks(Delivery):
         self._buffers.clear()
         return unlocked
 
+    def give_back_held(self) -> list[MessageKey]:
+        """Release the messages that were fetched and not delivered, though the transaction goes on.
+
+        PostgreSQL keeps a transaction's row locks to its end. So what was delivered is claimed, and the transaction is
+        rolled back, in which nothing else may have been done. The commit deletes these messages behind their claims.
+
+        Returns:
+            The released messages; none if they have to stay locked.
+        """
+        if not self._claim_delivered():
+            return []
+        released = [(buffer.key(row), row) for buffer in self._buffers for row in buffer.give_up()]
+        claims = {key: claim_id for key, row in released if (claim_id := claim_of(row) or self._claims.pop(key, None))}
+        self._claimed.batches = self._claimed.among(self._delivered)
+        if claims:
+            self._redelivery.release_in_any_case([Release(key, claim_id) for key, claim_id in claims.items()])
+        for buffer in self._buffers:
+            for key, _ in released:
+                if key.queue_id == buffer.source.queue_id:
+                    buffer.source.returned(key)
+        return [key for key, _ in released]
+
+    def _claim_delivered(self) -> bool:
+        """Claim the delivered messages that are locked, and end the transaction; return whether that could be done."""
+        locked = [key for key, (_, row) in self._delivered.items() if claim_of(row) is None]
+        if any(key.group_hash is not None for key in self._delivered):
+            return False  # the transaction's locks hold the groups, too
+        unclaimed = [key for key in locked if key not in self._claims]
+        try:
+            if unclaimed:
+                self._claims |= dict.fromkeys(unclaimed, self._redelivery.record(unclaimed, is_new=False))
+        except JMSException as error:
+            logger.info("Messages that were fetched and not delivered stay locked: %s", error)
+            return False
+        self._database.rollback()
+        claimed: dict[int, list[MessageRow]] = {}
+        for key in locked:
+            buffer, row = self._listed[key]
+            row = row._replace(handle=self._claims.pop(key))
+            self._listed[key] = buffer, row
+            claimed.setdefault(key.queue_id, []).append(row)
+        self._undeleted = list(self._listed.values())
+        self._claimed.batches += claimed.items()
+        self._claimed.has_company = False
+        return True
+
     def _give_up_claims(self) -> None:
         releases = [Release(key, claim_id) for key, claim_id in self._claims.items()]
         self._redelivery.release_in_any_case(releases)

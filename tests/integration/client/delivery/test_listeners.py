@@ -214,10 +214,10 @@ def test_calls_of_other_threads_do_not_wait_for_a_listener_without_end(
     with dataclasses.replace(jmsql_factory, timings=timings).create_connection() as connection:
         connection.start()
         session = connection.create_session()
-        producer, consumer = session.create_producer(Queue("orders")), session.create_consumer(Queue("orders"))
+        session.create_producer(Queue("orders")).send(session.create_message())
+        consumer = session.create_consumer(Queue("orders"))
         listener = HeldListener()
         consumer.message_listener = listener
-        producer.send(session.create_message())
         listener.wait_until_called()
         with pytest.raises(IllegalStateException, match="create another session for this thread"):
             call(session)

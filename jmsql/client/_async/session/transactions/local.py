@@ -154,7 +154,15 @@ class LocalTransaction(OwnTransaction):
                 return await self.database.attempt(browse(queue_id, selector, after, limit))
 
     async def closed(self, consumer: ConsumerState) -> None:
-        """Do nothing: what it holds stays locked until the transaction ends."""
+        """Release what the consumer holds, unless the transaction has done something that has to stay."""
+        if not consumer.buffer.rows or self.database.holding is not Holding.OWN:
+            return
+        if not self.is_used:
+            await self._end_unused()
+            return
+        async with self._sending:
+            if not self._send_buffer.has_inserted:
+                self._client.returned(await finished(self._locks.give_back_held()))
 
     async def unloaded(self, buffer: PrefetchBuffer) -> None:  # noqa: ARG002 - what it holds goes back when the transaction ends
         await self._end_unused()
@@ -187,7 +195,11 @@ class LocalTransaction(OwnTransaction):
 
     async def commit(self) -> None:
         await self.complete("commit")
-        async with self.state, self._connected(needed=self._send_buffer.is_used):
+        state = self.state
+        async with (
+            state.lock if state.listener is None else state,
+            self._connected(needed=self._send_buffer.is_used),
+        ):
             await finished(self._commit())
 
     @asynccontextmanager

@@ -58,8 +58,8 @@ class NoTransaction(OwnTransaction):
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:  # noqa: ARG002 - one message is a batch of its own
         if self._sender is not None:
             await self._sender.wait_until_sent()
-        client, database = self._client, self.database
-        async with self.state, database.connected():
+        client, database, state = self._client, self.database, self.state
+        async with state.lock if state.listener is None else state, database.connected():
             with uninterrupted():
                 try:
                     question = client.waited_for([destination])
@@ -149,8 +149,12 @@ class ClientAcknowledge(NoTransaction):
         return message
 
     async def acknowledge(self) -> None:
-        self.state.check_open()
-        async with self.state, self.database.connected(needed=self._claims.has_delivered):
+        state = self.state
+        state.check_open()
+        async with (
+            state.lock if state.listener is None else state,
+            self.database.connected(needed=self._claims.has_delivered),
+        ):
             await finished(self._acknowledge())
 
     async def _acknowledge(self) -> None:

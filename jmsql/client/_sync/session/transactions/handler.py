@@ -264,6 +264,9 @@ class HandlerTransaction(LocalTransaction):
         row = self._claims.take()
         return None if row is None else self._deliver(consumer, row)
 
+    def closed(self, consumer: ConsumerState) -> None:
+        """Do nothing: what the consumer holds is claimed, by all tasks of its listener."""
+
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         if self._claims is None or consumer is not self._consumer:
             return super().next(consumer, check)

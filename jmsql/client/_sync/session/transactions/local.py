@@ -152,7 +152,15 @@ class LocalTransaction(OwnTransaction):
             return self.database.attempt(browse(queue_id, selector, after, limit))
 
     def closed(self, consumer: ConsumerState) -> None:
-        """Do nothing: what it holds stays locked until the transaction ends."""
+        """Release what the consumer holds, unless the transaction has done something that has to stay."""
+        if not consumer.buffer.rows or self.database.holding is not Holding.OWN:
+            return
+        if not self.is_used:
+            self._end_unused()
+            return
+        with self._sending:
+            if not self._send_buffer.has_inserted:
+                self._client.returned(self._locks.give_back_held())
 
     def unloaded(self, buffer: PrefetchBuffer) -> None:  # noqa: ARG002 - what it holds goes back when the transaction ends
         self._end_unused()
@@ -184,7 +192,11 @@ class LocalTransaction(OwnTransaction):
 
     def commit(self) -> None:
         self.complete("commit")
-        with self.state, self._connected(needed=self._send_buffer.is_used):
+        state = self.state
+        with (
+            state.lock if state.listener is None else state,
+            self._connected(needed=self._send_buffer.is_used),
+        ):
             self._commit()
 
     @contextmanager

@@ -59,8 +59,8 @@ class NoTransaction(OwnTransaction):
     def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:  # noqa: ARG002 - one message is a batch of its own
         if self._sender is not None:
             self._sender.wait_until_sent()
-        client, database = self._client, self.database
-        with self.state, database.connected():
+        client, database, state = self._client, self.database, self.state
+        with state.lock if state.listener is None else state, database.connected():
             try:
                 question = client.waited_for([destination])
                 waited_for = database.run_and_ask(self._insertion(destination, message), question)
@@ -146,8 +146,12 @@ class ClientAcknowledge(NoTransaction):
         return message
 
     def acknowledge(self) -> None:
-        self.state.check_open()
-        with self.state, self.database.connected(needed=self._claims.has_delivered):
+        state = self.state
+        state.check_open()
+        with (
+            state.lock if state.listener is None else state,
+            self.database.connected(needed=self._claims.has_delivered),
+        ):
             self._acknowledge()
 
     def _acknowledge(self) -> None:

@@ -1,0 +1,78 @@
+"""A consumer that closes in an open transaction releases what it has fetched and not delivered."""
+
+from __future__ import annotations
+
+import pytest
+
+from jmsql import Connection, ConnectionFactory, MessageConsumer, Queue, Session
+from jmsql.admin import Administration
+from jmsql.testing import drain
+from tests.integration.client.server import Server
+from tests.texts import receive_texts, send_texts, texts_of
+
+ORDERS, OTHERS = Queue("orders"), Queue("others")
+TEXTS = [str(number) for number in range(40)]
+RECEIVED = 20
+"""The consumer then holds others: it has fetched one, two, four, eight and sixteen messages."""
+
+
+@pytest.fixture(params=[None, 5], ids=["", "policy"])
+def transacted(request: pytest.FixtureRequest, factory: ConnectionFactory, connection: Connection) -> Session:
+    """A session; the messages of its queue are locked, or claimed where a policy counts deliveries."""
+    with Administration(factory) as administration:
+        administration.create_queue(ORDERS.name, maximum_deliveries=request.param)
+    return connection.create_session(transacted=True)
+
+
+@pytest.fixture
+def closed(transacted: Session, others: Session) -> MessageConsumer:
+    """A consumer of the session that has closed after it has received some of the messages."""
+    send_texts(others, ORDERS, *TEXTS)
+    consumer = transacted.create_consumer(ORDERS)
+    assert receive_texts(consumer, RECEIVED) == TEXTS[:RECEIVED]
+    consumer.close()
+    return consumer
+
+
+def rows(server: Server, table: str) -> int:
+    count: int = server._connection.execute(f"select count(*) from jmsql_internal.{table}".encode()).fetchone()[0]  # type: ignore[index]
+    return count
+
+
+@pytest.mark.usefixtures("closed")
+def test_others_receive_it_in_its_order(transacted: Session, others: Session, server: Server) -> None:
+    assert texts_of(drain(others.create_consumer(ORDERS))) == TEXTS[RECEIVED:]
+    transacted.commit()
+    assert (rows(server, "message"), rows(server, "delivery")) == (0, 0)
+
+
+@pytest.mark.usefixtures("closed")
+def test_what_was_delivered_comes_back_after_a_rollback(transacted: Session, others: Session, server: Server) -> None:
+    consumer = others.create_consumer(ORDERS)
+    assert receive_texts(consumer, 1) == [TEXTS[RECEIVED]]
+    transacted.rollback()
+    back = drain(others.create_consumer(ORDERS))
+    assert texts_of(back) == TEXTS[:RECEIVED] + TEXTS[RECEIVED + 1 :]
+    assert [message.jms_redelivered for message in back] == [number < RECEIVED for number in range(len(TEXTS) - 1)]
+    assert (rows(server, "message"), rows(server, "delivery")) == (0, 0)
+
+
+@pytest.mark.usefixtures("closed")
+def test_the_transaction_goes_on(transacted: Session, others: Session, server: Server) -> None:
+    transacted.create_producer(OTHERS).send(transacted.create_text_message("sent"))
+    assert receive_texts(transacted.create_consumer(ORDERS), 5) == TEXTS[RECEIVED : RECEIVED + 5]
+    transacted.commit()
+    assert texts_of(drain(others.create_consumer(ORDERS))) == TEXTS[RECEIVED + 5 :]
+    assert texts_of(drain(others.create_consumer(OTHERS))) == ["sent"]
+    assert (rows(server, "message"), rows(server, "delivery")) == (0, 0)
+
+
+def test_another_consumer_of_the_session_goes_on(transacted: Session, others: Session, server: Server) -> None:
+    send_texts(others, ORDERS, *TEXTS)
+    first, second = transacted.create_consumer(ORDERS), transacted.create_consumer(ORDERS)
+    received = receive_texts(first, 10) + receive_texts(second, 10)
+    first.close()
+    received += texts_of(drain(second))
+    assert sorted(received, key=int) == TEXTS
+    transacted.commit()
+    assert (rows(server, "message"), rows(server, "delivery")) == (0, 0)
