@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import psycopg
 from jmsql.embedded import EmbeddedServer, start_server
 from jmsql.embedded.cluster import PORT, SUPERUSER
 from jmsql.testing import wait_for
+from jmsql.testing.servers import directory_of_servers
 from tests.faults.network import listening_programs
 from tests.prepared_data import prepare_data
 
@@ -127,9 +127,7 @@ def faulty_server(parent: Path | None = None, address: str | None = None) -> Ite
         parent: Where its directory is made; by default where temporary files go.
         address: Where it listens, beside its socket.
     """
-    with tempfile.TemporaryDirectory(prefix="jmsql-faults-", dir=parent) as name:
-        directory = Path(name)
-        directory.chmod(0o711)  # for root: the server's account must pass through
+    with directory_of_servers("jmsql-faults-", parent) as directory:
         prepare_data(directory / "postgresql")
         server = FaultyServer(directory / "postgresql", address)
         try:

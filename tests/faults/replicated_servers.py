@@ -19,6 +19,7 @@ from jmsql.embedded.account import ServerAccount
 from jmsql.embedded.cluster import PORT, SUPERUSER
 from jmsql.embedded.installation import find_installation
 from jmsql.testing import wait_for
+from jmsql.testing.servers import directory_of_servers
 from tests.faults.network import listening_programs
 from tests.prepared_data import prepare_data
 from tests.spark.subprocesses import children_of
@@ -174,9 +175,7 @@ class ReplicatedServers:
 @contextmanager
 def replicated_servers() -> Iterator[ReplicatedServers]:
     """Run both servers, with the schema in them."""
-    with tempfile.TemporaryDirectory(prefix="jmsql-replicated-") as name:
-        directory = Path(name)
-        directory.chmod(0o711)  # for root: the server's account must pass through
+    with directory_of_servers("jmsql-replicated-") as directory:
         servers = ReplicatedServers(directory)
         try:
             yield servers

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 import psycopg
@@ -19,6 +17,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader, HistoryReader
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.testing import wait_for
+from jmsql.testing.servers import directory_of_servers
 from tests.integration.client.server import Server
 from tests.prepared_data import prepare_data
 
@@ -45,9 +44,7 @@ class Replicated(NamedTuple):
 
 @pytest.fixture(scope="module")
 def replicated() -> Iterator[Replicated]:
-    with tempfile.TemporaryDirectory(prefix="jmsql-replicated-") as name:
-        directory = Path(name)
-        directory.chmod(0o711)  # for root: the server's account must pass through
+    with directory_of_servers("jmsql-replicated-") as directory:
         # Two copies of the same data are a server and its base backup.
         for each in ("primary", "standby"):
             prepare_data(directory / each)
