@@ -54,7 +54,7 @@ class Child:
         self._stop_signal = stop_signal
         self._settings = settings
         self._timings = settings.timings
-        self._watch = HandlerWatch([], settings.long_transaction)
+        self._watch = HandlerWatch(list, settings.long_transaction)
         self._process_counters: ProcessCounters | None = None
         self._next_heartbeat = 0.0
 
@@ -74,7 +74,7 @@ class Child:
             self._end(groups, 0.0)
             return self._refuse(error, _JMS_ERROR)
         self._watch = HandlerWatch(
-            [task for group in groups for task in group.members], self._settings.long_transaction
+            lambda: [task for group in groups for task in list(group.members)], self._settings.long_transaction
         )
         listeners = [listener.facts(self._settings.concurrency) for listener in application.listeners]
         send_report(self._channel, Listening(listeners, place_of(factory.url)))

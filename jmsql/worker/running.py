@@ -35,8 +35,10 @@ class Running:
         self._in_threads = in_threads
         self._drain_timeout = settings.drain_timeout
         self._timings = settings.timings
-        tasks = [task for group in (handlers, in_threads) if group is not None for task in group.members]
-        self._watch = HandlerWatch(tasks, settings.long_transaction)
+        groups = [group for group in (handlers, in_threads) if group is not None]
+        self._watch = HandlerWatch(
+            lambda: [task for group in groups for task in list(group.members)], settings.long_transaction
+        )
 
     @classmethod
     async def open(

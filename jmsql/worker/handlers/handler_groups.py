@@ -37,6 +37,8 @@ class WatchedTask(Protocol):
     listener: Listener
     counters: HandlerCounters
     has_ended: bool
+    is_lost: bool
+    """True while its handler runs on after its time-out, and another task has taken its place."""
     failure: Exception | None
     """Why it takes no more messages, if that was not wanted."""
 
@@ -56,19 +58,23 @@ class HandlerWatch:
     """Watches the threads and tasks that call handlers, from any thread.
 
     Args:
-        tasks: The threads and tasks.
+        tasks: Returns the threads and tasks.
         long_transaction: After how many seconds a handler that holds a transaction open is named in the log.
     """
 
-    def __init__(self, tasks: Sequence[WatchedTask], long_transaction: float) -> None:
-        self._tasks = tasks
+    def __init__(self, tasks: Callable[[], Sequence[WatchedTask]], long_transaction: float) -> None:
+        self._find_tasks = tasks
         self._long_transaction = long_transaction
         self._named: set[Handling] = set()
 
     @property
+    def _tasks(self) -> Sequence[WatchedTask]:
+        return self._find_tasks()
+
+    @property
     def is_whole(self) -> bool:
         """Whether all of them run."""
-        return not any(task.has_ended for task in self._tasks)
+        return not any(task.has_ended and not task.is_lost for task in self._tasks)
 
     @property
     def failure(self) -> JMSException | None:
@@ -89,7 +95,8 @@ class HandlerWatch:
             if task.listener.transacted and handling not in self._named and seconds >= self._long_transaction:
                 self._named.add(handling)
                 self._warn(task, handling, seconds)
-            if handling.deadline is not None and handling.deadline.overdue(now) > 0 and not task.has_ended:
+            is_running = not (task.has_ended or task.is_lost)
+            if handling.deadline is not None and handling.deadline.overdue(now) > 0 and is_running:
                 _in_daemon_thread(partial(task.end_overdue, handling), "end of an overdue handler")
         self._named.intersection_update([handling for _, handling in calls])
 
@@ -126,7 +133,7 @@ class HandlerWatch:
             destination_counters: What the process has sent and received, if the worker wants to know.
         """
         handler_counters: dict[str, HandlerCounters] = {}
-        for task in self._tasks:
+        for task in {id(each.counters): each for each in self._tasks}.values():  # a lost one shares its successor's
             handler_counters.setdefault(task.listener.name, HandlerCounters()).add(task.counters)
         now = time.monotonic()
         running = [(task.listener, handling) for task in self._tasks if (handling := task.handling) is not None]

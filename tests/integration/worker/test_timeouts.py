@@ -62,7 +62,26 @@ def test_a_handler_that_can_be_ended_is_ended(
     assert worker.stop() == 0
 
 
-@pytest.mark.parametrize(("prefix", "transacted"), [("", True), ("", False), ("async ", True)])
+@pytest.mark.parametrize("transacted", [True, False])
+def test_another_thread_takes_the_place_of_one_that_ends_late(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, transacted: bool
+) -> None:
+    source = HANDLERS.format(prefix="", parameters="message", wait="wait_for_leave(message)", transacted=transacted)
+    worker = start_worker(source, "--timing", "cancel_timeout=0.2", "--drain-timeout", "600")
+    send(jmsql_factory, "orders", "slow")
+    worker.wait_for_log("handle on queue://orders has not ended at its time-out; another thread takes its place")
+    [(count, error)] = wait_for(lambda: database.rows(FAILED), PATIENCE)
+    assert (count, error) == (1, "TimeoutError: The handler has taken longer than its timeout of 0.5 s.\n")
+    send(jmsql_factory, "orders", "quick")
+    wait_for(lambda: "quick" in dict(worker.began()), PATIENCE)
+    worker.give_leave()
+    send(jmsql_factory, "others", "other")
+    wait_for(lambda: database.handled() == [("other", 1)], PATIENCE)
+    assert len({process for _, process in worker.began()}) == 1, "its process goes on"
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(("prefix", "transacted"), [("", True), ("async ", True)])
 def test_a_thread_that_cannot_be_ended_is_lost_and_its_process_replaced_once_the_others_have_finished(
     start_worker: StartWorker,
     jmsql_factory: ConnectionFactory,
@@ -71,7 +90,7 @@ def test_a_thread_that_cannot_be_ended_is_lost_and_its_process_replaced_once_the
     transacted: bool,
 ) -> None:
     source = HANDLERS.format(prefix=prefix, parameters="message", wait="time.sleep(600)", transacted=transacted)
-    worker = start_worker(source, "--timing", "cancel_timeout=0.5", "--drain-timeout", "10")
+    worker = start_worker(source, "--timing", "cancel_timeout=0.5", "--drain-timeout", "5")
     send(jmsql_factory, "others", "other")
     wait_for(lambda: "other" in dict(worker.began()), PATIENCE)
     send(jmsql_factory, "orders", "slow")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Self
 
 from jmsql.client._async.connection.connection import Connection
@@ -37,9 +38,11 @@ class HandlerTask:
         session: Its session.
         consumer: The session's consumer of the listener's messages.
         timings: How long it pauses after a failure.
+        open_another: Opens another task in its place.
         turn: Held while it waits for a message; the listener's tasks share it.
         claims: What its session claims together with those of the listener's other tasks; None: it is not transacted.
         on_end: Called when it has ended.
+        on_lost: Called when its handler does not end at its time-out, in a thread.
     """
 
     def __init__(
@@ -49,24 +52,29 @@ class HandlerTask:
         session: HandlerSession,
         consumer: MessageConsumer,
         timings: WorkerTimings,
+        open_another: Callable[[HandlerClaims | None], Awaitable[HandlerTask]],
         turn: Lock,
         claims: HandlerClaims | None,
         on_end: Callable[[], None],
+        on_lost: Callable[[HandlerTask, Exception], object],
     ) -> None:
         self.listener = listener
         self.claims = claims
         self.counters = HandlerCounters()
         self.handling: HandlerCall | None = None
         self.has_ended = False
+        self.is_lost = False
         self.failure: Exception | None = None
         """Why it takes no more messages, if that was not wanted."""
         self._session = session
         self._consumer = consumer
         self._timings = timings
+        self._open_another = open_another
         self._turn = turn
         self._has_handled = False
         self._has_failed_to_receive = False
         self._on_end = on_end
+        self._on_lost = on_lost
         self._is_stopping = False
         self._stopped = Notifications()
         self._task = BackgroundTask(self._run, f"{listener.name} {number}")
@@ -79,8 +87,9 @@ class HandlerTask:
         number: int,
         settings: HandlerSettings,
         turn: Lock,
-        claims: HandlerClaims | None,
         on_end: Callable[[], None],
+        on_lost: Callable[[HandlerTask, Exception], object],
+        claims: HandlerClaims | None,
     ) -> Self:
         """Make the session, from the connection, and its consumer; the other arguments are those of the class.
 
@@ -97,12 +106,24 @@ class HandlerTask:
         await consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout
         claims = session.claim_together(claims)
-        return cls(listener, number, session, consumer, settings.timings, turn, claims, on_end)
+        open_another = partial(cls.open, connection, listener, number, settings, turn, on_end, on_lost)
+        timings = settings.timings
+        return cls(listener, number, session, consumer, timings, open_another, turn, claims, on_end, on_lost)
+
+    async def open_another(self) -> HandlerTask:
+        """Open another task in its place, with the same counters.
+
+        Raises:
+            JMSException: That is not possible.
+        """
+        task = await self._open_another(self.claims)
+        task.counters = self.counters
+        return task
 
     @property
     def can_receive(self) -> bool:
         """True unless the server is lost, or refuses its messages."""
-        return self._session.is_connected and not self._has_failed_to_receive
+        return self.is_lost or (self._session.is_connected and not self._has_failed_to_receive)
 
     def start(self) -> None:
         """Handle messages until `stop`."""
@@ -118,7 +139,7 @@ class HandlerTask:
 
     async def cut_off(self) -> None:
         """Interrupt the handler that runs, or in a thread the statement that it runs in the session's transaction."""
-        if self.handling is not None:
+        if self.handling is not None and not self.is_lost:
             await self.handling.cut_off(self._timings.cancel_timeout)
 
     def end_overdue(self, handling: Handling) -> None:
@@ -127,22 +148,33 @@ class HandlerTask:
         assert deadline is not None
         if ASYNC:
             # The event loop has cancelled the handler, which has not ended; or it blocks the event loop.
-            is_lost = deadline.overdue(time.monotonic()) > self._timings.cancel_timeout and self.handling is handling
+            is_late = deadline.overdue(time.monotonic()) > self._timings.cancel_timeout
+            if is_late and self.handling is handling and not self.has_ended:
+                self.give_up(deadline.error)
         else:
-            is_lost = self.handling is handling and self.handling.expire(self._timings.cancel_timeout)
-        if is_lost and not self.has_ended:
-            self.failure = deadline.error
-            logger.error(
-                "%s does not end, and takes no more messages. Its process is replaced when the other handlers have "
-                "finished.",
-                self.listener,
-            )
-            self.has_ended = True
-            self._on_end()
+            is_late = self.handling is handling and self.handling.expire(self._timings.cancel_timeout)
+            if is_late and not self.has_ended:
+                self._on_lost(self, deadline.error)
+
+    def give_up(self, error: Exception) -> None:
+        """Have the process replaced, since the handler does not end.
+
+        Args:
+            error: The error with which its message has failed.
+        """
+        self.failure = error
+        logger.error(
+            "%s does not end, and takes no more messages. Its process is replaced when the other handlers have "
+            "finished.",
+            self.listener,
+        )
+        self.is_lost = False
+        self.has_ended = True
+        self._on_end()
 
     async def _run(self) -> None:
         try:
-            while not self._is_stopping:
+            while not (self._is_stopping or self.is_lost):
                 message = await self._receive()
                 if message is not None:
                     await self._handle(message)
@@ -191,7 +223,7 @@ class HandlerTask:
             self.counters.ended(handling.seconds, handling.outcome)
         if error is not None:
             await self._pause(self._timings.failure_pause)
-            while not (self._session.is_settled or self._is_stopping):  # the server could not be told
+            while not (self._session.is_settled or self._is_stopping or self.is_lost):  # the server could not be told
                 await self._pause(self._timings.reconnect_pause)
                 await release(self.listener, self._session, handling.verdict)
 
@@ -224,12 +256,13 @@ class Handlers:
 
     Args:
         connection: The connection.
-        timings: The intervals and time-outs.
+        settings: How they are called.
     """
 
-    def __init__(self, connection: Connection, timings: WorkerTimings) -> None:
+    def __init__(self, connection: Connection, settings: HandlerSettings) -> None:
         self._connection = connection
-        self._timings = timings
+        self._settings = settings
+        self._timings = settings.timings
         self._ended = Notifications()
         self._claims: list[HandlerClaims] = []
         self._held = Notifications()
@@ -252,20 +285,23 @@ class Handlers:
                 selector, and is not changed.
         """
         connection = await factory.create_connection()
-        handlers = cls(connection, settings.timings)
+        handlers = cls(connection, settings)
         try:
             for listener in listeners:
-                await handlers._open_tasks(listener, settings)
+                await handlers._open_tasks(listener)
         except BaseException:
             await connection.close()
             raise
         return handlers
 
-    async def _open_tasks(self, listener: Listener, settings: HandlerSettings) -> None:
-        turn, claims, ended = Lock(), None, self._ended.notify
+    async def _open_tasks(self, listener: Listener) -> None:
+        settings, turn, claims = self._settings, Lock(), None
+        on_end, on_lost = self._ended.notify, self._replace
         for number in range(1, (listener.concurrency or settings.concurrency) + 1):
             try:
-                task = await HandlerTask.open(self._connection, listener, number, settings, turn, claims, ended)
+                task = await HandlerTask.open(
+                    self._connection, listener, number, settings, turn, on_end, on_lost, claims
+                )
             except ChangeRefusedException as error:
                 raise IllegalStateException(f"{listener}: {error} {way_out(error, listener)}") from error
             claims = task.claims
@@ -281,6 +317,33 @@ class Handlers:
         if self._claims:
             BackgroundTask(self._release_overdue, "messages claimed ahead").start()
         await self._connection.start()
+
+    async def _replace(self, task: HandlerTask, error: Exception) -> None:
+        """Have another thread take the place of one whose handler does not end, in a thread of the caller's.
+
+        The handler has the drain timeout to end by itself. If it does not, the process is replaced.
+
+        Args:
+            task: The thread.
+            error: The error with which its message has failed.
+        """
+        deadline = time.monotonic() + self._settings.drain_timeout
+        logger.warning("%s has not ended at its time-out; another thread takes its place.", task.listener)
+        task.is_lost = True
+        try:
+            successor = await task.open_another()
+        except JMSException as problem:
+            logger.warning("%s: no other thread can take its place: %s", task.listener, problem)
+            task.give_up(error)
+            return
+        self.members.append(successor)
+        successor.start()
+        if self._is_ending:  # it may have been too late to be stopped with the others
+            await successor.stop()
+        if await self._wait_until(deadline, [task]):
+            task.give_up(error)
+        else:
+            self.members.remove(task)
 
     def _note_held(self) -> None:
         if not self._is_watching:
@@ -310,10 +373,10 @@ class Handlers:
         self._held.notify()
         for claims in self._claims:
             await claims.release_held()
-        for task in self.members:
+        for task in list(self.members):
             await task.stop()
         logger.debug("Waiting for %d handlers to finish.", len(self.members))
-        left = await self._wait_until(deadline)
+        left = await self._wait_until(deadline, self.members)
         for task in left:
             logger.warning(
                 "%s has not finished within %g s; %s, and the message is delivered again.",
@@ -324,7 +387,7 @@ class Handlers:
             )
             await task.cut_off()
         if ASYNC:
-            await self._wait_until(time.monotonic() + self._timings.cancel_timeout)
+            await self._wait_until(time.monotonic() + self._timings.cancel_timeout, self.members)
         await self._connection.close()
         return len(left)
 
@@ -332,11 +395,11 @@ class Handlers:
         """Close the connection of handlers that were not started."""
         await self._connection.close()
 
-    async def _wait_until(self, deadline: float) -> list[HandlerTask]:
-        """Wait until all have ended, or the deadline; return those that have not."""
+    async def _wait_until(self, deadline: float, tasks: Sequence[HandlerTask]) -> list[HandlerTask]:
+        """Wait until tasks have ended, or the deadline; return those that have not."""
         while True:
             news = self._ended.count
-            running = [task for task in self.members if not task.has_ended]
+            running = [task for task in list(tasks) if not task.has_ended]
             remaining = deadline - time.monotonic()
             if not running or remaining <= 0:
                 return running

@@ -242,6 +242,7 @@ class HandlerTransaction(LocalTransaction):
         if claims is None:
             claims = HandlerClaims(self._client, self.database, consumer.buffer)
         consumer.buffer = claims.buffer
+        self._client.subscription_registry.listen(claims.buffer)  # the session that did so may be closed
         self._claims = claims
         return claims
 
