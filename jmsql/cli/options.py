@@ -29,9 +29,14 @@ _COMMAND = re.compile(r"`(jmsql [^`]*)`")
 
 
 def advice_for(context: typer.Context, text: str) -> str:
-    """Return a text, each command of jmsql in backticks with the schema that this command was given."""
+    """Return a text, each command of jmsql in backticks with the schema that this command was given.
+
+    Under `manage.py jmsql` they begin with that, since the settings name the database and the schema.
+    """
     from jmsql.store.schema.version import DEFAULT_SCHEMA
 
+    if (context.find_root().info_name or "").startswith("manage.py "):
+        return _COMMAND.sub(r"`manage.py \1`", text)
     schema: str = context.meta.get(_SCHEMA, DEFAULT_SCHEMA)
     if schema == DEFAULT_SCHEMA:
         return text

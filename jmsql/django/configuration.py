@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections
+from django.utils.connection import ConnectionDoesNotExist
 from django.utils.module_loading import import_string
 from psycopg import pq
 
@@ -24,8 +25,15 @@ def database_alias() -> str:
 
 
 def schema_name() -> str:
-    """Return the schema of jmsql's tables: the setting `JMSQL_SCHEMA`."""
-    return cast("str", getattr(settings, "JMSQL_SCHEMA", DEFAULT_SCHEMA))
+    """Return the schema of jmsql's tables: the setting `JMSQL_SCHEMA`.
+
+    Raises:
+        ImproperlyConfigured: That is no text.
+    """
+    name = getattr(settings, "JMSQL_SCHEMA", DEFAULT_SCHEMA)
+    if not isinstance(name, str):
+        raise ImproperlyConfigured(f"The setting JMSQL_SCHEMA is {name!r}, and is to be the name of a schema.")
+    return name
 
 
 def around_of_settings() -> Around | None:
@@ -49,9 +57,14 @@ def require_psycopg(alias: str) -> Any:
     """Return Django's connection of an alias.
 
     Raises:
-        ImproperlyConfigured: It is no connection to PostgreSQL, or not by psycopg 3.
+        ImproperlyConfigured: There is none, or it is no connection to PostgreSQL, or not by psycopg 3.
     """
-    connection = connections[alias]
+    try:
+        connection = connections[alias]
+    except ConnectionDoesNotExist as error:
+        raise ImproperlyConfigured(
+            f"The setting JMSQL_DATABASE is {alias!r}, and DATABASES has {', '.join(map(repr, connections))}."
+        ) from error
     if connection.vendor != "postgresql":
         raise ImproperlyConfigured(
             f"jmsql keeps its messages in PostgreSQL, and DATABASES[{alias!r}] is {connection.display_name}. "

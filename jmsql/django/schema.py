@@ -17,7 +17,7 @@ from jmsql.django.configuration import connection_factory, database_alias, requi
 from jmsql.exceptions import JMSException
 from jmsql.store.identifier import internal_schema, quote_identifier
 from jmsql.store.schema.migration import migrate
-from jmsql.store.schema.version import current_version, newest_version
+from jmsql.store.schema.version import check_name, check_own, current_version, newest_version
 from jmsql.store.wire._sync.runner import PsycopgRunner
 
 _APP = "jmsql"
@@ -121,10 +121,11 @@ def _version(alias: str) -> str | None:
 
 
 def check_settings(app_configs: object, **_: Any) -> list[checks.CheckMessage]:  # noqa: ARG001 - whatever is checked
-    """Find a database of the settings that cannot have messages."""
+    """Find a database of the settings that cannot have messages, or a schema that cannot be theirs."""
     try:
         require_psycopg(database_alias())
-    except ImproperlyConfigured as error:
+        check_name(schema_name())
+    except (ImproperlyConfigured, JMSException) as error:
         return [checks.Error(str(error), id="jmsql.E001")]
     return []
 
@@ -143,6 +144,11 @@ def check_schema(
     except (Error, JMSException) as error:
         return [checks.Error(f"The schema of jmsql cannot be looked at: {error}", id="jmsql.E002")]
     schema, newest = schema_name(), newest_version()
+    if found is None:
+        try:
+            check_own(schema)
+        except JMSException as error:
+            return [checks.Error(str(error), id="jmsql.E001")]
     is_older = found is None or int(found) < int(newest)
     if found == newest or (is_older and not is_expected):  # `migrate --check` tells of migrations to apply
         return []

@@ -118,6 +118,26 @@ class TestSchema:
     def test_nothing_of_it_is_left_to_migrate(self, manage: Callable[..., Any]) -> None:
         assert manage("makemigrations", "--check", "--dry-run").returncode == 0
 
+    @pytest.mark.parametrize(
+        ("setting", "value", "reason"),
+        [
+            ("JMSQL_DATABASE", "shop", "JMSQL_DATABASE is 'shop', and DATABASES has 'default', 'other'"),
+            ("JMSQL_SCHEMA", None, "JMSQL_SCHEMA is None"),
+            ("JMSQL_SCHEMA", "public", "cannot be 'public'"),
+        ],
+    )
+    def test_the_check_names_settings_that_cannot_be(self, setting: str, value: object, reason: str) -> None:
+        with override_settings(**{setting: value}):
+            [found] = checks.run_checks(databases=["default"])
+        assert found.id == "jmsql.E001"
+        assert reason in found.msg
+
+    @override_settings(JMSQL_SCHEMA="missing")
+    def test_advice_of_the_command_can_be_followed(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(CommandError):
+            call_command("jmsql", "queues")
+        assert "`manage.py jmsql migrate" in capsys.readouterr().err
+
     def test_each_version_has_a_migration(self) -> None:
         from jmsql.django.schema import NEWEST_MIGRATION
 
