@@ -30,7 +30,7 @@ OPTIONS = (
     *("queue", "topic", "subscription", "clientId", "history", "selector", "columns", "properties", "bodySchema"),
     *("partitions", "minPartitions", "pushFilters", "snapshotTimeout", "startingOffsets", "endingOffsets"),
     *("maxMessagesPerTrigger", "maxBytesPerTrigger", "claimConnections", "failOnDataLoss", "writeId", "writeIdDays"),
-    "automaticCreation",
+    *("automaticCreation", "badRecords"),
     *("connection", "url", "jmsqlSchema", "queryTimeout"),
 )
 """The names of all options, in which letter case does not count."""
@@ -59,6 +59,7 @@ _USES = {
     "writeId": (Use.WRITE,),
     "writeIdDays": (Use.WRITE,),
     "automaticCreation": (Use.WRITE,),
+    "badRecords": (Use.WRITE,),
 }
 """The uses of those options that are not for all."""
 
@@ -136,6 +137,7 @@ class Options:
         write_id: What makes a batch write the same write when it is run again.
         write_days: For how many days the database knows that a write was done.
         automatic_creation: Whether a write makes a destination that does not exist.
+        bad_records: The queue that takes rows that are no messages; None: they fail the write.
         given: The names of the options that were given.
     """
 
@@ -163,6 +165,7 @@ class Options:
     write_id: str | None = None
     write_days: int = _WRITE_DAYS
     automatic_creation: bool = True
+    bad_records: Queue | None = None
     given: frozenset[str] = frozenset()
 
     @classmethod
@@ -208,6 +211,7 @@ class Options:
             write_id=options.get("writeId"),
             write_days=_integer("writeIdDays", options, _MOST_DAYS) or _WRITE_DAYS,
             automatic_creation=_boolean("automaticCreation", options, default=True),
+            bad_records=_destination(Queue, "badRecords", options),
             given=frozenset(options),
         )
         _check_offsets(read.starting_offsets, read.ending_offsets, history=read.history)

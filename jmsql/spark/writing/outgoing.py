@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -64,10 +65,16 @@ OUTGOING_SCHEMA = pa.schema(
 
 
 class OutgoingMessages:
-    """Makes messages of the rows of one task; all go to one destination, if one is given, else the rows say where."""
+    """Makes messages of the rows of one task.
 
-    def __init__(self, destination: str | None) -> None:
+    Args:
+        destination: The destination of all rows; None: the rows name theirs.
+        bad_records: The queue that takes the rows that are no messages; None: such a row is an error.
+    """
+
+    def __init__(self, destination: str | None, bad_records: str | None = None) -> None:
         self._destination = destination
+        self._bad_records = bad_records
         self._position = 0
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -76,9 +83,31 @@ class OutgoingMessages:
         Raises:
             JMSException: A row is no message; it names the column.
         """
+        if self._bad_records is None:
+            return self._convert(batch)
+        parts = list(self._convert_good(batch, self._bad_records))
+        return parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+
+    def _convert_good(self, batch: pa.RecordBatch, bad_records: str) -> Iterator[pa.RecordBatch]:
+        """Convert rows, and in halves if one is no message, until it stands alone."""
+        try:
+            converted = self._convert(batch)
+        except JMSException as error:
+            if batch.num_rows > 1:
+                middle = batch.num_rows // 2
+                yield from self._convert_good(batch.slice(0, middle), bad_records)
+                yield from self._convert_good(batch.slice(middle), bad_records)
+                return
+            outgoing = OutgoingMessages(bad_records)
+            outgoing._position, self._position = self._position, self._position + 1
+            converted = outgoing._convert(_record(batch, error))
+        yield converted
+
+    def _convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            _require_utf8(name, column)
         count = batch.num_rows
         position = self._position
-        self._position += count
         kinds, bodies = _kinds_and_bodies(batch)
         properties, property_types = _encode_properties(_column(batch, "properties"), _column(batch, "property_types"))
         columns = {
@@ -98,6 +127,7 @@ class OutgoingMessages:
             "property_types": property_types,
         }
         arrays = [columns[field.name].cast(field.type) for field in OUTGOING_SCHEMA]
+        self._position += count
         return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING_SCHEMA)
 
     def _destinations(self, batch: pa.RecordBatch) -> pa.Array:
@@ -118,6 +148,28 @@ class OutgoingMessages:
                     "rows there, or leave the option out."
                 )
         return column
+
+
+def _require_utf8(name: str, column: pa.Array) -> None:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise JMSException(f"The column {name!r} holds a text that is not UTF-8.") from error
+
+
+def _record(row: pa.RecordBatch, refusal: JMSException) -> pa.RecordBatch:
+    """Return a text message that shows a row, and says why it is no message."""
+    values = {}
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            values[name] = column[0].as_py()
+        except ValueError:  # not UTF-8, or a time that Python does not have
+            values[name] = str(column.cast(pa.binary())[0].as_py() if pa.types.is_string(column.type) else column[0])
+    shown = {name: value for name, value in values.items() if value is not None}
+    properties, _ = typed_json.write_object({"error": str(refusal)})
+    return pa.RecordBatch.from_pydict(
+        {"text_body": [json.dumps(shown, default=str, ensure_ascii=False)], "properties": [properties]}
+    )
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType | None = None) -> pa.Array:

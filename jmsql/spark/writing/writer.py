@@ -41,8 +41,8 @@ def _plan(options: Options) -> int:
         planning = PsycopgRunner(connection, options.schema)
         check_database(planning)
         check_rights(planning)
-        if options.destination is not None:
-            planning.run(check_destination(options.destination, wanted=options.automatic_creation))
+        for destination in filter(None, (options.destination, options.bad_records)):
+            planning.run(check_destination(destination, wanted=options.automatic_creation))
         planning.run(request_maintenance())
         _remove_abandoned(planning)
         return planning.run(pending_transactions.next_sequence)
@@ -84,7 +84,9 @@ class _Writer:
         assert context is not None
         query_id = context.getLocalProperty(_QUERY_ID)
         name = self._name(query_id)
-        outgoing = OutgoingMessages(None if options.destination is None else options.destination.uri)
+        outgoing = OutgoingMessages(
+            *(None if each is None else each.uri for each in (options.destination, options.bad_records))
+        )
         messages = (outgoing.convert(batch) for batch in iterator if batch.num_rows)
         first = next(messages, None)
         if first is None:

@@ -73,6 +73,11 @@ def server(connection: psycopg.Connection) -> Server:
     return Server(connection)
 
 
+def make_at(url: str, destination: jmsql.Destination) -> None:
+    with psycopg.connect(url) as connection:
+        PsycopgRunner(connection, "jmsql").run(create(destination, wanted=True))
+
+
 def send(
     task: psycopg.Connection, url: str, *batches: Rows, write_id: str = "w", planned: int | None = None
 ) -> Attempt:
@@ -81,8 +86,7 @@ def send(
 
     def make(destination: jmsql.Destination) -> None:
         made.append(destination)
-        with psycopg.connect(url) as connection:
-            PsycopgRunner(connection, "jmsql").run(create(destination, wanted=True))
+        make_at(url, destination)
 
     messages = TaskMessages.begin(task, "jmsql", make)
     outgoing = OutgoingMessages(None)
@@ -673,3 +677,20 @@ def test_destination_that_does_not_exist_is_made_only_where_that_is_wanted(
     for kind in ("queue", "topic"):
         write([{"destination": f"{kind}://ordesr", "text_body": "x"}])
     assert server.rows(there) == [(2,)]
+
+
+def test_rows_that_are_no_messages_are_sent_with_the_others(
+    connection: psycopg.Connection, jmsql_clean_url: str, server: Server
+) -> None:
+    rows = [{"destination": "queue://orders", "text_body": "a"}, {"destination": "nowhere", "text_body": "b"}]
+    converted = OutgoingMessages(None, "queue://bad").convert(pa.RecordBatch.from_pylist(rows, SCHEMA))
+    with psycopg.connect(jmsql_clean_url) as task:
+        messages = TaskMessages.begin(task, "jmsql", lambda destination: make_at(jmsql_clean_url, destination))
+        messages.send(converted)
+        attempt = messages.end("w")
+    assert decide(connection, attempt)
+    refusal = "The column 'destination': 'nowhere' is not a destination; write queue://NAME or topic://NAME."
+    assert server.rows("select queue, body, properties ->> 'error' from jmsql.messages order by queue desc") == [
+        ("orders", "a", None),
+        ("bad", '{"destination": "nowhere", "text_body": "b"}', refusal),
+    ]

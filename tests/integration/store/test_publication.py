@@ -14,7 +14,7 @@ from psycopg import sql
 import jmsql
 from jmsql import AcknowledgeMode, ConnectionFactory, Queue, Topic
 from jmsql.admin import Administration
-from jmsql.spark.writing.commit import send_once
+from jmsql.spark.writing.commit import WriteName, send_once
 from jmsql.spark.writing.outgoing import OutgoingMessages
 from jmsql.spark.writing.task import TaskMessages
 from jmsql.store.history.partitions import HistoryPartitions
@@ -188,7 +188,7 @@ def test_what_tasks_of_spark_have_written_is_sent_or_deleted(
             task.send(OutgoingMessages(destination).convert(rows))
             attempts.append(task.end("w"))
     with database.transaction():
-        driver.run(send_once(attempts[:2], "w", 200, days=1, is_stream=True))
+        driver.run(send_once(attempts[:2], WriteName("w", "w", "q"), 200, days=1))
     assert driver.run(remove_abandoned(10))
 
     assert count(database, "delayed_message") == 1

@@ -340,3 +340,31 @@ def test_row_that_goes_nowhere_is_refused() -> None:
         convert({"destination": None, "text_body": "a"}, destination=None)
     with pytest.raises(InvalidDestinationException):
         convert({"destination": "orders", "text_body": "a"})
+
+
+def test_rows_that_are_no_messages_go_to_the_queue_of_bad_records_in_their_place() -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "text_body": pa.array([b"a", b"b", b"\xff", b"d", b"e"]).view(pa.string()),
+            "priority": pa.array([4, 12, 4, 4, 4], pa.int32()),
+            "properties": [None, None, None, '{"n": [1]}', '{"n": 1}'],
+        }
+    )
+    with pytest.raises(JMSException, match="'text_body' holds a text that is not UTF-8"):
+        OutgoingMessages("queue://orders").convert(rows)
+    outgoing = OutgoingMessages("queue://orders", "queue://bad")
+    found = outgoing.convert(rows).to_pylist()
+    assert [(row["position"], row["destination"]) for row in found] == [
+        (0, "queue://orders"),
+        (1, "queue://bad"),
+        (2, "queue://bad"),
+        (3, "queue://bad"),
+        (4, "queue://orders"),
+    ]
+    bad = found[1:4]
+    assert [json.loads(row["text_body"])["priority"] for row in bad] == [12, 4, 4]
+    errors = [json.loads(row["properties"])["error"] for row in bad]
+    assert errors[0] == "The column 'priority' holds 12; priorities are 0 to 9."
+    assert errors[1] == "The column 'text_body' holds a text that is not UTF-8."
+    assert errors[2].startswith("The column 'properties' holds no properties")
+    assert outgoing.convert(rows.slice(0, 1)).to_pylist()[0]["position"] == 5
