@@ -167,7 +167,9 @@ class Pages:
     def search(self, view: View) -> Reply:
         """Show the destinations whose names have a text."""
         text = view.query.get("q")
-        after = _number_after(view.query.get("after"))
+        cursor = view.query.get("after")
+        is_among_topics = cursor.startswith("-")
+        after = -_number_after(cursor[1:]) if is_among_topics else _number_after(cursor)
         found, following = self._database.look(looks.find(text, after, _PAGE))
         if len(found) == 1 and after == 0 and following is None and text and text.lower() == found[0].name.lower():
             return Reply(redirect=_address(found[0]))
@@ -358,10 +360,12 @@ class Pages:
     def _history(self, view: View, origin: Destination, address: str) -> Reply:
         before = _before(view.query.get("before"))
         message_id = view.query.get("message").strip() or None
-        past = self._database.look(looks.history(origin, before, _PAGE, message_id=message_id, hidden=self.hidden))
+        past, following = self._database.look(
+            looks.history(origin, before, _PAGE, message_id=message_id, hidden=self.hidden)
+        )
         more = None
-        if len(past) == _PAGE:
-            more = urlencode({"before": f"{past[-1].transaction}.{past[-1].sequence}", "message": message_id or ""})
+        if following is not None:
+            more = urlencode({"before": "{}.{}".format(*following), "message": message_id or ""})
         values = {
             "origin": origin,
             "past": past,
@@ -661,7 +665,7 @@ def _places(fields: Form) -> list[Place] | None:
             raise HTTPException(400, "No message is chosen. Go back, and choose some.")
         return None
     try:
-        return [Place.parse(key) for key in keys]
+        return list(dict.fromkeys(map(Place.parse, keys)))
     except ValueError as error:
         raise HTTPException(400, "A message is named in a way that cannot be read.") from error
 

@@ -14,6 +14,7 @@ import pytest
 import jmsql
 from jmsql.admin import Administration
 from jmsql.console import poller
+from jmsql.store.administration import looks
 from jmsql.testing import wait_for
 from tests.console.http import Browsing, message_paths
 from tests.console.serving import Served
@@ -417,3 +418,57 @@ def test_messages_in_a_dead_letter_queue_alone_are_not_said_to_be_none(
         context.create_producer().send(jmsql.Queue("DLQ"), "by hand")
     text = words(console.get("/").text)
     assert "Nothing waits but dead letters: 1 destination, empty but for DLQ" in text
+
+
+def test_search_pages_through_topics_too(
+    console: Browsing, jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "_NAMES_AT_ONCE", 40)
+    with psycopg.connect(jmsql_clean_url) as database:
+        database.execute(
+            "insert into jmsql_internal.topic (name) select 'news ' || n from generate_series(1, 130) n;"
+            "insert into jmsql_internal.queue (name) select 'old news ' || n from generate_series(1, 60) n"
+        )
+    seen: set[str] = set()
+    path = "/search?q=news"
+    for _ in range(9):
+        answer = console.get(path)
+        seen |= answer.ids.keys()
+        following = re.findall(r'rel="next" href="([^"]*)"', answer.text)
+        if not following:
+            break
+        [path] = map(html.unescape, following)
+    assert len(seen) == 190
+
+
+def test_history_of_a_queue_goes_on_behind_that_of_a_topic_of_its_name(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "WINDOW", 3)
+    topic = jmsql.Topic("orders")
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("orders", history=True)
+        administration.create_topic("orders", history=True)
+        administration.subscribe(topic, "readers", shared=True)
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(ORDERS, "of the queue")
+        assert context.create_consumer(ORDERS).receive(timeout=5) is not None
+        readers = context.create_shared_durable_consumer(topic, "readers")
+        for number in range(4):
+            context.create_producer().send(topic, f"of the topic {number}")
+            assert readers.receive(timeout=5) is not None
+    path = next(path for path in console.get("/search").ids.values() if "/destinations/" in path and "orders" in
+                words(console.get(path).text) and "Queue" in words(console.get(path).text))  # fmt: skip
+    first = console.get(f"{path}/history")
+    assert "None among the next" in first.text
+    [following] = re.findall(r'rel="next" href="([^"]*)"', first.text)
+    assert "of the queue" in console.get(html.unescape(following)).text
+
+
+def test_a_message_that_is_named_twice_counts_once(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(ORDERS, "x")
+    orders = console.find("orders")
+    [key] = re.findall(r'name="key" value="([^"]*)"', console.get(orders).text)
+    assert "<strong>1</strong> message " in console.get(f"{orders}/purge?key={key}&key={key}").text
+    assert console.act(f"{orders}/purge", f"key={key}&key={key}") == "1 message deleted."

@@ -397,6 +397,7 @@ _topic_subscriptions = _sql.statement(
 )
 _find_queues = _sql.statement("find_queues", "looking for destinations", rows)
 _find_topics = _sql.statement("find_topics", "looking for destinations", rows)
+_last_topic_of_window = _sql.statement("last_topic_of_window", "looking for destinations", rows)
 _last_of_window = _sql.statement("last_of_window", "looking for destinations", rows)
 _consumers = _sql.statement(
     "consumers",
@@ -408,6 +409,7 @@ _clients = _sql.statement(
 )
 _holders = _sql.statement("holders", "looking at what clients hold", records(Holding._make), ACCESS)
 _has_dead_letters = _sql.statement("has_dead_letters", "looking at dead letters", value(bool))
+_end_of_history = _sql.statement("end_of_history", "looking at the history", rows)
 _require_access = SqlFile("destinations").statement("require_access", "looking at the messages", value(bool))
 _ends = {
     False: _sql.statement("end_of_present", "looking at the messages", rows),
@@ -503,15 +505,20 @@ def find(text: str, after: int, limit: int) -> Steps[tuple[list[Found], int | No
 
     Args:
         text: The part of the name; letter case does not count.
-        after: The number after which to look; 0 looks at topics, too.
-        limit: How many at most.
+        after: The number after which to look; 0 begins with topics, and a negative one goes on with them.
+        limit: How many topics, and how many others, at most.
     """
     found: list[Found] = []
-    if after == 0:
-        for topic_id, name in (
-            yield from _find_topics.bind(text=text, after=0, window=_NAMES_AT_ONCE * 2, limit=limit)
-        ):
-            found.append(Found(name, None, topic_id))
+    if after <= 0:
+        window = _NAMES_AT_ONCE * 2
+        topics = yield from _find_topics.bind(text=text, after=-after, window=window, limit=limit)
+        found.extend(Found(name, None, topic_id) for topic_id, name in topics)
+        if len(topics) == limit:
+            return found, -topics[-1][0]
+        [(last_topic, looked)] = yield from _last_topic_of_window.bind(after=-after, window=window)
+        if looked == window:
+            return found, -last_topic
+        after = 0
     queues = yield from _find_queues.bind(text=text, after=after, window=_NAMES_AT_ONCE, limit=limit)
     found.extend(
         Found(name if topic_id is None else from_postgresql(name), queue_id, topic_id)
@@ -722,8 +729,16 @@ def history(
     *,
     message_id: str | None = None,
     hidden: bool = False,
-) -> Steps[list[PastLook]]:
-    """Return how messages have left a destination, the last first, those before a transaction and sequence."""
+) -> Steps[tuple[list[PastLook], tuple[str, int] | None]]:
+    """Return how messages have left a destination, the last first, and where to go on.
+
+    Args:
+        origin: The destination.
+        before: The transaction and sequence before which they have left; None: the last ones.
+        limit: How many at most.
+        message_id: Only the message with this identifier.
+        hidden: Whether bodies are left out, and not read.
+    """
     parts = _parts(hidden=hidden)
     statement = _sql.statement(
         "history",
@@ -732,17 +747,17 @@ def history(
         {"past": fill(_sql["past"], **parts)},
     )
     transaction, sequence = before or (str(2**64 - 1), 0)
-    return (
-        yield from statement.bind(
-            name=origin.name,
-            is_topic=isinstance(origin, Topic),
-            transaction=transaction,
-            sequence=sequence,
-            message_id=None if message_id is None else message_id.removeprefix("ID:").lower(),
-            window=WINDOW,
-            limit=limit,
-        )
+    where = {"name": origin.name, "transaction": transaction, "sequence": sequence, "window": WINDOW}
+    past = yield from statement.bind(
+        where,
+        is_topic=isinstance(origin, Topic),
+        message_id=None if message_id is None else message_id.removeprefix("ID:").lower(),
+        limit=limit,
     )
+    if len(past) == limit:
+        return past, (past[-1].transaction, past[-1].sequence)
+    end = yield from _end_of_history.bind(where)
+    return past, tuple(end[0]) if end else None
 
 
 # Actions

@@ -108,6 +108,11 @@ limit %(limit)s;
 select max(f.queue_id), count(*) from (
     select q.queue_id from jmsql_internal.queue q where q.queue_id > %(after)s::integer order by q.queue_id limit %(window)s) f;
 
+-- name: last_topic_of_window
+select max(f.topic_id), count(*) from (
+    select o.topic_id from jmsql_internal.topic o
+    where o.topic_id > %(after)s::integer order by o.topic_id limit %(window)s) f;
+
 -- name: find_topics
 select f.topic_id, f.name
 from (select o.topic_id, o.name from jmsql_internal.topic o
@@ -337,6 +342,14 @@ from (
 where m.is_topic = %(is_topic)s::boolean and (%(message_id)s::text is null or m.jms_message_id::text = %(message_id)s::text)
 order by m.transaction_id desc, m.sequence desc
 limit %(limit)s;
+
+-- name: end_of_history
+-- The last place that a look at the next so many rows comes to. A queue and a topic of one name share them.
+select m.transaction_id::text, m.sequence from jmsql_internal.message_history m
+where m.destination = %(name)s::text
+  and (m.transaction_id, m.sequence) < (%(transaction)s::text::xid8, %(sequence)s::bigint)
+order by m.transaction_id desc, m.sequence desc
+limit 1 offset %(window)s::integer - 1;
 
 -- name: past
 m.transaction_id::text, m.sequence, m.jms_message_id::text, m.message_type::text, m.subscription, m.outcome::text,

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from jmsql import Queue
+from jmsql import JMSException, Queue
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.messages.types.typed_json import parse_json
 from jmsql.selectors import Selector
@@ -64,6 +64,12 @@ _FILL = f"""
         select c.connection_id, q.queue_id, '', 1
         from jmsql_internal.connection c, jmsql_internal.queue q where q.name = 'deep';
     """
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks may take long: a plan that is explained on a busy machine does, and rows are counted here, not seconds."""
+    monkeypatch.setattr(looks, "LONGEST_LOOK", 120.0)
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +132,9 @@ def plans_of(
             query = steps.send(runner.run(query))
     except StopIteration as end:
         return end.value
+    except JMSException:
+        runner.connection.rollback()  # for the tests that follow
+        raise
 
 
 def explained(runner: PsycopgRunner, query: Query[Any], generic: bool) -> Any:
