@@ -9,8 +9,11 @@ select current_setting('server_version'), current_database(),
        current_setting('default_transaction_read_only')::boolean;
 
 -- name: maintenance
+-- Among the newest connections, if few rows are to be read: those of dead clients stay until maintenance forgets them.
 with client as materialized (
-    select c.connection_id, c.user_name::name as user_name from jmsql_internal.connection c
+    select c.connection_id, c.user_name::name as user_name
+    from (select connection_id, user_name from jmsql_internal.connection
+          order by connection_id desc limit %(most_rows)s::bigint / 2) c
     where jmsql_internal.is_connected(c.connection_id))
 select exists (select from jmsql_internal.leadership
                where expires_at > statement_timestamp()
