@@ -7,14 +7,15 @@ select null::smallint as inverse_priority, null::bigint as sequence, null::text 
        null::text as message_type, null::text as jms_correlation_id, null::text as jms_reply_to, null::text as jms_type,
        null::text as properties, null::text as property_types, null::text as text_body, null::text as json_body,
        null::text as body_types, null::bytea as bytes_body, null::bigint as jms_delivery_time,
-       null::bigint as group_hash, null::integer as delivery_count, null::integer as queue_id, null::bigint[] as lowest,
-       null::bigint as connection_id, null::name as role
+       null::bigint as group_hash, null::integer as delivery_count, null::text as snapshot, null::integer as queue_id,
+       null::bigint[] as lowest, null::bigint as connection_id, null::name as role
 where false;
 alter view jmsql_internal.dequeue alter column role set default current_user;
 comment on view jmsql_internal.dequeue is
     'Nothing is in it: to insert a row is to dequeue the next message of a queue, which RETURNING then returns. A queue that '
     'has, or had, messages of groups brings none.';
 comment on column jmsql_internal.dequeue.lowest is 'From which sequence on to look, for each inverse priority.';
+comment on column jmsql_internal.dequeue.snapshot is 'What the scan''s snapshot tells of running transactions.';
 comment on column jmsql_internal.dequeue.connection_id is 'Who receives the message.';
 comment on column jmsql_internal.dequeue.role is 'Who dequeues it. Nobody may name another.';
 
@@ -23,6 +24,8 @@ create function jmsql_internal.dequeue_next() returns trigger
     -- Planned for each call, the statements would take longer to plan than to run.
     set plan_cache_mode = force_generic_plan
 as $$
+declare
+    own constant xid8 := pg_current_xact_id_if_assigned();
 begin
     if (exists (
             select from jmsql_internal.access_list a
@@ -96,12 +99,15 @@ begin
              else (select b.body_types from jmsql_internal.body b where b.body_id = m.body_id) end::text,
         case when m.body_id is null then m.bytes_body
              else (select b.bytes_body from jmsql_internal.body b where b.body_id = m.body_id) end,
-        m.jms_delivery_time, m.group_hash, f.delivery_count
+        m.jms_delivery_time, m.group_hash, f.delivery_count,
+        (select case when own is not null then pg_current_snapshot()::text || '-' || own::text
+                     when pg_snapshot_xmin(pg_current_snapshot()) = pg_current_xact_id() then ''
+                     else pg_current_snapshot()::text || '+' || pg_current_xact_id()::text end)
     into
         new.inverse_priority, new.sequence, new.jms_message_id, new.jms_timestamp, new.jms_expiration,
         new.jms_delivery_mode, new.message_type, new.jms_correlation_id, new.jms_reply_to, new.jms_type, new.properties,
         new.property_types, new.text_body, new.json_body, new.body_types, new.bytes_body, new.jms_delivery_time,
-        new.group_hash, new.delivery_count;
+        new.group_hash, new.delivery_count, new.snapshot;
     if not found then
         return null;
     end if;

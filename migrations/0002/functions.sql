@@ -374,7 +374,8 @@ begin
             message_type, jms_correlation_id, jms_reply_to, jms_type, properties, text_body)
         select t, 9 - priority, message_id, sent_at, expiration, 2, 'TextMessage', correlation_id, reply_to, jms_type,
                nullif(properties, '{}'), body
-        from unnest(targets) t;
+        from unnest(targets) t
+        where pg_current_xact_id() is not null;  -- before a sequence: by that, consumers know what may still come
         -- Where the server's queue of notifications is full, the caller's commit would fail.
         perform pg_notify(jmsql_internal.channel(), t::text) from unnest(targets) t
         where (select pg_notification_queue_usage()) < 0.9;

@@ -108,7 +108,7 @@ class FoundMessage(NamedTuple):
     client_id: str | None
 
 
-_WIDTH = len(MessageRow._fields)
+_WIDTH = len(MessageRow._fields) - 1  # without the snapshot, which scans alone return
 _STATE = _WIDTH + len(DeliveryState._fields)
 
 _sql = SqlFile("inspection")
@@ -129,7 +129,7 @@ class Delivered(NamedTuple):
     @classmethod
     def of(cls, values: tuple[Any, ...]) -> Self:
         """Read what `DELIVERED` or `DELAYED` has selected."""
-        row = MessageRow._make(values[:_WIDTH])
+        row = MessageRow(*values[:_WIDTH])
         state, count, claimed_by, next_attempt, error, delayed = values[_WIDTH:_STATE]
         place = Place((row.jms_delivery_time or 0) if delayed else row.inverse_priority, row.sequence, delayed)
         return cls(row, DeliveryState(state, count, claimed_by, next_attempt, error, place))

@@ -87,7 +87,7 @@ class HistoryRange:
         return SelectorSQL(f"{' and '.join(['true', *given])} {chosen}", parameters)
 
 
-_WIDTH = len(MessageRow._fields)
+_WIDTH = len(MessageRow._fields) - 1  # without the snapshot, which scans alone return
 
 _sql = SqlFile("history")
 _columns = message_columns()
@@ -111,7 +111,7 @@ class _Row(NamedTuple):
 
 
 def _to_row(row: tuple[Any, ...]) -> _Row:
-    return _Row(MessageRow._make(row[:_WIDTH]), row[_WIDTH], HistoryEntry._make(row[_WIDTH + 1 :]))
+    return _Row(MessageRow(*row[:_WIDTH]), row[_WIDTH], HistoryEntry._make(row[_WIDTH + 1 :]))
 
 
 def count(which: HistoryRange) -> Query[int]:

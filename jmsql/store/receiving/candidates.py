@@ -27,6 +27,33 @@ _HAS_DELIVERIES = f"""and (select exists (
 HAS_NOT_EXPIRED = "(m.jms_expiration is null or m.jms_expiration > (select jmsql_internal.current_milliseconds()))"
 """The condition that a message `m` has not expired, by the server's clock, which is asked once."""
 
+_LATE = """least(b.lowest, (
+                      select min(late.lowest)
+                      from unnest(%(running)s::xid8[], %(starts)s::bigint[]) as late (transaction_id, lowest)
+                      where case when late.transaction_id is null
+                                 then pg_snapshot_xmax(pg_current_snapshot()) > %(later)s::xid8
+                                 else late.transaction_id is distinct from pg_current_xact_id_if_assigned()
+                                      and pg_visible_in_snapshot(late.transaction_id, pg_current_snapshot()) end))"""
+"""The lowest sequence to look at where transactions may have late messages (`store.receiving.late_messages`)."""
+
+_OWN = "pg_current_xact_id_if_assigned() as own"
+"""The number that the scan's transaction has before it locks the first row."""
+
+
+def snapshot(*, grouped: bool, of_one: bool = False) -> str:
+    """Return what the scan's snapshot tells of running transactions, for `Snapshot.parse`.
+
+    Args:
+        grouped: Whether the queue has messages of groups.
+        of_one: Whether only one of the rows `m` has it, and the others null.
+    """
+    text = f"""(select case when c.own is not null then pg_current_snapshot()::text || '-' || c.own::text
+                 when pg_snapshot_xmin(pg_current_snapshot()) = pg_current_xact_id() then ''
+                 else pg_current_snapshot()::text || '+' || pg_current_xact_id()::text end
+                 from {"candidate" if grouped else "found"} c limit 1)"""
+    return f"case when m.address = (select f.address from found f limit 1) then {text} end" if of_one else text
+
+
 _MOST_RUNNING = 1000
 """Of how many of the newest transactions the scans know. There are more if one has as many savepoints, for example."""
 
@@ -109,6 +136,7 @@ def candidates(
     *,
     is_single: bool = False,
     locks: bool = True,
+    late: bool = False,
 ) -> SelectorSQL:
     """Compose the relation `found`, in the order of delivery from the consumer's bounds on.
 
@@ -124,6 +152,7 @@ def candidates(
         columns: What is found of it, beside its address.
         is_single: Whether mostly one message is asked for, whose state is then looked for at once.
         locks: Whether to lock what is found.
+        late: Whether transactions may have late messages.
     """
     is_wanted, parameters = wanted(selector, condition)
     delivery = by_key("delivery", "d", "m", "" if is_single else _HAS_DELIVERIES)
@@ -133,11 +162,11 @@ def candidates(
             select found.*
             from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
             cross join lateral (
-                select m.ctid as address, {columns}
+                select m.ctid as address, {columns}, {_OWN}
                 from jmsql_internal.message m
                 left join {delivery} on true
                 where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
-                  and m.sequence between b.lowest and {LAST_SEQUENCE}
+                  and m.sequence between {_LATE if late else "b.lowest"} and {LAST_SEQUENCE}
                   and {_is_unlocked("m")} and {is_wanted}
                 order by m.queue_id, m.inverse_priority, m.sequence
                 limit %(limit)s
@@ -209,7 +238,9 @@ def makes_wait(delivery: str, message: str, own_claims: str) -> str:
                        <= ({message}.inverse_priority, {message}.sequence))"""
 
 
-def grouped_candidates(selector: Selector | None, *, own_claims: str, condition: str = "") -> SelectorSQL:
+def grouped_candidates(
+    selector: Selector | None, *, own_claims: str, condition: str = "", late: bool = False
+) -> SelectorSQL:
     """Compose the relation `found` for queues with groups.
 
     The scan is the same, but for one thing: a message of a group is a candidate only if no other consumer holds the
@@ -222,6 +253,7 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
         selector: Which messages are wanted; None: all.
         own_claims: The consumer's claims, which do not make a group wait for it, as an expression.
         condition: What else is asked of a message `m`.
+        late: Whether transactions may have late messages.
     """
     is_wanted, parameters = wanted(selector, condition)
     delivery = f"left join {by_key('delivery', 'd', 'm')} on true"
@@ -237,13 +269,13 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
     return SelectorSQL(
         f"""
         place as materialized (
-            select p.* from unnest({array("place_priorities", "smallint")}, %(place_sequences)s::bigint[])
+            select p.*, {_OWN} from unnest({array("place_priorities", "smallint")}, %(place_sequences)s::bigint[])
                 as p (inverse_priority, sequence)),
         candidate as materialized (
             select found.*
             from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
             cross join lateral (
-                select m.*, %(place_limit)s::bigint as messages
+                select m.*, %(place_limit)s::bigint as messages, p.own
                 from place p
                 cross join lateral (
                     select t.ctid as address, t.* from jmsql_internal.message t
@@ -255,16 +287,16 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
                   and (m.group_hash is null or not {waits} and {locks_group})
                 union all
                 select locked.* from (
-                    select m.ctid as address
+                    select m.ctid as address, {_OWN}
                     from jmsql_internal.message m
                     {delivery}
                     where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
-                      and m.sequence between b.lowest and {LAST_SEQUENCE}
+                      and m.sequence between {_LATE if late else "b.lowest"} and {LAST_SEQUENCE}
                       and {_is_unlocked("m")} and {is_wanted}
                       and (m.group_hash is null or not {waits})
                     order by m.queue_id, m.inverse_priority, m.sequence) in_order
                 cross join lateral (
-                    select m.ctid as address, m.*, 1
+                    select m.ctid as address, m.*, 1, in_order.own
                     from jmsql_internal.message m
                     where m.ctid = in_order.address and (m.group_hash is null or {locks_group})
                     for update of m skip locked) locked
@@ -277,7 +309,7 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
             from (select c.queue_id, c.group_hash, sum(c.messages) as messages
                   from candidate c where c.group_hash is not null group by c.queue_id, c.group_hash) g
             cross join lateral (
-                select m.ctid as address, m.*, 1
+                select m.ctid as address, m.*, 1, null::xid8
                 from jmsql_internal.message m
                 {delivery}
                 where {_same_group("m", "g", "g.queue_id")} and {is_wanted}

@@ -6,18 +6,29 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum, auto
+from typing import NamedTuple
 
 from jmsql.selectors import Selector
 from jmsql.store.receiving.candidates import first_of_groups
-from jmsql.store.receiving.receive import PRIORITIES, Fetch, GroupScan, has_groups, has_messages, highest_sequences
+from jmsql.store.receiving.late_messages import LateMessages, ScanStart, Snapshot
+from jmsql.store.receiving.receive import (
+    PRIORITIES,
+    Fetch,
+    GroupScan,
+    has_groups,
+    has_messages,
+    highest_sequences,
+    running,
+)
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps
 
 # Rows that were deleted stay in the index until vacuum removes them, which it cannot while any transaction in the
 # database is older. A consumer that starts every scan at the front of its queue reads all of them again each time. So
-# each remembers, for each priority, the lowest sequence that is worth looking at. What becomes available below that
-# bound (a transaction that took its sequence early and committed late, a message released by another consumer) is
-# found by a sweep, a scan from the front, made so seldom that it costs little.
+# each remembers, for each priority, the lowest sequence that is worth looking at. The next scan goes back for messages
+# of transactions that took their sequences early and committed late (`LateMessages`). What else becomes available below
+# that bound (a message released by another consumer) is found by a sweep, a scan from the front, made so seldom that it
+# costs little.
 
 _SWEEP_SHARE = 20.0
 
@@ -30,7 +41,7 @@ class ScanBounds:
         clock: A monotonic clock, in seconds.
     """
 
-    __slots__ = ("_clock", "_lowest", "_next_idle_sweep", "_next_sweep", "_sweep_interval")
+    __slots__ = ("_clock", "_lowest", "_next_idle_sweep", "_next_sweep", "_sweep_interval", "end")
 
     def __init__(self, sweep_interval: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._sweep_interval = sweep_interval
@@ -38,6 +49,8 @@ class ScanBounds:
         self._lowest = [0] * PRIORITIES
         self._next_sweep = 0.0
         self._next_idle_sweep = 0.0
+        self.end = 0
+        """One more than the highest sequence that was ever passed, of any priority."""
 
     @property
     def lowest(self) -> list[int]:
@@ -49,6 +62,7 @@ class ScanBounds:
         for inverse_priority, sequence in keys:
             if sequence >= self._lowest[inverse_priority]:
                 self._lowest[inverse_priority] = sequence + 1
+                self.end = max(self.end, sequence + 1)
 
     def returned(self, inverse_priority: int, sequence: int) -> None:
         """Look again from a message that was released."""
@@ -68,6 +82,8 @@ class ScanBounds:
         self._next_idle_sweep = now + _SWEEP_SHARE * duration
         self._next_sweep = now + max(self._sweep_interval, _SWEEP_SHARE * duration)
 
+
+_FRONT = ScanStart([0] * PRIORITIES)
 
 _MOST_GROUPS = 1000
 _GROUPS_AT_ONCE = 100
@@ -122,6 +138,13 @@ class _Groups(Enum):
     SOME = auto()
 
 
+class _End(NamedTuple):
+    """The end of the queue before a scan, and the transactions that were running then."""
+
+    highest: Sequence[int]
+    snapshot: Snapshot
+
+
 class QueueReader:
     """Reads a queue in the order of delivery, without rescanning what it has seen.
 
@@ -137,6 +160,7 @@ class QueueReader:
         self._selector = selector
         self.fetch = fetch
         self._bounds = ScanBounds(sweep_interval)
+        self._late: LateMessages | None = None
         self._freed = FreedGroups()
         self._groups = _Groups.UNKNOWN
         self._was_full = False
@@ -171,12 +195,13 @@ class QueueReader:
             return (yield from self._sweep(limit, own_claims))
         # Read before the scan, so that what is committed in between is above it. Not where the last scan has found all
         # that was wanted, which this one will most likely do, too.
-        highest = [] if self._was_full and self._selector is None else (yield from self._highest())
+        end = None if self._was_full and self._selector is None else (yield from self._end())
         lowest = self._bounds.lowest
         groups: GroupScan | None = None
         if self._groups is _Groups.SOME:
             groups = yield from self._group_scan(lowest, limit, own_claims)
-        rows = yield from self.fetch(self.queue_id, self._selector, lowest, limit, groups)
+        start = ScanStart(lowest) if self._late is None else self._late.start(lowest)
+        rows = yield from self.fetch(self.queue_id, self._selector, start, limit, groups)
         if not rows and (yield from self._has_got_groups()):
             return (yield from self._sweep(limit, own_claims))
         wanted = limit
@@ -184,7 +209,7 @@ class QueueReader:
             wanted = groups.candidates(limit)
             found = {(row.inverse_priority, row.sequence) for row in rows}
             self._freed.looked(groups.places, found, full=len(rows) >= wanted)
-        self._passed(rows, highest, wanted, groups)
+        self._passed(rows, end, wanted, groups)
         if not rows and look_everywhere and self._bounds.sweep_due(idle=True):
             rows = yield from self._sweep(limit, own_claims)
         return rows
@@ -195,8 +220,11 @@ class QueueReader:
             return True
         sweeps = self._bounds.sweep_due(idle=True)
         started = time.monotonic()
-        lowest = [0] * PRIORITIES if sweeps else self._bounds.lowest
-        has_found, may_have_groups = yield from has_messages(self.queue_id, lowest)
+        start = _FRONT
+        if not sweeps:
+            lowest = self._bounds.lowest
+            start = ScanStart(lowest) if self._late is None else self._late.start(lowest)
+        has_found, may_have_groups = yield from has_messages(self.queue_id, start)
         self._groups = _Groups.UNKNOWN if may_have_groups else _Groups.NONE
         if has_found or may_have_groups:
             return True
@@ -219,14 +247,16 @@ class QueueReader:
         self._freed.add(group)
 
     def _sweep(self, limit: int, own_claims: Collection[int]) -> Steps[list[MessageRow]]:
-        highest = yield from self._highest()
+        end = yield from self._end()
+        if end is None and self._late is not None:
+            end = _End((), (yield from running()))
         started = time.monotonic()
         groups = GroupScan(own_claims=own_claims) if self._groups is _Groups.SOME else None
-        rows = yield from self.fetch(self.queue_id, self._selector, [0] * PRIORITIES, limit, groups)
+        rows = yield from self.fetch(self.queue_id, self._selector, _FRONT, limit, groups)
         if not rows and (yield from self._has_got_groups()):
             return (yield from self._sweep(limit, own_claims))
         self._bounds.swept(time.monotonic() - started)
-        self._passed(rows, highest, limit)
+        self._passed(rows, end, limit)
         return rows
 
     def _has_got_groups(self) -> Steps[bool]:
@@ -245,15 +275,23 @@ class QueueReader:
             self._freed.found(place for place in first if place[1] < lowest[place[0]])
         return self._freed.next(limit, own_claims)
 
-    def _highest(self) -> Steps[list[int]]:
+    def _end(self) -> Steps[_End | None]:
         # Without a selector and groups a scan stops at what it returns, and there is nothing to pass over.
         if self._selector is None and self._groups is not _Groups.SOME:
-            return []
-        return (yield from highest_sequences(self.queue_id))
+            return None
+        return _End(*(yield from highest_sequences(self.queue_id, self._bounds.lowest)))
 
     def _passed(
-        self, rows: Sequence[MessageRow], highest: Sequence[int], limit: int, groups: GroupScan | None = None
+        self, rows: Sequence[MessageRow], end: _End | None, limit: int, groups: GroupScan | None = None
     ) -> None:
+        """Move the bounds.
+
+        Args:
+            rows: The messages that a scan has found.
+            end: The end of the queue, if it was read before the scan.
+            limit: The most messages that it might find.
+            groups: The places where it has looked besides.
+        """
         if self._groups is _Groups.SOME:
             lowest = self._bounds.lowest
             for row in rows:
@@ -264,7 +302,47 @@ class QueueReader:
             # What follows in the groups of places may lie beyond the end of the scan.
             first = {row.group_hash: row for row in reversed(rows)}
             reached = [row for row in rows if row.group_hash is None or first[row.group_hash] is row]
-        self._bounds.passed({row[0]: row[1] for row in reached}.items())  # the last of each priority: they are in order
         self._was_full = len(rows) >= limit
-        if not self._was_full:
-            self._bounds.passed(enumerate(highest))
+        if end is not None and (end.highest or not rows):
+            snapshot: Snapshot | None = end.snapshot
+        else:
+            found: str | None = None
+            for row in rows:
+                found = row[-1]
+                if found is not None:
+                    break
+            if found is None:
+                return  # it has found nothing, or others were faster: what was running when it passed is not known
+            snapshot = Snapshot.parse(found) if found else None
+        last = {row[0]: row[1] for row in reached}  # the last of each priority: they are in order
+        if end is not None and end.highest:
+            # What has come since is passed only once it is known what was running by then.
+            highest = max(end.highest)
+            last = {inverse_priority: min(sequence, highest) for inverse_priority, sequence in last.items()}
+        passed = self._bounds.end
+        self._bounds.passed(last.items())
+        late = None if self._late is None else self._late.lowest(snapshot)
+        if late is not None and self._was_full:
+            self._return_to_late(late, max(row[:2] for row in reached))
+        if end is not None and not self._was_full:
+            self._bounds.passed(enumerate(end.highest))
+        if snapshot is None:
+            self._late = None
+            return
+        if self._late is None:
+            self._late = LateMessages(passed)
+        self._late.passed(snapshot, self._bounds.end)
+        if not self._late.is_any:
+            self._late = None
+
+    def _return_to_late(self, late: int, last: tuple[int, int]) -> None:
+        """Read late messages again that a full scan has not come to.
+
+        Args:
+            late: The lowest sequence of a late message.
+            last: The last message of the scan, as (inverse priority, sequence).
+        """
+        inverse_priority, sequence = last
+        self._bounds.returned(inverse_priority, max(late, sequence + 1))
+        for following in range(inverse_priority + 1, PRIORITIES):
+            self._bounds.returned(following, late)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from jmsql.exceptions import IllegalStateException
 from jmsql.selectors import Selector, SelectorSQL
@@ -18,7 +18,9 @@ from jmsql.store.receiving.candidates import (
     following,
     grouped_candidates,
     makes_wait,
+    snapshot,
 )
+from jmsql.store.receiving.late_messages import ScanStart, Snapshot
 from jmsql.store.rows.columns import BODY_COLUMNS, SHARED_BODY, and_chosen, message_columns
 from jmsql.store.rows.message_rows import MessageRow, as_message_rows
 from jmsql.store.statement import (
@@ -34,8 +36,10 @@ from jmsql.store.statement import (
     value,
 )
 
+T = TypeVar("T")
+
 _sql = SqlFile("receiving")
-_highest_sequences = _sql.statement("highest_sequences", "receiving", value(list[int]))
+_running = _sql.statement("running", "receiving", value(Snapshot.parse))
 _has_groups = _sql.statement("has_groups", "receiving", value(bool))
 _isolation = _sql.statement("isolation", "receiving", value(str))
 
@@ -45,7 +49,7 @@ _NOT_OWN = "and m.transaction_id is distinct from (select pg_current_xact_id_if_
 _KEY = "m.queue_id, m.inverse_priority, m.sequence, m.group_hash"
 _message_rows = records(MessageRow._make)
 _ask_to_dequeue = _sql.statement(
-    "ask_to_dequeue", "receiving", _message_rows, {"columns": ", ".join(MessageRow._fields[:-1])}
+    "ask_to_dequeue", "receiving", _message_rows, {"columns": ", ".join(MessageRow._fields[:-2])}
 )
 
 
@@ -58,6 +62,13 @@ def _pair(result: Result) -> tuple[bool, bool]:
     [(first, second)] = result.rows
     return first, second
 
+
+def _end_of_queue(result: Result) -> tuple[list[int], Snapshot]:
+    [(highest, snapshot)] = result.rows
+    return highest, Snapshot.parse(snapshot)
+
+
+_highest_sequences = _sql.statement("highest_sequences", "receiving", _end_of_queue)
 
 PRIORITIES = 10
 """The number of JMS priorities."""
@@ -107,7 +118,7 @@ class Fetch(Protocol):
         self,
         queue_id: int,
         selector: Selector | None,
-        lowest: Sequence[int],
+        start: ScanStart,
         limit: int,
         groups: GroupScan | None = None,
         /,
@@ -115,9 +126,17 @@ class Fetch(Protocol):
         """Return the next messages, which are the caller's then."""
 
 
-def highest_sequences(queue_id: int) -> Query[list[int]]:
-    """Return the highest sequence in the queue, for each inverse priority; 0 where there is none."""
-    return _highest_sequences.bind(queue_id=queue_id)
+def highest_sequences(queue_id: int, lowest: Sequence[int]) -> Query[tuple[list[int], Snapshot]]:
+    """Return the highest sequence in the queue, for each inverse priority, and what runs; 0 where there is none.
+
+    The snapshot is exact if the queue has messages from the bounds on, and the transaction had no number before.
+    """
+    return _highest_sequences.bind(queue_id=queue_id, lowest=integers_literal(lowest))
+
+
+def running() -> Query[Snapshot]:
+    """Return which transactions run."""
+    return _running.bind()
 
 
 def has_groups(queue_id: int) -> Query[bool]:
@@ -125,12 +144,12 @@ def has_groups(queue_id: int) -> Query[bool]:
     return _has_groups.bind(queue_id=queue_id)
 
 
-def has_messages(queue_id: int, lowest: Sequence[int]) -> Query[tuple[bool, bool]]:
-    """Return whether the queue has a message for `lock` from the bounds on, and whether it has, or had, groups.
+def has_messages(queue_id: int, start: ScanStart) -> Query[tuple[bool, bool]]:
+    """Return whether the queue has a message for `lock` from there on, and whether it has, or had, groups.
 
     It tells of no message if the queue has, or had, messages of groups.
     """
-    return has_messages_statement().bind(queue_id=queue_id, lowest=integers_literal(lowest), limit=1)
+    return next_messages(has_messages_statement(late=start.starts is not None), queue_id, start, 1, None)
 
 
 def require_read_committed() -> Steps[None]:
@@ -149,24 +168,25 @@ def require_read_committed() -> Steps[None]:
 
 
 def lock(
-    queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int, groups: GroupScan | None = None
+    queue_id: int, selector: Selector | None, start: ScanStart, limit: int, groups: GroupScan | None = None
 ) -> Query[list[MessageRow]]:
     """Lock the next messages for the open transaction, until it ends or deletes them.
 
     Args:
         queue_id: The queue.
         selector: Which of its messages are wanted; None: all.
-        lowest: From where on to look, for each inverse priority.
+        start: From where on to look.
         limit: The most messages to return.
         groups: What to know of groups; None returns nothing from a queue that has, or had, messages of groups.
     """
-    return next_messages(lock_statement(selector, grouped=groups is not None), queue_id, lowest, limit, groups)
+    statement = lock_statement(selector, grouped=groups is not None, late=start.starts is not None)
+    return next_messages(statement, queue_id, start, limit, groups)
 
 
 def claim(
     queue_id: int,
     selector: Selector | None,
-    lowest: Sequence[int],
+    start: ScanStart,
     limit: int,
     connection_id: int,
     visibility_timeout: float | None = None,
@@ -176,16 +196,16 @@ def claim(
 
     With a visibility timeout, in seconds, the claim is taken away unless it is extended in time.
     """
-    statement = claim_statement(selector, grouped=groups is not None)
+    statement = claim_statement(selector, grouped=groups is not None, late=start.starts is not None)
     more = {"connection_id": connection_id, "visibility_timeout": visibility_timeout}
-    return next_messages(statement, queue_id, lowest, limit, groups, **more)
+    return next_messages(statement, queue_id, start, limit, groups, **more)
 
 
 def claim_for_transaction(
     connection_id: int,
     queue_id: int,
     selector: Selector | None,
-    lowest: Sequence[int],
+    start: ScanStart,
     limit: int,
     groups: GroupScan | None = None,
 ) -> Query[list[MessageRow]]:
@@ -195,15 +215,15 @@ def claim_for_transaction(
     either: they are locked, and their handles are their addresses.
     """
     if groups is not None:
-        return lock(queue_id, selector, lowest, limit, groups)
-    statement = claim_for_transaction_statement(selector)
-    return next_messages(statement, queue_id, lowest, limit, None, connection_id=connection_id)
+        return lock(queue_id, selector, start, limit, groups)
+    statement = claim_for_transaction_statement(selector, late=start.starts is not None)
+    return next_messages(statement, queue_id, start, limit, None, connection_id=connection_id)
 
 
 def dequeue(
     queue_id: int,
     selector: Selector | None,
-    lowest: Sequence[int],
+    start: ScanStart,
     limit: int,
     groups: GroupScan | None = None,
     *,
@@ -216,26 +236,27 @@ def dequeue(
     Args:
         queue_id: The queue.
         selector: Which of its messages are wanted; None: all.
-        lowest: The bounds of the scan.
+        start: From where on to look.
         limit: The most messages to dequeue.
         groups: What it knows of groups; None: the queue has none.
         client: Who receives them; None: a caller without a connection of jmsql's.
         restricted: Whether policies hide something from the role, which then asks for a removal.
         asks: Whether to find out if others follow.
     """
-    is_plain = selector is None and groups is None and limit == 1
+    is_plain = selector is None and groups is None and limit == 1 and start.starts is None
     if restricted and is_plain and client is not None and client.may_ask_to_dequeue:
-        return ask_to_dequeue(queue_id, lowest, client.connection_id)
+        return ask_to_dequeue(queue_id, start.lowest, client.connection_id)
     statement = dequeue_statement(
         selector,
         grouped=groups is not None,
+        late=start.starts is not None,
         # A client that knows that the queue keeps no history pays for none.
         record=not restricted and (client is None or queue_id in client.queues_with_history.possible),
         restricted=restricted,
         asks=asks and groups is None and not restricted,
     )
     connection_id = None if client is None else client.connection_id
-    return next_messages(statement, queue_id, lowest, limit, groups, connection_id=connection_id)
+    return next_messages(statement, queue_id, start, limit, groups, connection_id=connection_id)
 
 
 def ask_to_dequeue(queue_id: int, lowest: Sequence[int], connection_id: int) -> Query[list[MessageRow]]:
@@ -247,13 +268,13 @@ def ask_to_dequeue(queue_id: int, lowest: Sequence[int], connection_id: int) -> 
 
 
 def next_messages(
-    statement: Statement[list[MessageRow]],
+    statement: Statement[T],
     queue_id: int,
-    lowest: Sequence[int],
+    start: ScanStart,
     limit: int,
     groups: GroupScan | None,
     **more: object,
-) -> Query[list[MessageRow]]:
+) -> Query[T]:
     """Return a scan for the next messages with its parameters."""
     if groups is not None:
         limit = groups.candidates(limit)
@@ -261,7 +282,9 @@ def next_messages(
         more["place_sequences"] = array_literal(sequence for _, sequence in groups.places)
         more["place_limit"] = groups.limit
         more["own_claims"] = array_literal(groups.own_claims)
-    return statement.bind(more, queue_id=queue_id, lowest=integers_literal(lowest), limit=limit)
+    if start.starts is not None:
+        more |= {"running": start.running, "starts": start.starts, "later": start.later}
+    return statement.bind(more, queue_id=queue_id, lowest=integers_literal(start.lowest), limit=limit)
 
 
 def browse(queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> Query[list[MessageRow]]:
@@ -276,6 +299,7 @@ def _found(
     selector: Selector | None,
     *,
     grouped: bool,
+    late: bool = False,
     own_claims: str = NO_CLAIMS,
     condition: str = "",
     is_read_again: bool = False,
@@ -286,14 +310,15 @@ def _found(
     Args:
         selector: Which messages are wanted; None: all.
         grouped: Whether the queue has messages of groups.
+        late: Whether transactions may have late messages.
         own_claims: The consumer's claims, as an expression.
         condition: What else is asked of a message `m`.
         is_read_again: Whether the statement goes to the message again, and needs to find no more than its key.
         is_single: Whether mostly one message is asked for.
     """
     if grouped:
-        return grouped_candidates(selector, own_claims=own_claims, condition=condition)
-    return candidates(selector, condition, _KEY if is_read_again else "m.*", is_single=is_single)
+        return grouped_candidates(selector, own_claims=own_claims, condition=condition, late=late)
+    return candidates(selector, condition, _KEY if is_read_again else "m.*", is_single=is_single, late=late)
 
 
 def _free(own_claims: str | None) -> str:
@@ -329,14 +354,16 @@ def _free(own_claims: str | None) -> str:
 
 
 @lru_cache(maxsize=1024)
-def lock_statement(selector: Selector | None, *, grouped: bool = False) -> Statement[list[MessageRow]]:
+def lock_statement(
+    selector: Selector | None, *, grouped: bool = False, late: bool = False
+) -> Statement[list[MessageRow]]:
     """Lock the next messages for the open transaction; those that it has sent itself are not among them."""
     own_claims = "%(own_claims)s::bigint[]"
-    found, parameters = _found(selector, grouped=grouped, own_claims=own_claims, condition=_NOT_OWN)
+    found, parameters = _found(selector, grouped=grouped, late=late, own_claims=own_claims, condition=_NOT_OWN)
     return Statement(
         "lock",
         f"""with {found}, {_free(own_claims if grouped else None)}
-            select {_COLUMNS}, m.group_hash, m.delivery_count, m.address::text
+            select {_COLUMNS}, m.group_hash, m.delivery_count, m.address::text, {snapshot(grouped=grouped, of_one=True)}
             from free m {SHARED_BODY}""",
         "receiving",
         _ordered_rows,
@@ -344,10 +371,10 @@ def lock_statement(selector: Selector | None, *, grouped: bool = False) -> State
     )
 
 
-@lru_cache(maxsize=1)
-def has_messages_statement() -> Statement[tuple[bool, bool]]:
+@lru_cache(maxsize=2)
+def has_messages_statement(*, late: bool = False) -> Statement[tuple[bool, bool]]:
     """Tell whether `lock` would find something, which takes a third of the time that it takes to find nothing."""
-    found, parameters = candidates(None, _NOT_OWN, "m.sequence", is_single=True, locks=False)
+    found, parameters = candidates(None, _NOT_OWN, "m.sequence", is_single=True, locks=False, late=late)
     return Statement(
         "has_messages",
         f"with {found} select exists (select from found), ({_sql['has_groups']})",
@@ -362,6 +389,7 @@ def dequeue_statement(
     selector: Selector | None,
     *,
     grouped: bool = False,
+    late: bool = False,
     record: bool = False,
     restricted: bool = False,
     asks: bool = False,
@@ -371,6 +399,7 @@ def dequeue_statement(
     Args:
         selector: Which messages are wanted; None: all.
         grouped: Whether the queue has messages of groups.
+        late: Whether transactions may have late messages.
         record: Whether to look whether the queue keeps history, and copy the messages there.
         restricted: Whether the role may not delete, since it could then lock the tables. It asks for a removal instead,
             which keeps history where there is one.
@@ -378,7 +407,7 @@ def dequeue_statement(
     """
     follows = following(selector, _NOT_OWN).condition if asks else "null"
     found, parameters = _found(
-        selector, grouped=grouped, condition=_NOT_OWN, is_read_again=not restricted, is_single=True
+        selector, grouped=grouped, late=late, condition=_NOT_OWN, is_read_again=not restricted, is_single=True
     )
     key = "f.queue_id, f.inverse_priority, f.sequence"
     deliveries = f"jmsql_internal.deliveries_if_free({key})"
@@ -407,7 +436,7 @@ def dequeue_statement(
                                  where f.delivery_count is not null),
                            %(connection_id)s::bigint, true
                     from free f where f.delivery_count is not null having count(*) > 0)
-                select {_COLUMNS}, m.group_hash, m.delivery_count, null
+                select {_COLUMNS}, m.group_hash, m.delivery_count, null, {snapshot(grouped=grouped)}
                 from free m {SHARED_BODY} where m.delivery_count is not null""",
             "receiving",
             _message_rows,
@@ -423,7 +452,7 @@ def dequeue_statement(
                     where f.delivery_count is not null)))
             delete from jmsql_internal.message m using free f
             where m.ctid = f.address and f.delivery_count is not null {recorded}
-            returning {_DELETED_COLUMNS}, m.group_hash, f.delivery_count, {follows}""",
+            returning {_DELETED_COLUMNS}, m.group_hash, f.delivery_count, {follows}, {snapshot(grouped=grouped)}""",
         "receiving",
         _message_rows,
         parameters,
@@ -431,7 +460,9 @@ def dequeue_statement(
 
 
 @lru_cache(maxsize=1024)
-def claim_statement(selector: Selector | None, *, grouped: bool = False) -> Statement[list[MessageRow]]:
+def claim_statement(
+    selector: Selector | None, *, grouped: bool = False, late: bool = False
+) -> Statement[list[MessageRow]]:
     """Claim the next messages for a session, as for `lock`: they stay in the queue until it acknowledges them.
 
     The commit need not reach the disk: a claim that a crash of the server loses does no harm, since the sessions
@@ -441,7 +472,7 @@ def claim_statement(selector: Selector | None, *, grouped: bool = False) -> Stat
     locked, would be a deadlock with the acknowledgement that is about to delete them.
     """
     own_claims = "%(own_claims)s::bigint[]"
-    found, parameters = _found(selector, grouped=grouped, own_claims=own_claims, is_read_again=True)
+    found, parameters = _found(selector, grouped=grouped, late=late, own_claims=own_claims, is_read_again=True)
     return Statement(
         "claim",
         f"""with commit as materialized (
@@ -464,7 +495,7 @@ def claim_statement(selector: Selector | None, *, grouped: bool = False) -> Stat
                 where d.claim_id is null
                   and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                 returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
-            select {_COLUMNS}, m.group_hash, d.delivery_count, d.claim_id
+            select {_COLUMNS}, m.group_hash, d.delivery_count, d.claim_id, {snapshot(grouped=grouped, of_one=True)}
             from claimed d cross join {by_key("message", "m", "d")} {SHARED_BODY}""",
         "receiving",
         _ordered_rows,
@@ -473,13 +504,13 @@ def claim_statement(selector: Selector | None, *, grouped: bool = False) -> Stat
 
 
 @lru_cache(maxsize=1024)
-def claim_for_transaction_statement(selector: Selector | None) -> Statement[list[MessageRow]]:
+def claim_for_transaction_statement(selector: Selector | None, *, late: bool = False) -> Statement[list[MessageRow]]:
     """Claim the next messages, up to the first of whose deliveries something is known.
 
     As for `claim`, but an insertion that does not look for what is there, and the message as it was found: that takes
     two thirds of the time. It fails if a client has counted a delivery after its rollback, just now.
     """
-    found, parameters = _found(selector, grouped=False)
+    found, parameters = _found(selector, grouped=False, late=late)
     is_next = """((select k.sequence from known k) is null
                        or (m.inverse_priority, m.sequence)
                           <= ((select k.inverse_priority from known k), (select k.sequence from known k)))"""
@@ -502,7 +533,7 @@ def claim_for_transaction_statement(selector: Selector | None) -> Statement[list
                 from free m cross join claim
                 where m.delivery_count is null and {is_next})
             select {_COLUMNS}, m.group_hash, m.delivery_count,
-                   case when m.delivery_count is null then claim.claim_id end
+                   case when m.delivery_count is null then claim.claim_id end, {snapshot(grouped=False, of_one=True)}
             from free m cross join claim {SHARED_BODY}
             where {is_next}""",
         "receiving",
@@ -555,7 +586,7 @@ def browse_statement(selector: Selector | None) -> Statement[list[MessageRow]]:
     condition, parameters = and_chosen(selector)
     return Statement(
         "browse",
-        f"""select {_COLUMNS}, m.group_hash, m.delivery_count, null
+        f"""select {_COLUMNS}, m.group_hash, m.delivery_count, null, null
             from (
                 select found.*
                 from pg_catalog.unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as p (inverse_priority)

@@ -73,6 +73,9 @@ class MessageRow(NamedTuple):
 
     `handle` is what acknowledges it: the row's address in the transaction that locks it, or the claim's number. Of a
     message that was dequeued it tells whether another one follows; None: that was not asked.
+
+    `snapshot` describes the transactions that were running (`Snapshot.parse`), in one of the rows that a scan returns;
+    it is empty if there were none.
     """
 
     inverse_priority: int
@@ -95,6 +98,7 @@ class MessageRow(NamedTuple):
     group_hash: int | None
     delivery_count: int | None
     handle: Any
+    snapshot: str | None = None
 
     def message(self, destination: Destination, acknowledger: Callable[[], Any] | None = None) -> Message:
         """Make the message that a consumer of `destination` receives."""
@@ -119,6 +123,7 @@ class MessageRow(NamedTuple):
             delivery_time,
             _,
             delivery_count,
+            _,
             _,
         ) = self
         message_class = MESSAGE_TYPES[message_type]

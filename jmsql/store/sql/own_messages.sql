@@ -14,7 +14,7 @@ with first as materialized (
     order by m.queue_id, m.inverse_priority, m.sequence
     limit 1)
 delete from jmsql_internal.message m using first where m.ctid = first.address
-returning {columns}, null::integer, null::integer, null;
+returning {columns}, null::integer, null::integer, null, null;
 
 -- name: due
 select min(m.jms_delivery_time) from jmsql_internal.delayed_message m
@@ -27,15 +27,15 @@ with first as materialized (
     order by m.jms_delivery_time, m.sequence
     limit 1)
 delete from jmsql_internal.delayed_message m using first where m.ctid = first.address
-returning {columns}, null::integer, null::integer, null;
+returning {columns}, null::integer, null::integer, null, null;
 
 -- name: read
-select {columns}, null::integer, null::integer, null
+select {columns}, null::integer, null::integer, null, null
 from (select m.* from jmsql_internal.message m where {own}) m {shared_body}
 order by m.inverse_priority, m.sequence;
 
 -- name: read_delayed
-select {columns}, null::integer, null::integer, null
+select {columns}, null::integer, null::integer, null, null
 from (select m.* from jmsql_internal.delayed_message m where {own}) m {shared_body}
 order by m.jms_delivery_time, m.sequence;
 

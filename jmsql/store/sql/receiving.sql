@@ -4,18 +4,27 @@
 
 -- name: highest_sequences
 -- The highest sequence of each priority, read before a scan: what the scan does not return up to there does not match,
--- or cannot be had now.
-select array(
+-- or cannot be had now. Where the bounds will move, the transaction gets a number, which tells which ones had begun.
+select highest.sequences, pg_current_snapshot()::text || case
+    when pg_current_xact_id_if_assigned() is not null then '-' || pg_current_xact_id_if_assigned()::text
+    when exists (select from unnest(highest.sequences, %(lowest)s::bigint[]) as p (sequence, lowest) where p.sequence >= p.lowest)
+    then '+' || pg_current_xact_id()::text
+    else '-' end
+from (select array(
     select coalesce((select m.sequence from jmsql_internal.message m
                      where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
                      order by m.queue_id desc, m.inverse_priority desc, m.sequence desc limit 1), 0)
-    from generate_series(0, 9) as p (inverse_priority) order by p.inverse_priority);
+    from generate_series(0, 9) as p (inverse_priority) order by p.inverse_priority) as sequences
+    offset 0) highest;
+
+-- name: running
+select pg_current_snapshot()::text || '-' || coalesce(pg_current_xact_id_if_assigned()::text, '');
 
 -- name: ask_to_dequeue
 -- For roles that may not delete. A trigger does it, once for all policies.
 insert into jmsql_internal.dequeue (queue_id, lowest, connection_id)
 values (%(queue_id)s, %(lowest)s::bigint[], %(connection_id)s::bigint)
-returning {columns}, null;
+returning {columns}, null, snapshot;
 
 -- name: has_groups
 select exists (select from jmsql_internal.grouped_queue where queue_id = %(queue_id)s);

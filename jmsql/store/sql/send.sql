@@ -1,15 +1,18 @@
--- Messages on their way into queues.
+-- Messages on their way into queues. Each statement gives its transaction a number before a message takes a sequence: by the
+-- numbers that were given when a scan passed, consumers know which transactions may have messages there that they do not see.
 
 -- name: send_one
 -- One message is the common case without transactions: measured at a third of the time that arrays take. Only the columns
 -- that have a value are named, which take the client a few microseconds each.
 insert into jmsql_internal.message (queue_id, {columns})
-select q.queue_id, {values} from jmsql_internal.queue q where q.name = %(destination)s;
+select q.queue_id, {values} from jmsql_internal.queue q
+where q.name = %(destination)s and pg_current_xact_id() is not null;
 
 -- name: send_one_without_flush
 insert into jmsql_internal.message (queue_id, {columns})
 select q.queue_id, {values} from jmsql_internal.queue q
-where q.name = %(destination)s and set_config('synchronous_commit', 'off', true) = 'off';
+where q.name = %(destination)s and set_config('synchronous_commit', 'off', true) = 'off'
+  and pg_current_xact_id() is not null;
 
 -- name: send_one_last
 -- What goes with a commit, which must not take effect if the queue is missing: the count would come too late. No cast of a text
@@ -17,7 +20,8 @@ where q.name = %(destination)s and set_config('synchronous_commit', 'off', true)
 insert into jmsql_internal.message (queue_id, {columns})
 select q.queue_id, {values}
 from (select case when count(*) = 1 then max(e.queue_id) else ((1 - count(*))::text || ' queues are missing')::integer end as queue_id
-      from jmsql_internal.queue e where e.name = %(destination)s) q;
+      from jmsql_internal.queue e where e.name = %(destination)s) q
+where pg_current_xact_id() is not null;
 
 -- name: send
 -- All, or none if a queue is missing.
@@ -25,7 +29,7 @@ insert into {table} (queue_id, {columns})
 select q.queue_id, {values}
 from {messages}
 join jmsql_internal.queue q on q.name = s.destination
-where {all_are_there}
+where {all_are_there} and pg_current_xact_id() is not null
 order by s.position;
 
 -- name: all_are_there
@@ -43,7 +47,7 @@ not exists (
 select q.name, q.queue_id
 from {waiting}pg_catalog.unnest(%(names)s::text[]) as wanted (name)
 join jmsql_internal.queue q using (name)
-where not row_security_active('{table}'::regclass::oid);
+where not row_security_active('{table}'::regclass::oid) and pg_current_xact_id() is not null;
 
 -- name: copy
 copy {table} ({columns}) from stdin (encoding 'UTF8');
@@ -76,7 +80,7 @@ sent as (
     insert into {table} (queue_id, body_id, {columns})
     select t.queue_id, b.body_id, {values}
     from m left join shared b on m.is_shared and b.position = m.position cross join target t
-    where not exists (select from unknown) and (t.number is null or m.chosen[t.number])
+    where not exists (select from unknown) and pg_current_xact_id() is not null and (t.number is null or m.chosen[t.number])
     order by m.position)
 select distinct s.selector
 from jmsql_internal.topic t

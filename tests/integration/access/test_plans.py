@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.late_messages import ScanStart
 from jmsql.store.receiving.receive import ask_to_dequeue, dequeue, lock
 from jmsql.store.receiving.redelivery import Release, release_claimed
 from jmsql.store.rows.message_rows import MessageKey
@@ -35,8 +36,8 @@ def _key(queue_id: int, sequence: int = 1) -> MessageKey:
 
 
 STATEMENTS: dict[str, Callable[[int], Query[Any]]] = {
-    "lock": lambda queue_id: lock(queue_id, None, LOWEST, 1),
-    "dequeue": lambda queue_id: dequeue(queue_id, None, LOWEST, 1, restricted=True),
+    "lock": lambda queue_id: lock(queue_id, None, ScanStart(LOWEST), 1),
+    "dequeue": lambda queue_id: dequeue(queue_id, None, ScanStart(LOWEST), 1, restricted=True),
     "ask to dequeue": lambda queue_id: ask_to_dequeue(queue_id, LOWEST, 1),
     "forget deliveries": lambda queue_id: RECIPIENT.forget_deliveries([_key(queue_id)]),
     "acknowledge": lambda queue_id: RECIPIENT.acknowledge([(_key(queue_id), 7)]),

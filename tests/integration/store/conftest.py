@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from jmsql.store.destinations import lookup
+from jmsql.store.receiving.late_messages import ScanStart
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, OutgoingMessage
 from jmsql.store.sending.send import send as store_send
 from jmsql.store.statement import Query, Steps
@@ -19,7 +20,7 @@ from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 
 T = TypeVar("T")
 
-FROM_THE_FRONT = [0] * 10
+FROM_THE_FRONT = ScanStart([0] * 10)
 
 
 @dataclass(frozen=True)

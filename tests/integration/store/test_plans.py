@@ -123,7 +123,12 @@ LOOK = Statement(
     column,
 )
 SELECTED = lock_statement(Selector.parse("color = 'blue' and weight > 2500 and size = 'L' and JMSType = 'order'"))
-NEXT: dict[str, object] = {"queue_id": 1, "lowest": [0] * PRIORITY + [LONG // 2 + 1] + [0] * (9 - PRIORITY)}
+NEXT: dict[str, object] = {
+    "queue_id": 1,
+    "lowest": [0] * PRIORITY + [LONG // 2 + 1] + [0] * (9 - PRIORITY),
+}
+# One transaction has ended since, and another one goes on.
+LATE = NEXT | {"running": ["3", str(2**60)], "starts": [LONG // 2 + 1, 1, LONG // 2 + 1], "later": "3"}
 # A hundred messages of ten groups that are free, and ten more groups below where the scan begins.
 GROUPED = NEXT | {
     "queue_id": 2,
@@ -191,6 +196,7 @@ CASES = {
     ),
     "find the queue of a batch": Case(text(queues_to_copy_to(["groups"])), {"names": ["groups"]}, 10, 10),
     "dequeue one": Case(text(dequeue_statement(None)), {**NEXT, "limit": 1}, 70, 10),
+    "dequeue one beside late ones": Case(text(dequeue_statement(None, late=True)), {**LATE, "limit": 1}, 70, 10),
     # From the front, where others have claimed half of the queue.
     "dequeue one and ask": Case(text(dequeue_statement(None, asks=True)), {**NEXT, "limit": 1}, 31_000, LONG // 2 + 10),
     # The first to call a function, which then reads the catalogs.
@@ -250,7 +256,9 @@ CASES = {
     "look up the policy": Case(text(find_policy), {"queue_id": 1}, 10, 1),
     "delete what is locked, and forget deliveries": Case(text(delete_last_and_forget), TOGETHER | ADDRESSES, 900),
     "forget deliveries": Case(text(forget_deliveries), KEYS, 800),
-    "find the end of the queue": Case(text(highest_sequences(1)), {"queue_id": 1}, 200, 10),
+    "find the end of the queue": Case(
+        text(highest_sequences(1, [0] * 10)), {"queue_id": 1, "lowest": [0] * 10}, 200, 10
+    ),
     "reap what has expired": Case(text(reap_expired), {"limit": 500}, 60),
     "send a delayed batch": Case(
         text(insertion([OUTGOING._replace(jms_delivery_time=1)])),

@@ -6,6 +6,7 @@ import pytest
 
 from jmsql.selectors import Selector
 from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.late_messages import ScanStart
 from jmsql.store.receiving.reader import QueueReader
 from jmsql.store.receiving.receive import dequeue, highest_sequences, lock
 from jmsql.store.sending.send import send as store_send
@@ -225,8 +226,8 @@ def test_who_dequeues_one_is_told_whether_another_one_follows(
 ) -> None:
     chosen = None if selector is None else Selector.parse(selector)
 
-    def dequeued(lowest: list[int] = FROM_THE_FRONT) -> tuple[list[str | None], object]:
-        rows = client.run(dequeue(queue_id, chosen, lowest, 1, asks=True))
+    def dequeued(start: ScanStart = FROM_THE_FRONT) -> tuple[list[str | None], object]:
+        rows = client.run(dequeue(queue_id, chosen, start, 1, asks=True))
         return bodies(rows), rows[0].handle
 
     late = open_client(transactions=True)
@@ -236,8 +237,8 @@ def test_who_dequeues_one_is_told_whether_another_one_follows(
     assert dequeued() == (["2"], False)
     send(client, "3")
     late.connection.commit()
-    above = client.run(highest_sequences(queue_id))
-    assert dequeued(above) == (["3"], True)  # in front of where it looks for the first
+    above, _ = client.run(highest_sequences(queue_id, FROM_THE_FRONT.lowest))
+    assert dequeued(ScanStart(above)) == (["3"], True)  # in front of where it looks for the first
     holder = open_client(transactions=True)
     send(client, "4")
     assert bodies(holder.run(lock(queue_id, chosen, FROM_THE_FRONT, 1))) == ["late"]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.link.lease import Lease
     from jmsql.selectors import Selector
     from jmsql.store.control.control import ControlConnection
+    from jmsql.store.receiving.late_messages import ScanStart
     from jmsql.store.receiving.receive import GroupScan
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.store.statement import Query, Steps
@@ -74,12 +75,12 @@ class Claims(Delivery):
         self,
         queue_id: int,
         selector: Selector | None,
-        lowest: Sequence[int],
+        start: ScanStart,
         limit: int,
         groups: GroupScan | None = None,
     ) -> Query[list[MessageRow]]:
         """Claim messages in the name of the client's connection."""
-        return claim(queue_id, selector, lowest, limit, self._control.connection_id, self._visibility_timeout, groups)
+        return claim(queue_id, selector, start, limit, self._control.connection_id, self._visibility_timeout, groups)
 
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         if not self._control.is_certain:

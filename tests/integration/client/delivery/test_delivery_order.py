@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+import psycopg
 import pytest
 
+import jmsql
 from jmsql import AcknowledgeMode, Connection, DeliveryMode, Message, Queue, Session
 from jmsql.testing import drain, wait_for
 from tests.texts import receive_texts, send_texts, texts_of
@@ -52,6 +54,33 @@ def test_listener_hears_messages_in_their_order(connection: Connection, session:
     connection.create_session().create_consumer(queue).message_listener = heard.append
     wait_for(lambda: len(heard) == len(texts) + 1)
     assert texts_of(heard) == ["urgent", *texts]
+
+
+@pytest.mark.parametrize("listens", [False, True])
+@MODES
+def test_parts_of_a_transaction_stay_in_order_whatever_others_commit_between_them(
+    mode_session: Session, session: Session, queue: Queue, jmsql_clean_url: str, *, listens: bool
+) -> None:
+    heard: list[Message] = []
+    consumer = mode_session.create_consumer(queue)
+    if listens:
+        consumer.message_listener = heard.append
+
+    def received(count: int) -> list[str | None]:
+        if not listens:
+            return receive_texts(consumer, count)
+        wait_for(lambda: len(heard) == count)
+        return texts_of([heard.pop(0) for _ in range(count)])
+
+    with psycopg.connect(jmsql_clean_url) as database:
+        producer = jmsql.enlist(database).create_producer()
+        for _ in range(2):
+            producer.send(queue, "first")
+            send_texts(session, queue, "other")
+            assert received(1) == ["other"]
+            producer.send(queue, "second")
+            database.commit()
+            assert received(2) == ["first", "second"]
 
 
 def test_transaction_sends_to_several_queues_in_order(connection: Connection, session: Session) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from jmsql.store.control.listening import ListeningConnection
     from jmsql.store.control.wake_ups import Look
     from jmsql.store.destinations.access import Action
+    from jmsql.store.receiving.late_messages import ScanStart
     from jmsql.store.receiving.receive import Fetch, GroupScan
     from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
@@ -194,11 +195,11 @@ class EnlistedTransaction(Transaction):
         self,
         queue_id: int,
         selector: Selector | None,
-        lowest: Sequence[int],
+        start: ScanStart,
         limit: int,
         groups: GroupScan | None = None,
     ) -> Query[list[MessageRow]]:
-        return dequeue(queue_id, selector, lowest, limit, groups, restricted=self._is_restricted)
+        return dequeue(queue_id, selector, start, limit, groups, restricted=self._is_restricted)
 
     def take_held(self, consumer: ConsumerState) -> None:
         """Return None: the end of the transaction may go unnoticed, so nothing is fetched ahead of its delivery."""

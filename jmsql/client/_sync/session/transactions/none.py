@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NoReturn
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.messages import Message
     from jmsql.selectors import Selector
+    from jmsql.store.receiving.late_messages import ScanStart
     from jmsql.store.receiving.receive import Fetch, GroupScan
     from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
@@ -251,7 +251,7 @@ class AutoAcknowledge(OwnAcknowledge):
         self,
         queue_id: int,
         selector: Selector | None,
-        lowest: Sequence[int],
+        start: ScanStart,
         limit: int,
         groups: GroupScan | None = None,
     ) -> Query[list[MessageRow]]:
@@ -259,7 +259,7 @@ class AutoAcknowledge(OwnAcknowledge):
         return dequeue(
             queue_id,
             selector,
-            lowest,
+            start,
             limit,
             groups,
             client=recipient.client,
