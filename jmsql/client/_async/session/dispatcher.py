@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,7 @@ class Dispatcher:
         self.state = state
         self._client = client
         self._transaction = transaction
+        self._all_asked_at = 0.0
         self._loaded: ConsumerState | None = None
         self._join: Callable[[], Awaitable[object]] = _nothing
         self._at_end: Callable[[], Awaitable[None]] = _nothing
@@ -121,18 +123,46 @@ class Dispatcher:
         return [consumer.buffer for consumer in self.state.listening_consumers]
 
     async def _deliver_round(self, watch: Watch) -> bool:
-        """Deliver one message to each listener that has one, and return whether there was any."""
+        """Deliver one message to each listener that may have one, and return whether there was any."""
         delivered = False
-        for consumer in self.state.listening_consumers:
+        asked = self._to_ask()
+        while asked:
+            consumer = asked.pop(next((at for at, each in enumerate(asked) if each.buffer.source.news.is_any), 0))
             async with self.state.lock:
+                consumer.news_seen = self._news_of(consumer)
                 listener = consumer.listener  # which may have been unset while this waited, or by another one
                 is_listening = listener is not None and not consumer.closed
                 if is_listening and self._may_deliver and self._transaction.is_usable:
                     async with self._transaction.database.connected():
                         message = await self._transaction.next(consumer)
                     watch.looked(found=message is not None)
+                    consumer.may_have_more = message is not None
                     delivered |= await self._deliver(listener, message)
         return delivered
+
+    def _to_ask(self) -> list[ConsumerState]:
+        """Return the consumers whose queues to look at: those with news, or all if none has any.
+
+        To look at each queue for one message takes as long as there are queues. Now and then all are looked at even so:
+        a notification may be lost.
+        """
+        consumers = self.state.listening_consumers
+        now = time.monotonic()
+        if len(consumers) > 1 and now < self._all_asked_at + self._client.timings.shared_poll_interval:
+            told = [
+                consumer
+                for consumer in consumers
+                if consumer.may_have_more
+                or consumer.news_seen != self._news_of(consumer)
+                or not consumer.buffer.is_unchanged
+            ]
+            if told:
+                return told
+        self._all_asked_at = now
+        return consumers
+
+    def _news_of(self, consumer: ConsumerState) -> int:
+        return self._client.control.wake_ups.count(consumer.buffer.source.channels)
 
     @property
     def _may_deliver(self) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from jmsql import (
     Queue,
     Session,
 )
+from jmsql.store.receiving.reader import QueueReader
 from jmsql.testing import FAST_TIMINGS, drain, wait_for
 from tests.compliance.held_listener import HeldListener
 from tests.integration.client.server import Server
@@ -231,3 +234,29 @@ def succeeds(call: Callable[[], object]) -> bool:
     except IllegalStateException:
         return False
     return True
+
+
+@MODES
+def test_session_that_listens_to_many_queues_looks_at_those_with_news(
+    mode_session: Session, others: Session, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    read = QueueReader.read
+
+    def counted(reader: QueueReader, *arguments: Any, **keywords: Any) -> Any:
+        looked.append(reader.queue_id)
+        return read(reader, *arguments, **keywords)
+
+    monkeypatch.setattr(QueueReader, "read", counted)
+    queues = [Queue(f"{queue.name} of many, {number}") for number in range(30)]
+    heard: list[Message] = []
+    for each in queues:
+        mode_session.create_consumer(each).message_listener = heard.append
+    looks = []
+    for each in queues[:15]:
+        send_texts(others, each, "x")
+        wait_for(lambda: heard)
+        looks.append(len(looked))
+        heard.clear()
+        looked.clear()
+    assert statistics.median(looks) < 10
