@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import psycopg
 import pytest
@@ -66,7 +67,7 @@ def test_parts_of_a_transaction_stay_in_order_whatever_others_commit_between_the
     if listens:
         consumer.message_listener = heard.append
 
-    def received(count: int) -> list[str | None]:
+    def received(count: int) -> Sequence[str | None]:
         if not listens:
             return receive_texts(consumer, count)
         wait_for(lambda: len(heard) == count)
