@@ -39,6 +39,7 @@ __all__ = [
     "at_once",
     "begin",
     "call",
+    "call_isolated",
     "calling",
     "check_function",
     "current",
@@ -154,6 +155,33 @@ async def call(function: Callable[..., Any], *arguments: Any, **options: Any) ->
     if returned is not None:
         refuse_generator(function, returned)
     return returned
+
+
+async def call_isolated(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Do what `call` does, in a copy of the context: the context variables that it sets hold for this call alone."""
+    context = contextvars.copy_context()
+    try:
+        return await _run_in(context, call(function, *arguments))
+    finally:
+        # These are about the task.
+        _left.set(context.get(_left))
+        _late.set(context.get(_late))
+
+
+@types.coroutine
+def _run_in(context: contextvars.Context, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Run a coroutine in the caller's task, and in another context: a task of its own would cost each call more."""
+    step, argument = work.send, None
+    while True:
+        try:
+            awaited = context.run(step, argument)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            step, argument = work.send, (yield awaited)
+        except BaseException as error:  # noqa: BLE001 - which the coroutine raises, or not
+            step, argument = work.throw, error
 
 
 async def obtain(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, MutableMapping
 
-from opentelemetry import propagate, trace
+from opentelemetry import baggage, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter, Setter
 
@@ -77,9 +77,15 @@ def with_context(message: OutgoingMessage) -> OutgoingMessage:
     return message._replace(properties=added if written is None else f"{written[:-1]}, {added[1:]}")
 
 
-def creation_context(message: Message) -> Context:
-    """Return the context in which a received message was sent; an empty one if it does not say, or cannot be read."""
+def creation_context(message: Message, base: Context | None = None) -> Context:
+    """Return the context in which a received message was sent; `base` if it does not say, or cannot be read."""
+    base = Context() if base is None else base
     try:
-        return propagate.extract(message, Context(), _GETTER)
+        return propagate.extract(message, base, _GETTER)
     except MessageFormatException:
-        return Context()
+        return base
+
+
+def current_context(message: Message) -> Context:
+    """Return the current context, with the span and the baggage of a received message in place of its own."""
+    return creation_context(message, trace.set_span_in_context(trace.INVALID_SPAN, baggage.clear()))

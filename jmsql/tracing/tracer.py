@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 
@@ -18,7 +18,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import SessionFacts
 from jmsql.messages import Message
 from jmsql.store.rows.message_rows import OutgoingMessage
-from jmsql.tracing.propagation import creation_context, has_context, with_context
+from jmsql.tracing.propagation import creation_context, current_context, has_context, with_context
 from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 
 _SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
@@ -93,14 +93,14 @@ class MessageTracer:
         """Make the span of a listener's call: a child of the send's, which it is linked with, too."""
         destination = message.jms_destination
         attributes = _attributes("process", "process", destination) | _server(session) | _of_message(message)
-        with self._span(
-            _span_name("process", destination),
-            SpanKind.CONSUMER,
-            attributes,
-            self._links_with(session, message, received=False),
-            creation_context(message),
-        ):
-            yield
+        links = self._links_with(session, message, received=False)
+        # The listener's context has the baggage of the message, and none of whatever had this thread or task before.
+        token = context.attach(current_context(message))
+        try:
+            with self._span(_span_name("process", destination), SpanKind.CONSUMER, attributes, links):
+                yield
+        finally:
+            context.detach(token)
 
     @contextmanager
     def settling(self, session: SessionFacts, operation: str) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -39,6 +40,7 @@ from jmsql import (
     tracing,
 )
 from jmsql.testing import drain, wait_for
+from jmsql.worker import Application
 from tests.integration.tracing.conftest import Spans, attributes, links, number, trace_of
 
 
@@ -294,3 +296,52 @@ def test_nobody_is_told_any_more(connection: Connection, queue: Queue, spans: Sp
     assert received is not None
     assert not received.property_exists("traceparent")
     assert spans.all == []
+
+
+def test_a_listener_and_the_next_hop_have_the_baggage_of_the_message(
+    connection: Connection, queue: Queue, spans: Spans, tracer: Tracer
+) -> None:
+    seen: list[tuple[dict[str, object], int]] = []
+    session, sender = connection.create_session(), connection.create_session()
+    onward = session.create_producer(Queue("onward"))
+
+    def listen(message: Message) -> None:
+        seen.append((dict(baggage.get_all()), get_current_span().get_span_context().trace_id))
+        onward.send(session.create_text_message(message.get_body(str)))
+
+    session.create_consumer(queue).message_listener = listen
+    connection.start()
+    for tenant in ("acme", None):
+        token = context.attach(Context() if tenant is None else baggage.set_baggage("tenant", tenant))
+        sender.create_producer(queue).send(sender.create_text_message(tenant))
+        context.detach(token)
+    wait_for(lambda: len(seen) == 2)
+    assert [found for found, _ in seen] == [{"tenant": "acme"}, {}]
+    assert [number for _, number in seen] == [trace_of(span) for span in spans.named("send orders")]
+    hops = drain(sender.create_consumer(Queue("onward")), timeout=5.0)
+    assert [message.properties.get("baggage") for message in hops] == ["tenant=acme", None]
+
+
+async def test_handlers_have_the_baggage_of_the_message_alone(factory: ConnectionFactory, spans: Spans) -> None:
+    app = Application(factory)
+    seen: dict[str, list[dict[str, object]]] = {"plain": [], "coroutine": []}
+
+    @app.listener("plain")
+    def handle(body: str) -> None:
+        seen["plain"].append(dict(baggage.get_all()))
+
+    @app.listener("coroutine")
+    async def handle_awaited(body: str) -> None:
+        seen["coroutine"].append(dict(baggage.get_all()))
+
+    with factory.create_context() as sender:
+        for name in seen:
+            token = context.attach(baggage.set_baggage("tenant", name))
+            sender.create_producer().send(Queue(name), "a")
+            context.detach(token)
+            sender.create_producer().send(Queue(name), "b")
+    token = context.attach(baggage.set_baggage("tenant", "of the program"))
+    async with app.running():
+        await asyncio.to_thread(wait_for, lambda: all(len(each) == 2 for each in seen.values()), 60.0)
+    context.detach(token)
+    assert seen == {name: [{"tenant": name}, {}] for name in seen}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from typing import TYPE_CHECKING
 
 from jmsql.client._async.link.lease import Lease
 from jmsql.client.listeners import AsynchronousSend
 from jmsql.client.send_buffer import SendBuffer
-from jmsql.concurrency.tasks import BackgroundTask, Condition, call, calling, current
+from jmsql.concurrency.tasks import BackgroundTask, Condition, call_isolated, calling, current
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
 
@@ -120,7 +121,7 @@ class AsynchronousSender:
 
     def start(self) -> None:
         """Begin to send submitted messages."""
-        self._task.start()
+        Context().run(self._task.start)  # not in that of the first send, which listeners of later ones would see
 
     @property
     def identity(self) -> object:
@@ -213,7 +214,7 @@ class AsynchronousSender:
             send, error = self._untold.popleft()
             try:
                 with calling():
-                    await call(send.complete, error)
+                    await call_isolated(send.complete, error)
             except Exception:
                 logger.exception("The completion listener %r failed with %r.", send.listener, send.message)
             told += 1

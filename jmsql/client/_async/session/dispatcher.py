@@ -16,7 +16,7 @@ from jmsql.client.instrumentation import processing
 from jmsql.client.listeners import MessageListener, function_of
 from jmsql.client.pacing import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.concurrency.tasks import BackgroundTask, Event, call, calling, current, is_failure
+from jmsql.concurrency.tasks import BackgroundTask, Event, call_isolated, calling, current, is_failure
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 
@@ -188,7 +188,7 @@ class Dispatcher:
         """Call a listener; return why it fails if it does."""
         try:
             with processing(self.state.facts, message), calling():
-                await call(function_of(listener), message)
+                await call_isolated(function_of(listener), message)
         except BaseException as error:
             if not is_failure(error):
                 raise

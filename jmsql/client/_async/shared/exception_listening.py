@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from jmsql.concurrency.tasks import Lock, call, check_function
+from jmsql.concurrency.tasks import Lock, call_isolated, check_function
 from jmsql.exceptions import JMSException
 
 logger = logging.getLogger("jmsql")
@@ -49,7 +49,7 @@ class ExceptionListening:
             return
         async with self._lock:
             try:
-                await call(_function_of(listener), error)
+                await call_isolated(_function_of(listener), error)
             except Exception:
                 logger.exception("The exception listener of %r failed with %r.", self._of, error)
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.link.lease import Lease
 from jmsql.client.listeners import AsynchronousSend
 from jmsql.client.send_buffer import SendBuffer
-from jmsql.concurrency.threads import BackgroundTask, Condition, call, calling, current
+from jmsql.concurrency.threads import BackgroundTask, Condition, call_isolated, calling, current
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
 
@@ -121,7 +122,7 @@ class AsynchronousSender:
 
     def start(self) -> None:
         """Begin to send submitted messages."""
-        self._task.start()
+        Context().run(self._task.start)  # not in that of the first send, which listeners of later ones would see
 
     @property
     def identity(self) -> object:
@@ -214,7 +215,7 @@ class AsynchronousSender:
             send, error = self._untold.popleft()
             try:
                 with calling():
-                    call(send.complete, error)
+                    call_isolated(send.complete, error)
             except Exception:
                 logger.exception("The completion listener %r failed with %r.", send.listener, send.message)
             told += 1

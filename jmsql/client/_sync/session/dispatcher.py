@@ -17,7 +17,7 @@ from jmsql.client.instrumentation import processing
 from jmsql.client.listeners import MessageListener, function_of
 from jmsql.client.pacing import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.concurrency.threads import BackgroundTask, Event, call, calling, current, is_failure
+from jmsql.concurrency.threads import BackgroundTask, Event, call_isolated, calling, current, is_failure
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 
@@ -187,7 +187,7 @@ class Dispatcher:
         """Call a listener; return why it fails if it does."""
         try:
             with processing(self.state.facts, message), calling():
-                call(function_of(listener), message)
+                call_isolated(function_of(listener), message)
         except BaseException as error:
             if not is_failure(error):
                 raise

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from jmsql.concurrency.threads import Lock, call, check_function
+from jmsql.concurrency.threads import Lock, call_isolated, check_function
 from jmsql.exceptions import JMSException
 
 logger = logging.getLogger("jmsql")
@@ -50,7 +50,7 @@ class ExceptionListening:
             return
         with self._lock:
             try:
-                call(_function_of(listener), error)
+                call_isolated(_function_of(listener), error)
             except Exception:
                 logger.exception("The exception listener of %r failed with %r.", self._of, error)
 

@@ -16,7 +16,7 @@ from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import call, current, ends_task, entered, obtain
+from jmsql.concurrency.tasks import call, call_isolated, current, ends_task, entered, obtain
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
@@ -300,7 +300,7 @@ class HandlerCall(AnyCall):
     async def _call_back(self, functions: Iterable[Callable[[], object]]) -> None:
         for function in functions:
             try:
-                await call(function)
+                await call_isolated(function)
             except Exception:  # the message is settled, whatever this does
                 logger.exception("%s: what is called after the end of a transaction has failed.", self.listener)
 

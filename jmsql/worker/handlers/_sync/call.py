@@ -15,7 +15,7 @@ from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
-from jmsql.concurrency.threads import call, current, ends_task, entered, obtain
+from jmsql.concurrency.threads import call, call_isolated, current, ends_task, entered, obtain
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
@@ -278,7 +278,7 @@ class HandlerCall(AnyCall):
     def _call_back(self, functions: Iterable[Callable[[], object]]) -> None:
         for function in functions:
             try:
-                call(function)
+                call_isolated(function)
             except Exception:  # the message is settled, whatever this does
                 logger.exception("%s: what is called after the end of a transaction has failed.", self.listener)
 
