@@ -39,6 +39,13 @@ class ForeignMessage(Protocol):
     def get_object_property(self, name: str, /) -> Any: ...
 
 
+class ForeignCorrelationMessage(ForeignMessage, Protocol):
+    """A foreign message whose correlation identifier may be bytes, which need not be text."""
+
+    @property
+    def jms_correlation_id_as_bytes(self) -> bytes | None: ...
+
+
 class ForeignTextMessage(ForeignMessage, Protocol):
     """A foreign message with text."""
 
@@ -90,6 +97,8 @@ def as_jms_message(message: Message | ForeignMessage) -> Message:
         raise MessageFormatException(f"{type(message).__qualname__} is not a message; create one from the session.")
     copy = _copy_body(message, attributes)
     copy.jms_correlation_id = message.jms_correlation_id
+    if copy.jms_correlation_id is None and "jms_correlation_id_as_bytes" in attributes:
+        copy.jms_correlation_id_as_bytes = cast(ForeignCorrelationMessage, message).jms_correlation_id_as_bytes
     copy.jms_type = message.jms_type
     if isinstance(message.jms_reply_to, Destination):
         copy.jms_reply_to = message.jms_reply_to

@@ -149,3 +149,18 @@ def test_bytes_are_copied() -> None:
 def test_anything_else_is_no_message(thing: Any) -> None:
     with pytest.raises(MessageFormatException, match="is not a message"):
         as_jms_message(thing)
+
+
+class ForeignCorrelated(Foreign):
+    """A message of a provider whose correlation identifiers are bytes."""
+
+    jms_correlation_id_as_bytes: bytes | None = b"\x01\x04\xff"
+
+
+def test_a_correlation_identifier_that_is_bytes_is_copied() -> None:
+    foreign = ForeignCorrelated()
+    assert as_jms_message(foreign).jms_correlation_id == "ID:other"
+    foreign.jms_correlation_id = None  # type: ignore[assignment]
+    assert as_jms_message(foreign).jms_correlation_id_as_bytes == b"\x01\x04\xff"
+    foreign.jms_correlation_id_as_bytes = None
+    assert as_jms_message(foreign).jms_correlation_id is None
