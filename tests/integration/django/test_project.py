@@ -129,8 +129,11 @@ class TestSchema:
     def test_the_check_names_settings_that_cannot_be(self, setting: str, value: object, reason: str) -> None:
         with override_settings(**{setting: value}):
             [found] = checks.run_checks(databases=["default"])
-        assert found.id == "jmsql.E001"
-        assert reason in found.msg
+            assert found.id == "jmsql.E001"
+            assert reason in found.msg
+            if value != "public":
+                with pytest.raises(CommandError, match=reason):
+                    call_command("jmsql", "queues")
 
     @override_settings(JMSQL_SCHEMA="missing")
     def test_advice_of_the_command_can_be_followed(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,4 +301,4 @@ class TestAdmin:
 def test_a_team_tests_with_djangos_own_classes(manage: Callable[..., Any], options: list[str]) -> None:
     done = manage("test", "tests.integration.django.shop", "--noinput", *options)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"Ran 18 tests", done.stderr), done.stderr
+    assert re.search(r"Ran 19 tests", done.stderr), done.stderr

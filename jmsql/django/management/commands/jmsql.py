@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jmsql.django.configuration import connection_factory
@@ -38,7 +39,10 @@ class Command(BaseCommand):
             raise CommandError(
                 "The command needs packages that are not installed: pip install 'jmsql[worker]'"
             ) from error
-        factory = connection_factory()
+        try:
+            factory = connection_factory()
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
         assert factory.url is not None
         # In the environment, which others cannot read, and where the processes of a worker find it.
         added = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import NoneType
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.db import IntegrityError, connection, transaction
 from django.test import TestCase, TransactionTestCase
 
@@ -136,6 +137,11 @@ class Tasks(TestCase):
         self.assertEqual(len(sent(connection, "tasks.mail")), 1)
         app.drain()
         self.assertEqual(Article.objects.count(), 3)
+
+    async def test_they_run_in_a_test_that_is_a_coroutine_function(self) -> None:
+        await tasks.store.aenqueue("kite")
+        await sync_to_async(app.drain)()
+        self.assertEqual(await Article.objects.acount(), 1)
 
     def test_what_they_raise_is_raised(self) -> None:
         tasks.fail_twice.enqueue("kite")
