@@ -35,7 +35,7 @@ ADAPTERS = _default_adapters()
 
 
 class Adaptation(NamedTuple):
-    """The adapters of jmsql's statements on one connection, whose encoding they use."""
+    """The adapters of jmsql's statements on one connection, whose encoding they use; None: UTF-8."""
 
-    connection: BaseConnection[Any]
+    connection: BaseConnection[Any] | None
     adapters: AdaptersMap = ADAPTERS

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from psycopg.adapt import Transformer
-
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.wire.exchange import bind
@@ -17,7 +15,7 @@ def test_acknowledgements_of_messages_that_lie_close_together_are_one_prepared_s
     for sequences in SEQUENCES:
         claimed = [(MessageKey(7, 5, sequence), sequence) for sequence in sequences]
         query = Recipient().acknowledge(claimed)
-        bound = bind(Transformer(), query.statement.encoded("jmsql"), query.parameters)
+        bound = bind(None, query.statement.encoded("jmsql"), query.parameters)
         prepared.add((bound.text, bound.types))
 
     assert len(prepared) == 1
