@@ -273,7 +273,7 @@ def _disk(runner: PsycopgRunner, server: ServerFacts) -> Finding:
             raise
         return _problem(
             "disk",
-            f"the server cannot write 14 MB, so that sends fail: {error}",
+            f"the server cannot write 16 MB, so that sends fail: {error}",
             "Make room on its disk, but remove nothing from its directory. The check log names what keeps the "
             "write-ahead log.",
         )

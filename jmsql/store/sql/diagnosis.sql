@@ -73,8 +73,8 @@ select set_config('work_mem', '64kB', true),
            where c.oid = to_regclass('jmsql_internal.message')::oid), ''), true);
 
 -- name: write_file
--- It writes 14 MB to a temporary file, about as much as the next segment of the write-ahead log takes.
-select count(*) from generate_series(1, 800000);
+-- It writes 16 MB to a temporary file, as much as the next segment of the write-ahead log takes.
+select count(*) from pg_catalog.unnest(pg_catalog.array_fill(repeat('x', 8000), array[2000]));
 
 -- name: snapshot_holders
 select 'session', pid, application_name, usename::text, state,

@@ -31,6 +31,7 @@ class World:
         self.url = url
         self.database = database
         self._stack = stack
+        self.clients: list[library.Connection] = []
         self.extra: list[str] = []
         """Options of the doctor."""
 
@@ -73,6 +74,7 @@ class World:
         """Return a started client."""
         connection: library.Connection = self.enter(library.ConnectionFactory(url or self.url).create_connection())
         connection.start()
+        self.clients.append(connection)
         return connection
 
     def fail(self, times: int) -> None:
@@ -192,7 +194,6 @@ def open_transaction(world: World) -> None:
 def long_claim(world: World) -> None:
     world.extra = ["--longest-claim", "0"]
     world.run("send", "orders", "x")
-    world.run("destination", "set", "orders", "--visibility-timeout", "1")
     session = world.connect().create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
     assert session.create_consumer(ORDERS).receive(5) is not None
 
@@ -307,6 +308,11 @@ def let_clients_administer(world: World) -> None:
     world.connect(world.url_as(RESTRICTED))
 
 
+def end_clients(world: World) -> None:
+    for client in world.clients:
+        client.close()
+
+
 def receive(world: World) -> None:
     world.connect().create_session().create_consumer(ORDERS)
 
@@ -352,7 +358,7 @@ ADVICE = {
     "server without autovacuum": Advice("_autovacuum", "autovacuum", "problem", server_without_autovacuum),
     "few pages": Advice("_plans", "plans", "note", without_pages),
     "open transaction": Advice("_transactions", "transactions", "problem", open_transaction),
-    "long claim": Advice("_claims", "claims", "note", long_claim, None, lambda _: None),
+    "long claim": Advice("_claims", "claims", "note", long_claim, None, end_clients),
     "in doubt": Advice("_prepared", "two-phase", "problem", in_doubt, slice(1, 2)),
     "in doubt, and commits": Advice("_prepared", "two-phase", "problem", in_doubt, slice(0, 1)),
     "stopped stream": Advice("_streams", "streams", "note", stopped_stream),
