@@ -48,7 +48,10 @@ def test_there_may_be_none(jmsql: Command) -> None:
 @pytest.mark.usefixtures("dead")
 def test_dead_letters_are_moved_back(jmsql: Command) -> None:
     done = jmsql("retry", "DLQ", "--selector", "JMS_jmsql_LastError LIKE '%no b%'", "--json")
-    assert (done.exit_code, done.document) == (0, {"queue": "DLQ", "returned": {"queue://orders": 1}, "left": 0})
+    assert (done.exit_code, done.document) == (
+        0,
+        {"queue": "DLQ", "returned": {"queue://orders": 1}, "left": 0, "gone": {}},
+    )
     assert jmsql("retry").text == "1 message went back to queue://orders.\n"
     again = jmsql("retry")
     assert (again.exit_code, again.text) == (1, "There is no such dead letter in the queue 'DLQ'.\n")
