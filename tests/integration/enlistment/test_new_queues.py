@@ -122,3 +122,16 @@ def test_the_role_of_the_transaction_makes_the_queue(application_url: str, other
         assert others.execute(QUEUES).fetchall() == []
     finally:
         others.execute("drop owned by jmsql_test_no_rights; drop role jmsql_test_no_rights")
+
+
+def test_a_queue_that_the_transaction_has_deleted_is_made_in_it(application_url: str) -> None:
+    with psycopg.connect(application_url) as transaction:
+        send(transaction, FIRST)
+        transaction.commit()
+        transaction.execute("select jmsql.delete_destination('first', force => true)")
+        send(transaction, FIRST)
+        transaction.commit()
+        stored = (
+            "select text_body from jmsql_internal.message join jmsql_internal.queue using (queue_id) where name = %s"
+        )
+        assert transaction.execute(stored, [FIRST.name]).fetchall() == [("text",)]

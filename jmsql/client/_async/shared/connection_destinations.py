@@ -21,6 +21,8 @@ logger = logging.getLogger("jmsql")
 _TRUSTED = 1.0
 """Seconds for which a topic or temporary queue that was there counts as being there."""
 
+_MOST_LOOKED_UP = 1000
+
 Temporary = TypeVar("Temporary", TemporaryQueue, TemporaryTopic)
 
 
@@ -67,6 +69,9 @@ class ConnectionDestinations:
         self.numbers[destination] = number
         if type(destination) is not Queue:
             self._looked_up[destination] = time.monotonic()
+            if len(self._looked_up) > _MOST_LOOKED_UP:  # a replier has a temporary queue for each requestor
+                for each in [*filter(self._is_due, list(self._looked_up))]:
+                    self._forget(each)
         return number
 
     async def _look_up(self, destination: Destination) -> int:

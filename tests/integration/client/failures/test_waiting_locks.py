@@ -23,7 +23,7 @@ PRICES = Topic("prices")
 PATIENCE = 0.2
 """Seconds for which a statement beside an open transaction waits for a lock."""
 
-LIMIT = "20s"
+LIMIT = "40s"
 """How long the administrator waits: much longer than any call that does not wait for the administrator."""
 
 TABLES = """
@@ -165,3 +165,23 @@ def test_no_call_waits_for_those_who_wait_for_its_transaction(jmsql_clean_url: s
         received = consumer.receive(timeout=5)
         assert received is not None
         assert received.jms_redelivered == (name != "commit")
+
+
+def test_a_rollback_is_counted_once_other_transactions_of_the_client_have_ended(jmsql_clean_url: str) -> None:
+    timings = dataclasses.replace(FAST_TIMINGS, lock_timeout=PATIENCE)
+    with ConnectionFactory(jmsql_clean_url, timings=timings).create_connection() as connection:
+        connection.start()
+        first, second = (connection.create_session(transacted=True) for _ in range(2))
+        for session, queue in ((first, ORDERS), (second, Queue("others"))):
+            session.create_producer(queue).send(session.create_message())
+            session.commit()
+            assert session.create_consumer(queue).receive(timeout=5) is not None
+        with administrator(jmsql_clean_url) as admin:
+            for table in admin.tables:
+                second.database.execute(sqlalchemy.text(f"select from jmsql_internal.{table} limit 0"))
+            admin.begin()
+            first.rollback()
+            second.rollback()
+        with psycopg.connect(jmsql_clean_url, autocommit=True) as observer:
+            counts = "select sum(delivery_count) from jmsql_internal.delivery"
+            wait_for(lambda: observer.execute(counts).fetchone() == (2,))

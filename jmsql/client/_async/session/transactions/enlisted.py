@@ -131,7 +131,13 @@ class EnlistedTransaction(Transaction):
         except InvalidDestinationException:
             if isinstance(destination, TemporaryQueue | Topic):
                 raise
-            await self._make_queue(runner, destination.name)
+            if await self._make_queue_beside(runner, destination.name):
+                # Unless the transaction itself has just deleted the queue, which is there for others.
+                with contextlib.suppress(InvalidDestinationException):
+                    await runner.run(self._insert(destination, message))
+                    return
+            making = queue_id_in_transaction(destination.name, self._timings.lock_timeout)
+            await runner.run(in_transaction(making) if runner.is_idle else making)
             await runner.run(self._insert(destination, message))
 
     def _insert(self, destination: Destination, message: OutgoingMessage) -> Steps[None]:
@@ -147,20 +153,17 @@ class EnlistedTransaction(Transaction):
         queues, topics = ([], due) if isinstance(destination, Topic) else (due, [])
         yield from notify_sent(queues, topics, delayed=message.jms_delivery_time is not None)
 
-    async def _make_queue(self, runner: Runner, name: str) -> None:
-        """Make a queue: outside of the transaction, else in it."""
-        patience = self._timings.lock_timeout
+    async def _make_queue_beside(self, runner: Runner, name: str) -> bool:
+        """Make a queue outside of the transaction; return whether that can be."""
         if runner.is_idle:  # each statement commits
-            await runner.run(in_transaction(queue_id_in_transaction(name, patience)))
-            return
+            return False
         isolation_level, role = await runner.run(circumstances())
         conninfo = self._caller.conninfo
-        if conninfo is not None and isolation_level == "read committed":  # a stricter one would not see the queue
-            database = await runner.run(self._find_database())
-            place = Place(conninfo, self._schema, database.identity, role)
-            if await in_thread(make_queue_beside, place, name, patience):
-                return
-        await runner.run(queue_id_in_transaction(name, patience))
+        if conninfo is None or isolation_level != "read committed":  # a stricter one would not see the queue
+            return False
+        database = await runner.run(self._find_database())
+        place = Place(conninfo, self._schema, database.identity, role)
+        return await in_thread(make_queue_beside, place, name, self._timings.lock_timeout)
 
     async def send_asynchronously(self, send: AsynchronousSend) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
         raise IllegalStateException(
