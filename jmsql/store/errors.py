@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -189,6 +190,9 @@ def from_sqlstate(code: str | None, detail: str, doing: str) -> JMSException:
 
 _UNREACHABLE = ("connection failed", "connection to server", "connection timeout", "failed to resolve host")
 
+_NO_CONNECTION_LEFT = ("too many clients", "too many connections", "remaining connection slots")
+_NO_FILE_LEFT = ("Too many open files", f"[Errno {errno.EMFILE}]", f"[Errno {errno.ENFILE}]")
+
 _STANDBY = ("session is read-only", "server is in hot standby mode")
 """What libpq says of a server that `target_session_attrs` leaves out."""
 
@@ -203,8 +207,20 @@ def _without_code(detail: str, doing: str) -> JMSException:
         )
     if "role" in detail and "does not exist" in detail:
         return JMSSecurityException(f"{doing}: PostgreSQL does not know the user ({detail}).", "28000")
-    if any(words in detail for words in ("too many clients", "too many connections", "remaining connection slots")):
+    if any(words in detail for words in _NO_CONNECTION_LEFT):
         return ResourceAllocationException(f"{doing}: the server has no connection left ({detail}).", "53300")
+    if "no more connections allowed" in detail:
+        return ResourceAllocationException(
+            f"{doing}: the pooler takes no more connections, the control connections among them. Raise its "
+            f"max_client_conn, or give the clients a control_url that leads past it ({detail}).",
+            "53300",
+        )
+    if any(words in detail for words in _NO_FILE_LEFT):
+        return ResourceAllocationException(
+            f"{doing}: the process has too many files and connections open. Raise its limit (`ulimit -n`), or close "
+            f"connections ({detail}).",
+            "53300",
+        )
     if detail.startswith("connection is bad: invalid "):
         return JMSException(f"{doing}: libpq does not accept a parameter of the URL, or of the environment ({detail}).")
     if any(words in detail for words in _STANDBY):

@@ -264,6 +264,8 @@ class _Connecting:
             if time.monotonic() - started > self._retry_delay:
                 self._failure, self._failed_at = str(error), time.monotonic()
             raise
+        except OSError as error:  # psycopg has no descriptor to wait with
+            raise psycopg.OperationalError(f"connection failed: {error}") from error
 
 
 def _open_engine(

@@ -6,12 +6,17 @@ import contextlib
 import select
 import socket
 
+from jmsql.store.errors import translate
+
 
 class WakeSocket:
     """A pair of sockets: any thread writes into one, and the thread that waits selects the other."""
 
     def __init__(self) -> None:
-        self._receiver, self._sender = socket.socketpair()
+        try:
+            self._receiver, self._sender = socket.socketpair()
+        except OSError as error:
+            raise translate(error, "connecting") from error
         for end in (self._receiver, self._sender):
             end.settimeout(0)
 
