@@ -7,7 +7,6 @@ import contextvars
 import functools
 import inspect
 import logging
-import os
 import sys
 import threading
 import types
@@ -19,7 +18,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, n
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
-from jmsql.concurrency.forks import end_forked_child
+from jmsql.concurrency import forks
 from jmsql.concurrency.functions import refuse_generator, refuse_generator_function
 from jmsql.exceptions import IllegalStateException, JMSException
 
@@ -139,7 +138,7 @@ async def call(function: Callable[..., Any], *arguments: Any, **options: Any) ->
     Raises:
         TypeError: It returned a generator: nothing has run.
     """
-    process_id = os.getpid()
+    generation = forks.generation
     try:
         returned = function(*arguments, **options)
         if inspect.isawaitable(returned):
@@ -147,11 +146,11 @@ async def call(function: Callable[..., Any], *arguments: Any, **options: Any) ->
             while inspect.iscoroutine(returned):
                 returned = await returned
     except BaseException as error:
-        if os.getpid() != process_id:
-            end_forked_child(error)
+        if forks.generation != generation:
+            forks.end_forked_child(error)
         raise
-    if os.getpid() != process_id:
-        end_forked_child()
+    if forks.generation != generation:
+        forks.end_forked_child()
     if returned is not None:
         refuse_generator(function, returned)
     return returned

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from asyncio import CancelledError
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from threading import Condition, Event, Lock, RLock
 from time import sleep
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from jmsql.concurrency.forks import end_forked_child
+from jmsql.concurrency import forks
 from jmsql.concurrency.functions import (
     refuse_awaitable,
     refuse_coroutine_function,
@@ -94,15 +93,15 @@ def call(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
     Raises:
         TypeError: It returned a coroutine, another awaitable or a generator: nothing has run, or it runs still.
     """
-    process_id = os.getpid()
+    generation = forks.generation
     try:
         returned = function(*arguments, **options)
     except BaseException as error:
-        if os.getpid() != process_id:
-            end_forked_child(error)
+        if forks.generation != generation:
+            forks.end_forked_child(error)
         raise
-    if os.getpid() != process_id:
-        end_forked_child()
+    if forks.generation != generation:
+        forks.end_forked_child()
     if returned is not None:
         refuse_awaitable(function, returned)
         refuse_generator(function, returned)

@@ -52,7 +52,10 @@ class HandlerCounters:
 
     def ended(self, seconds: float, outcome: Outcome) -> None:
         """Note that a call has ended."""
-        setattr(self, outcome, getattr(self, outcome) + 1)
+        if outcome is Outcome.handled:  # which most are
+            self.handled += 1
+        else:
+            setattr(self, outcome, self.of(outcome) + 1)
         self.seconds += seconds
         self.calls[bisect_left(DURATION_BOUNDS, seconds)] += 1
 

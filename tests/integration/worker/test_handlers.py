@@ -164,7 +164,7 @@ def test_handlers_are_given_what_they_ask_for(
     assert [count for text, count in database.handled() if " of t" in text] == [1] * 5
 
     send(jmsql_factory, "bodies", "a text")
-    worker.wait_for_log("failed in .* with MessageFormatException: The body of this TextMessage is no JSON")
+    worker.wait_for_log("rejects the message .*: The body of this TextMessage is no JSON")
     check_that_a_message_that_always_fails_does_not_spin(worker, jmsql_factory)
     assert worker.stop() == 0
     assert database.queued() == 2, "what fails stays"
