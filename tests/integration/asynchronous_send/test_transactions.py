@@ -11,8 +11,10 @@ import sqlalchemy
 import jmsql
 from jmsql import (
     Connection,
+    ConnectionFactory,
     IllegalStateException,
     InvalidDestinationException,
+    JMSException,
     Message,
     Queue,
     Session,
@@ -98,3 +100,22 @@ class TestTransactions:
             producer = jmsql.enlist(database).create_producer(completion_listener=completions)
             with pytest.raises(IllegalStateException, match="completion listener"):
                 producer.send(queue, "hello")
+
+
+def test_a_listener_sends_asynchronously_in_its_transaction(jmsql_factory: ConnectionFactory) -> None:
+    """The sender inserts in the open transaction, in another thread, while the next message is fetched in it."""
+    incoming, outgoing, most = Queue("incoming"), Queue("outgoing"), 30
+    errors: list[JMSException | None] = []
+    with jmsql_factory.create_connection() as connection, connection.create_session(transacted=True) as session:
+        with connection.create_session() as others:
+            for _ in range(most):
+                others.create_producer(incoming).send(others.create_message())
+        producer = session.create_producer(outgoing)
+
+        def listen(_: Message) -> None:
+            producer.send(session.create_message(), completion_listener=lambda _, error: errors.append(error))
+
+        session.create_consumer(incoming).message_listener = listen
+        connection.start()
+        wait_for(lambda: len(errors) == most, 60.0)
+    assert errors == [None] * most

@@ -64,7 +64,9 @@ async def test_those_of_a_handler_are_not_seen_by_the_next(jmsql_factory: Connec
     assert seen == {name: ["nobody"] * 3 for name in seen}
 
 
-@pytest.mark.parametrize("mode", [jmsql.AcknowledgeMode.AUTO, jmsql.AcknowledgeMode.CLIENT])
+@pytest.mark.parametrize(
+    "mode", [jmsql.AcknowledgeMode.AUTO, jmsql.AcknowledgeMode.CLIENT, jmsql.AcknowledgeMode.TRANSACTED]
+)
 def test_those_of_a_listener_are_not_seen_by_the_next(
     jmsql_factory: ConnectionFactory, mode: jmsql.AcknowledgeMode
 ) -> None:

@@ -62,7 +62,8 @@ class LocalTransaction(OwnTransaction):
     def __init__(self, state: SessionState, client: ClientContext) -> None:
         database = Lease(client.pool, transacted=True, client=client.control, restricted=client.is_restricted)
         self._sending = RLock()
-        """Held while messages are collected or inserted. Not the session's, which a listener holds while it runs."""
+        """Held while messages are collected or inserted, which the asynchronous sender does in another thread, and
+        while others are fetched. Not the session's, which a listener holds while it runs."""
         self._send_buffer = SendBuffer()
         self._is_shared = False
         self._locks = self._create_locks(database, client.redelivery)
@@ -130,25 +131,26 @@ class LocalTransaction(OwnTransaction):
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         message: Message | None = None
-        try:
-            if self.database.holding is Holding.LENT:
-                row = await self._locks.next_in_shared_transaction(consumer.buffer)
-            else:
-                row = await self._locks.next(consumer.buffer)
-            if row is not None:
-                message = row.message(consumer.destination, self.acknowledge)
-                if check is not None:
-                    check(message)
-        finally:
-            if message is None:
-                await self._end_unused()
+        async with self._sending:  # the asynchronous sender inserts on the same connection, from another thread
+            try:
+                if self.database.holding is Holding.LENT:
+                    row = await self._locks.next_in_shared_transaction(consumer.buffer)
+                else:
+                    row = await self._locks.next(consumer.buffer)
+                if row is not None:
+                    message = row.message(consumer.destination, self.acknowledge)
+                    if check is not None:
+                        check(message)
+            finally:
+                if message is None:
+                    await self._end_unused()
         return message
 
     async def browse(
         self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int
     ) -> list[MessageRow]:
         self.check_usable()
-        async with self.state:
+        async with self.state, self._sending:
             with uninterrupted():
                 await self._locks.flush()
                 return await self.database.attempt(browse(queue_id, selector, after, limit))

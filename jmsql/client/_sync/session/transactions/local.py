@@ -63,7 +63,8 @@ class LocalTransaction(OwnTransaction):
     def __init__(self, state: SessionState, client: ClientContext) -> None:
         database = Lease(client.pool, transacted=True, client=client.control, restricted=client.is_restricted)
         self._sending = RLock()
-        """Held while messages are collected or inserted. Not the session's, which a listener holds while it runs."""
+        """Held while messages are collected or inserted, which the asynchronous sender does in another thread, and
+        while others are fetched. Not the session's, which a listener holds while it runs."""
         self._send_buffer = SendBuffer()
         self._is_shared = False
         self._locks = self._create_locks(database, client.redelivery)
@@ -131,23 +132,24 @@ class LocalTransaction(OwnTransaction):
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         message: Message | None = None
-        try:
-            if self.database.holding is Holding.LENT:
-                row = self._locks.next_in_shared_transaction(consumer.buffer)
-            else:
-                row = self._locks.next(consumer.buffer)
-            if row is not None:
-                message = row.message(consumer.destination, self.acknowledge)
-                if check is not None:
-                    check(message)
-        finally:
-            if message is None:
-                self._end_unused()
+        with self._sending:  # the asynchronous sender inserts on the same connection, from another thread
+            try:
+                if self.database.holding is Holding.LENT:
+                    row = self._locks.next_in_shared_transaction(consumer.buffer)
+                else:
+                    row = self._locks.next(consumer.buffer)
+                if row is not None:
+                    message = row.message(consumer.destination, self.acknowledge)
+                    if check is not None:
+                        check(message)
+            finally:
+                if message is None:
+                    self._end_unused()
         return message
 
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
         self.check_usable()
-        with self.state:
+        with self.state, self._sending:
             self._locks.flush()
             return self.database.attempt(browse(queue_id, selector, after, limit))
 
