@@ -184,9 +184,18 @@ def from_sqlstate(code: str | None, detail: str, doing: str) -> JMSException:
     """Return the JMS exception for an error that the server, or libpq, has reported."""
     if code is None:
         return _without_code(detail, doing)
+    if code == "23503" and _OF_CLIENT in detail:
+        return ResourceAllocationException(
+            f"{doing}: the client is being registered again, after a lost connection or a crash of the server; try "
+            f"once more ({detail}).",
+            code,
+        )
     kind, advice = _ADVICE.get(code) or _ADVICE.get(code[:2]) or (JMSException, "PostgreSQL refused the statement")
     return kind(f"{doing}: {advice} ({detail}).", code)
 
+
+_OF_CLIENT = "subscriber_connection_id_fkey"
+"""The constraint that a subscriber's client is registered."""
 
 _UNREACHABLE = ("connection failed", "connection to server", "connection timeout", "failed to resolve host")
 

@@ -113,9 +113,7 @@ class Bound(NamedTuple):
         return Result(self.transformer.load_rows(0, result.ntuples, tuple), result.command_tuples or 0)
 
 
-def bind(
-    connection: psycopg.BaseConnection[Any] | None, statement: bytes, parameters: Mapping[str, Any]
-) -> Bound:
+def bind(connection: psycopg.BaseConnection[Any] | None, statement: bytes, parameters: Mapping[str, Any]) -> Bound:
     """Write the parameters of a statement by psycopg's default adapters, whatever the connection's are."""
     text, names = numbered(statement)
     transformer = Transformer(Adaptation(connection))

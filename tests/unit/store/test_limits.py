@@ -10,7 +10,7 @@ import pytest
 
 from jmsql import ResourceAllocationException
 from jmsql.store.connections.engine import _Connecting
-from jmsql.store.errors import translate
+from jmsql.store.errors import from_sqlstate, translate
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,11 @@ def test_process_or_pooler_without_a_connection_left_is_a_lack_of_resources(erro
     translated = translate(raised.value, "connecting")
     assert isinstance(translated, ResourceAllocationException)
     assert advice in str(translated)
+
+
+def test_client_that_is_being_registered_again_is_told_to_try_once_more() -> None:
+    refused = 'table "subscriber" violates foreign key constraint "subscriber_connection_id_fkey"'
+    error = from_sqlstate("23503", refused, "subscribing")
+    assert isinstance(error, ResourceAllocationException)
+    assert "try once more" in str(error)
+    assert "registered" not in str(from_sqlstate("23503", 'constraint "parts_id_fkey"', "committing"))
