@@ -40,9 +40,9 @@ on conflict do nothing;
 -- A batch of the ledger, and what is known of its write. The schema of the release before has no query_id.
 select w.messages, w.written_at::text,
        (select max(l.batch_id) from jmsql_internal.spark_write l where l.write_id = w.write_id),
-       (select max(to_jsonb(l) ->> 'query_id') from jmsql_internal.spark_write l
-        where l.write_id = w.write_id and to_jsonb(l) ->> 'query_id' <> %(query_id)s::text),
-       jsonb_exists(to_jsonb(w), 'query_id'),
+       (select max(pg_catalog.to_jsonb(l) ->> 'query_id'::text) from jmsql_internal.spark_write l
+        where l.write_id = w.write_id and pg_catalog.to_jsonb(l) ->> 'query_id'::text <> %(query_id)s::text),
+       jsonb_exists(pg_catalog.to_jsonb(w), 'query_id'::text),
        'jmsql_internal'::regnamespace::text || '.spark_write'
 from jmsql_internal.spark_write w where w.write_id = %(write_id)s and w.batch_id = %(batch_id)s;
 

@@ -13,7 +13,7 @@ where q.queue_id = any(%(queue_ids)s::integer[]) and not q.paused and q.deleted_
 -- name: notify
 -- Where the server's queue of notifications is full, the commit would fail. Consumers then hear of messages when they poll.
 select pg_notify({channel}, payload) from pg_catalog.unnest(%(payloads)s::text[]) as payload
-where (select pg_notification_queue_usage()) < 0.9;
+where (select pg_notification_queue_usage()) < 0.9::float8;
 
 -- name: announce_waits
 -- The buckets of channels for whose messages the client's consumers wait from now on. Where a sender asks just now, or a role
@@ -40,7 +40,7 @@ select array(select channel from told);
 
 -- name: notify_where_waited_for
 select pg_notify({channel}, channel::text) from pg_catalog.unnest(%(channels)s::integer[]) as channel
-where (select pg_notification_queue_usage()) < 0.9 and ({may_be_waited_for});
+where (select pg_notification_queue_usage()) < 0.9::float8 and ({may_be_waited_for});
 
 -- name: may_be_waited_for
 -- Clients of the release before do not say what they wait for.

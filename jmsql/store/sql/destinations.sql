@@ -55,9 +55,9 @@ update jmsql_internal.topic set connection_id = null where name = %(name)s and c
 -- name: notify_queues
 -- Where the server's queue of notifications is full, the application's commit would fail.
 select pg_notify({channel}, queue_id::text) from jmsql_internal.queue
-where name = any(%(names)s::text[]) and (select pg_notification_queue_usage()) < 0.9;
+where name = any(%(names)s::text[]) and (select pg_notification_queue_usage()) < 0.9::float8;
 
 -- name: notify_topics
 -- Negative, so that the numbers of topics and queues share a channel.
 select pg_notify({channel}, (-topic_id)::text) from jmsql_internal.topic
-where name = any(%(names)s::text[]) and (select pg_notification_queue_usage()) < 0.9;
+where name = any(%(names)s::text[]) and (select pg_notification_queue_usage()) < 0.9::float8;

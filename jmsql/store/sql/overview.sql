@@ -119,7 +119,7 @@ where w.most > 0 and (w.name is not null or exists ({wanted}));
 -- name: depths
 -- How many messages some queues and subscriptions have, counted to a limit.
 select q.queue_id, p.messages + d.messages
-from (select q.queue_id from unnest(%(queue_ids)s::integer[]) q (queue_id)) q
+from (select q.queue_id from pg_catalog.unnest(%(queue_ids)s::integer[]) q (queue_id)) q
 cross join lateral (
     select count(*) filter (where m.is_sent) as messages from (
         select {is_sent} as is_sent from jmsql_internal.message m where m.queue_id = q.queue_id
