@@ -31,7 +31,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     def wrong_time() -> int:
         return time.time_ns() + round(seconds * 1e9)
 
-    clock = SimpleNamespace(time_ns=wrong_time, monotonic=time.monotonic, monotonic_ns=time.monotonic_ns)
+    clock = SimpleNamespace(time_ns=wrong_time)
     monkeypatch.setattr("jmsql.store.control.server.time", clock)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable
 
 from jmsql.timings import InternalTimings, jitter
+from jmsql.values.clock import monotonic
 from jmsql.values.recently_used import RecentlyUsed
 
 _NOTIFICATIONS = 20
@@ -34,7 +34,7 @@ class NotificationPacing:
 
     def is_due(self, destination: Hashable, interval: float) -> bool:
         """Tell whether to notify of a destination in a transaction, and note that it is done."""
-        now = time.monotonic()
+        now = monotonic()
         paid_until = max(self._paid_until.get(destination) or now, now)
         if paid_until > now + (_NOTIFICATIONS - 1) * interval:
             return False

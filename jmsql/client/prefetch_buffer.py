@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from jmsql.store.control.wake_ups import Competition
 from jmsql.store.destinations.lookup import find_queue
 from jmsql.store.receiving.reader import QueueReader
 from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, key_of
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue
 
 if TYPE_CHECKING:
@@ -291,12 +291,12 @@ class Expectation:
             self._rests_until = 0.0
         elif has_news:
             self._misled += 1
-            self._rests_until = time.monotonic() + min(_REST * 2 ** min(self._misled, 10), _LONGEST_REST)
+            self._rests_until = monotonic() + min(_REST * 2 ** min(self._misled, 10), _LONGEST_REST)
 
     @property
     def rest(self) -> float:
         """For how many seconds the consumer heeds no news, since others were faster after the last news."""
-        return self._rests_until - time.monotonic() if self._misled else 0.0
+        return self._rests_until - monotonic() if self._misled else 0.0
 
     @property
     def is_misled(self) -> bool:
@@ -305,12 +305,12 @@ class Expectation:
 
     def asked(self, duration: float) -> None:
         """Note for how many seconds one has asked for the end of the queue, so that this takes a share of the time."""
-        self._next_question = time.monotonic() + _SHARE * duration
+        self._next_question = monotonic() + _SHARE * duration
 
     @property
     def asks(self) -> bool:
         """Whether to ask for the end of the queue with the next message: it was near the last times."""
-        return self._questions > 0 and time.monotonic() >= self._next_question
+        return self._questions > 0 and monotonic() >= self._next_question
 
 
 class Prefetch:
@@ -338,7 +338,7 @@ class Prefetch:
         "used",
     )
 
-    def __init__(self, duration: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, duration: float, clock: Callable[[], float] = monotonic) -> None:
         self._duration = duration
         self._clock = clock
         self._previous = 0
@@ -427,7 +427,7 @@ class PrefetchBuffer:
             asks: Whether it asks for the end of the queue as well, which takes longer.
         """
         has_news = self.source.news.is_any
-        started = time.monotonic()
+        started = monotonic()
         queue_id = self.source.queue_id
         rows = yield from self.source.read(limit, own_claims, may_have_changed=has_news or not self.looks_again)
         if self.source.queue_id != queue_id:
@@ -435,7 +435,7 @@ class PrefetchBuffer:
         self._has_fetched |= bool(rows)
         is_end = not rows or rows[-1].handle is False
         if asks:
-            self.expectation.asked(time.monotonic() - started)
+            self.expectation.asked(monotonic() - started)
         self.expectation.fetched(found=bool(rows), was_full=len(rows) >= limit, has_seen_end=is_end, has_news=has_news)
         return rows
 

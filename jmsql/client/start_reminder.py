@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
+
+from jmsql.values.clock import monotonic
 
 logger = logging.getLogger("jmsql")
 
@@ -15,7 +16,7 @@ class StartReminder:
     It has no thread: those that wait ask it. Its methods may be called from any thread.
     """
 
-    def __init__(self, delay: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, delay: float, clock: Callable[[], float] = monotonic) -> None:
         self._delay = delay
         self._clock = clock
         self._due: float | None = None

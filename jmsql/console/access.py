@@ -9,7 +9,6 @@ import inspect
 import logging
 import math
 import secrets
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection
 from enum import IntEnum
@@ -18,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 from starlette.requests import Request
 
 from jmsql.public_names import set_module
+from jmsql.values.clock import monotonic
 
 logger = logging.getLogger("jmsql.console")
 
@@ -93,7 +93,7 @@ class Attempts:
 
     def failed(self, address: str, name: str) -> None:
         """Count and log an attempt that has failed."""
-        now = time.monotonic()
+        now = monotonic()
         self._full_until[address] = max(now, self._full_until.get(address, now)) + _SECONDS_EACH
         logger.warning("A sign-in as %r from %s has failed.", name[:_LONGEST_NAME], address)
         if self.pause(address):
@@ -103,7 +103,7 @@ class Attempts:
 
     def pause(self, address: str) -> float:
         """Return the seconds until an address may try again; 0: it may."""
-        rest = self._full_until.get(address, 0.0) - time.monotonic() - _SECONDS_EACH * (_AT_ONCE - 1)
+        rest = self._full_until.get(address, 0.0) - monotonic() - _SECONDS_EACH * (_AT_ONCE - 1)
         return max(0.0, rest)
 
     def refusal(self, address: str) -> Refusal | None:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from jmsql.store.administration.looks import COUNTED, Choice, DestinationLook
 from jmsql.store.administration.places import BEGINNING
 from jmsql.store.destinations.lookup import last_sequence
 from jmsql.store.statement import Steps
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Destination
 
 logger = logging.getLogger("jmsql.console")
@@ -102,7 +102,7 @@ class Actions:
         return self._database.look(self._counted(queue_id, choice))
 
     def _counted(self, queue_id: int, choice: Choice) -> Steps[BoundedCount]:
-        number, place, started = 0, BEGINNING, time.monotonic()
+        number, place, started = 0, BEGINNING, monotonic()
         while True:
             window = yield from looks.choose(queue_id, choice, place, hidden=self._hidden)
             number += len(window.places)
@@ -110,7 +110,7 @@ class Actions:
                 return BoundedCount(COUNTED, has_more=True)
             if window.next is None:
                 return BoundedCount(number)
-            if time.monotonic() - started > _LONGEST_COUNT:
+            if monotonic() - started > _LONGEST_COUNT:
                 return BoundedCount(number, has_more=True)
             place = window.next
 
@@ -181,10 +181,10 @@ class Actions:
 
     def _walk(self, queue_id: int, choice: Choice, change: Callable[[list[Place]], None]) -> bool:
         """Change what is chosen, window by window, and tell whether it stopped before the end."""
-        started = time.monotonic()
+        started = monotonic()
         place: Place | None = BEGINNING
         while place is not None:
-            if time.monotonic() - started > _LONGEST_ACTION:
+            if monotonic() - started > _LONGEST_ACTION:
                 return True
             window = self._database.look(looks.choose(queue_id, choice, place, hidden=self._hidden))
             change(window.places)

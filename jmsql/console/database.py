@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -17,6 +16,7 @@ from jmsql.store.administration import looks
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.statement import Query, Steps
 from jmsql.store.wire._sync.runner import PsycopgRunner
+from jmsql.values.clock import monotonic
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class Database:
         with self._lock:
             if runner.is_idle and not runner.connection.broken and not self._is_closed:
                 self._idle.append(runner)
-                self._used_at = time.monotonic()
+                self._used_at = monotonic()
                 if self._keeper is None:
                     self._keeper = threading.Thread(target=self._keep, name="jmsql console connections", daemon=True)
                     self._keeper.start()
@@ -116,7 +116,7 @@ class Database:
         """Close idle connections some seconds after the last use: no page may follow on the one that opened them."""
         with self._lock:
             while self._idle and not self._is_closed:
-                rest = self._used_at + self._patience - time.monotonic()
+                rest = self._used_at + self._patience - monotonic()
                 if rest <= 0:
                     break
                 self._lock.wait(rest)

@@ -20,6 +20,7 @@ from jmsql.store.administration import looks, overview
 from jmsql.store.administration.diagnosis import PausedDestination, WaitingQueue
 from jmsql.store.administration.looks import DeadLetterGroup, DestinationLook
 from jmsql.store.statement import Steps
+from jmsql.values.clock import monotonic
 
 T = TypeVar("T")
 
@@ -133,11 +134,11 @@ class Poller:
     def rates(self, number: int) -> tuple[Rate, list[Rate]]:
         """Return the rates of a destination, now and in the last quarter of an hour, and have looks include it."""
         with self._changed:
-            self._watched[number] = time.monotonic()
+            self._watched[number] = monotonic()
             return self._past.rate(number), self._past.rates(number, time.time())
 
     def _touch(self) -> None:
-        self._asked_at = time.monotonic()
+        self._asked_at = monotonic()
         if self._thread is None and not self._is_closed:
             self._thread = threading.Thread(target=self._run, name="jmsql console", daemon=True)
             self._thread.start()
@@ -153,15 +154,15 @@ class Poller:
 
     def _run(self) -> None:
         while True:
-            started = time.monotonic()
+            started = monotonic()
             snapshot = self._attempt()
             with self._changed:
                 self._snapshot = snapshot
                 self._looks += 1
                 self._changed.notify_all()
-                pause = max(self._interval, _REST * (time.monotonic() - started))
+                pause = max(self._interval, _REST * (monotonic() - started))
                 self._changed.wait_for(lambda: self._is_closed, timeout=pause)
-                if self._is_closed or time.monotonic() - self._asked_at > self._patience:
+                if self._is_closed or monotonic() - self._asked_at > self._patience:
                     self._thread = None
                     break
         self._disconnect()
@@ -205,9 +206,9 @@ class Poller:
             sum(each.group.messages for each in dead) - sum(each.group.messages for each in shown),
             len(with_letters[_LETTER_QUEUES:]),
         )
-        if time.monotonic() - self._examined_at > _EXAMINATION:
+        if monotonic() - self._examined_at > _EXAMINATION:
             self._findings = self._examine()
-            self._examined_at = time.monotonic()
+            self._examined_at = monotonic()
             self._unattended = self._database.look(overview.unattended(notable.letters))
         elif notable.destinations <= _FEW_DESTINATIONS:
             self._unattended = self._database.look(overview.unattended(notable.letters))
@@ -264,7 +265,7 @@ class Poller:
     def _watched_besides(self, known: set[int]) -> list[DestinationOverview]:
         """Look at the destinations whose pages are open, but for those that were looked at already."""
         with self._changed:
-            oldest = time.monotonic() - self._patience
+            oldest = monotonic() - self._patience
             self._watched = {number: asked_at for number, asked_at in self._watched.items() if asked_at > oldest}
             numbers = [number for number in self._watched if number not in known][:SHOWN]
         return self._database.look(overview.of(numbers, self._memory_of_watched)) if numbers else []
@@ -334,11 +335,11 @@ class _Cache:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
             cached = self._cached.get(key)
-            if cached is not None and time.monotonic() < cached.valid_until:
+            if cached is not None and monotonic() < cached.valid_until:
                 known: T = cached.value
                 return known
             value = look()
-            now = time.monotonic()
+            now = monotonic()
             with self._lock:
                 self._cached[key] = _Cached(value, now + seconds)
                 if len(self._cached) > _MOST_CACHED:

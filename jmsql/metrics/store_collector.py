@@ -19,6 +19,7 @@ from jmsql.store.administration import measurement, overview
 from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement, TableMeasurement
 from jmsql.store.administration.overview import DeadLetterQueue, DestinationOverview, Memory, OverviewOrder
 from jmsql.store.wire._sync.runner import PsycopgRunner
+from jmsql.values.clock import monotonic
 
 logger = logging.getLogger("jmsql.metrics")
 
@@ -57,10 +58,10 @@ class StoreCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Return the metrics."""
         with self._lock:
-            started = time.monotonic()
+            started = monotonic()
             if started >= self._valid_until:
                 self._metrics = self._look()
-                finished = time.monotonic()
+                finished = monotonic()
                 self._valid_until = finished + _REST * (finished - started)
             return iter(self._metrics)
 

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from jmsql.concurrency.threads import call
 from jmsql.public_names import set_module
+from jmsql.values.clock import monotonic
 
 Value = TypeVar("Value")
 Received_co = TypeVar("Received_co", covariant=True)
@@ -32,10 +33,10 @@ def wait_for(condition: Callable[[], Value], timeout: float = 10.0) -> Value:
         AssertionError: It never was; the message shows the last result.
         TypeError: The condition is a coroutine function or returns an awaitable, which would always be true.
     """
-    deadline = time.monotonic() + timeout
+    deadline = monotonic() + timeout
     pause = 0.001
     while not (value := call(condition)):
-        if time.monotonic() >= deadline:
+        if monotonic() >= deadline:
             raise AssertionError(f"Not fulfilled within {timeout} s; the last value was {value!r}.")
         time.sleep(pause)
         pause = min(2 * pause, 0.05)

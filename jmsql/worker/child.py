@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import wait
 from functools import partial
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from jmsql.client.process_counters import ProcessCounters
 from jmsql.exceptions import JMSException
 from jmsql.store.connections.database_url import place_of
+from jmsql.values.clock import monotonic
 from jmsql.worker.application import Application
 from jmsql.worker.handlers.handler_groups import (
     HandlerGroup,
@@ -114,7 +114,7 @@ class Child:
     def _look(self) -> None:
         """Report, and supervise the handlers."""
         self._watch.look()
-        now = time.monotonic()
+        now = monotonic()
         if now >= self._next_heartbeat:
             self._next_heartbeat = now + self._timings.report_interval
             self._report()
@@ -125,11 +125,11 @@ class Child:
 
     def _end(self, groups: list[HandlerGroup], drain_timeout: float) -> bool:
         """Let the handlers that run finish, until the deadline; return whether any have not."""
-        deadline = time.monotonic() + drain_timeout + self._timings.rollback_timeout
+        deadline = monotonic() + drain_timeout + self._timings.rollback_timeout
         ending = {group.end(drain_timeout) for group in groups}
         remaining = ending
-        while remaining and time.monotonic() < deadline:
-            pause = min(self._timings.check_interval, max(0.0, deadline - time.monotonic()))
+        while remaining and monotonic() < deadline:
+            pause = min(self._timings.check_interval, max(0.0, deadline - monotonic()))
             _, remaining = wait(remaining, pause)
             self._look()
         if remaining:

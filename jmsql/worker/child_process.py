@@ -8,11 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from jmsql.values.clock import monotonic
 from jmsql.worker.reports import Listening, Progress, Refusal, ReportReader, outcomes
 from jmsql.worker.settings import Settings
 from jmsql.worker.timings import WorkerTimings
@@ -23,7 +23,7 @@ class ChildProcess:
 
     def __init__(self, name: str, settings: Settings, url: str | None) -> None:
         self.name = name
-        self.started = time.monotonic()
+        self.started = monotonic()
         self.progress = Progress()
         self.refusal: Refusal | None = None
         self.listeners: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ class ChildProcess:
     @property
     def silence(self) -> float:
         """For how many seconds it has not reported anything."""
-        return time.monotonic() - self._last_sign
+        return monotonic() - self._last_sign
 
     def read_reports(self) -> bool:
         """Take in what it has reported; return False if it will report no more."""
@@ -81,7 +81,7 @@ class ChildProcess:
                 self.progress = report
                 self.is_ready = True
             self._heartbeat = datetime.now(UTC)
-            self._last_sign = time.monotonic()
+            self._last_sign = monotonic()
         return reports is not None
 
     @property
@@ -101,12 +101,12 @@ class ChildProcess:
     def drain(self) -> None:
         """Tell it to end. It is killed if it does not do so in time."""
         if self._kill_at is None:
-            self._kill_at = time.monotonic() + self._drain_timeout + self._exit_timeout
+            self._kill_at = monotonic() + self._drain_timeout + self._exit_timeout
             self._process.send_signal(signal.SIGTERM)
 
     def kill_if_overdue(self) -> None:
         """Kill it if it was to have ended by now."""
-        if self._kill_at is not None and time.monotonic() > self._kill_at:
+        if self._kill_at is not None and monotonic() > self._kill_at:
             self.kill()
 
     def kill(self) -> None:
@@ -179,16 +179,16 @@ class ProcessSlot:
         if child is self.successor:
             self.successor = None
         elif child is self.current:
-            if time.monotonic() - child.started > self._timings.stable_duration:
+            if monotonic() - child.started > self._timings.stable_duration:
                 self._pause = self._timings.minimum_restart_delay
             logger.info("A process takes the place of %s in %g s.", child.name, self._pause)
             self.current = None
-            self._restart_at = time.monotonic() + self._pause
+            self._restart_at = monotonic() + self._pause
             self._pause = min(2 * self._pause, self._timings.maximum_restart_delay)
 
     def fill(self) -> ChildProcess | None:
         """Start a process if there is none and it is time; return it."""
-        if self.current is not None or time.monotonic() < self._restart_at:
+        if self.current is not None or monotonic() < self._restart_at:
             return None
         self.restarts += 1
         self.current = self._start()

@@ -10,13 +10,13 @@ import selectors
 import signal
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from jmsql.values.clock import monotonic
 from jmsql.worker.child_process import ChildProcess, ProcessSlot
 from jmsql.worker.metrics import Totals, WorkerMetrics
 from jmsql.worker.reports import outcomes
@@ -36,7 +36,7 @@ class SourceFiles:
 
     def have_changed(self) -> bool:
         """Return whether any was changed, made or deleted since the last call."""
-        now = time.monotonic()
+        now = monotonic()
         if now < self._next_look:
             return False
         former, self._times = self._times, self._read()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -79,7 +78,7 @@ def test_guessing_is_logged_and_slowed_and_disturbs_nobody_who_has_signed_in(
     serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("jmsql.console.access.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("jmsql.console.access.monotonic", lambda: now[0])
     gate = PasswordGate("right") if way == "password" else TokenGate("right", 8161)
     served = serve(access=gate)
     known, guesser = Browsing(served), Browsing(served)

@@ -6,7 +6,6 @@ import os
 import select
 import sys
 import termios
-import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -26,6 +25,7 @@ from jmsql.store.administration.looks import COUNTED
 from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement
 from jmsql.store.administration.overview import DestinationOverview, Memory, OverviewOrder
 from jmsql.store.wire._sync.runner import Runner
+from jmsql.values.clock import monotonic
 from jmsql.values.counting import counted
 
 
@@ -172,12 +172,12 @@ class _View:
     def looks(self, keys: Keyboard) -> Iterator[None]:
         """Yield after each look, and whenever there is something else to be shown; end with the key q."""
         while True:
-            started = time.monotonic()
+            started = monotonic()
             self._now = self._look()
-            finished = time.monotonic()
+            finished = monotonic()
             yield
             due = max(started + self._interval, finished + _REST * (finished - started))
-            while (remaining := due - time.monotonic()) > 0:
+            while (remaining := due - monotonic()) > 0:
                 key = (keys.wait(remaining) or "").lower()
                 if key == "q":
                     return

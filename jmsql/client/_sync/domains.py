@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +16,7 @@ from jmsql.client._sync.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode, mode_of_session
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, require_queue, require_topic
 from jmsql.values.duration import seconds
 
@@ -360,7 +360,7 @@ class _Requestor:
             JMSException: The request was not sent, or the server could not be asked for the reply.
         """
         remaining = None if timeout is None else seconds(timeout, "timeout")
-        deadline = None if remaining is None else time.monotonic() + remaining
+        deadline = None if remaining is None else monotonic() + remaining
         exchange = self._open()
         message.jms_reply_to = exchange.replies
         exchange.producer.send(message)
@@ -369,7 +369,7 @@ class _Requestor:
             if reply.jms_correlation_id in answered:
                 break
             if deadline is not None:
-                remaining = max(0.0, deadline - time.monotonic())
+                remaining = max(0.0, deadline - monotonic())
         return reply
 
     def close(self) -> None:

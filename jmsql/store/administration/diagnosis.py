@@ -28,6 +28,7 @@ from jmsql.store.statement import (
     value,
 )
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
+from jmsql.values.clock import monotonic
 from jmsql.values.duration import as_setting
 
 T = TypeVar("T")
@@ -378,8 +379,8 @@ def notification_delay(runner: PsycopgRunner, timeout: float) -> float | None:
     )
     with runner.open_another() as sender:
         runner.run(listen)
-        started = time.monotonic()
+        started = monotonic()
         sender.run(notify)
-        arrived = time.monotonic() if runner.wait_for_notification(timeout) else None
+        arrived = monotonic() if runner.wait_for_notification(timeout) else None
         runner.run(unlisten)
     return None if arrived is None else arrived - started

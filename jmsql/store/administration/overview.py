@@ -5,7 +5,6 @@ what clients have counted. The cost follows the number of destinations, not that
 """
 
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -21,6 +20,7 @@ from jmsql.store.administration.measurement import DestinationMeasurement, Store
 from jmsql.store.administration.rates import Counters, Rate, Rates
 from jmsql.store.destinations.lookup import require_access
 from jmsql.store.statement import SqlFile, Statement, Steps, column, record, records, rows, value
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Destination, Queue, Topic
 from jmsql.values.postgresql_text import to_postgresql
 
@@ -263,7 +263,7 @@ class Memory:
 
     def rates(self, measured: Iterable[tuple[int, Counters]], moment: float | None = None) -> dict[int, Rate]:
         """Take in measurements of a moment, in seconds, or of now, and return the rates since before."""
-        return self._rates.see(time.monotonic() if moment is None else moment, dict(measured))
+        return self._rates.see(monotonic() if moment is None else moment, dict(measured))
 
     def moved(self, counters: Sequence[tuple[int, int, int, int]]) -> list[int]:
         """Return the destinations through which messages have gone since before, those with the most first."""
@@ -358,7 +358,7 @@ def _look_around(
     windows: Windows, statement: Statement[list[Any]], wanted: dict[str, Any], at_once: int
 ) -> Steps[None]:
     """Look at some of the windows, and at the queues behind the last full one; the first time at all."""
-    now = time.monotonic()
+    now = monotonic()
     for window in windows.overdue(now, max(1, _LOOKED_AT_AGAIN // at_once)):
         facts = yield from statement.bind(wanted, after=window.after, last=window.last)
         windows.saw(Window(*window[:2], now, facts))
@@ -388,7 +388,7 @@ def _ranked_by_depth(memory: Memory, wanted: dict[str, Any]) -> Steps[list[int]]
     shares = {"percentage": _share(present, _SAMPLED_PAGES), "percentage_of_delayed": _share(delayed, 25)}
     sampled: dict[int, int] = dict((yield from _sampled.bind(wanted, **shares)))
     bounds = dict(windows.facts)
-    now = time.monotonic()
+    now = monotonic()
     known = memory.depths(now)
 
     def rank(number: int) -> tuple[int, int, int]:

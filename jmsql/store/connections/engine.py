@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import selectors
-import time
 from collections.abc import Callable, Hashable
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from jmsql.store.connections.greenlet import require_greenlet
 from jmsql.store.connections.keepalives import keepalive_parameters
 from jmsql.store.errors import jms_errors
 from jmsql.timings import Timings
+from jmsql.values.clock import monotonic
 
 # SQLAlchemy is imported where it is used: it takes longer than all else that a command does.
 if TYPE_CHECKING:
@@ -255,14 +255,14 @@ class _Connecting:
 
     def connect(self, connect: Callable[[], Any]) -> Any:
         """Call what connects."""
-        started = time.monotonic()
+        started = monotonic()
         if started - self._failed_at < self._retry_delay:
             raise psycopg.OperationalError(self._failure)
         try:
             return connect()
         except psycopg.OperationalError as error:
-            if time.monotonic() - started > self._retry_delay:
-                self._failure, self._failed_at = str(error), time.monotonic()
+            if monotonic() - started > self._retry_delay:
+                self._failure, self._failed_at = str(error), monotonic()
             raise
         except OSError as error:  # psycopg has no descriptor to wait with
             raise psycopg.OperationalError(f"connection failed: {error}") from error
@@ -421,7 +421,7 @@ def _watch_pool(engine: Engine) -> None:
 
 def _is_quiet(connection: Any, returned: float) -> bool:
     """Whether a connection was in use a moment ago, and the server has not said since that it ends it."""
-    if time.monotonic() - returned > _TRUSTED or connection.closed:
+    if monotonic() - returned > _TRUSTED or connection.closed:
         return False
     # eventlet and Windows have no `select.poll`; where there is one, `select.select` fails on large descriptors.
     selector = getattr(selectors, "PollSelector", selectors.SelectSelector)()
@@ -434,6 +434,6 @@ def _close_if_lent(_: object, entry: ConnectionPoolEntry) -> None:
 
     `discard all` would undo most of it, but with it all prepared statements.
     """
-    entry.info[_RETURNED] = time.monotonic()
+    entry.info[_RETURNED] = monotonic()
     if entry.info.pop(LENT, False):
         entry.invalidate()

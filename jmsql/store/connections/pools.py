@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, QueuePool
 
 from jmsql.public_names import set_module
+from jmsql.values.clock import monotonic
 
 
 @set_module("sqlalchemy.pool")  # whose name the pool's logger has: what it says is none of the `jmsql` logger's
@@ -40,7 +40,7 @@ class DemandPool(QueuePool):
 
     def _note(self) -> None:
         """Note how many connections are in use."""
-        now = time.monotonic()
+        now = monotonic()
         if now >= self._period_ends:
             self._in_use_before = self._in_use_lately if now < self._period_ends + self.period else 0
             self._in_use_lately = 0

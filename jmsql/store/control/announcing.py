@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable
 
 from jmsql.exceptions import JMSException
@@ -14,6 +13,7 @@ from jmsql.store.errors import is_connection_lost
 from jmsql.store.statement import SqlFile, column, integers_literal, nothing
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
+from jmsql.values.clock import monotonic
 
 logger = logging.getLogger("jmsql")
 
@@ -58,7 +58,7 @@ class Announcing:
 
     def run(self, control: Runner) -> None:
         """Announce what is not announced yet, if it is time to."""
-        now = time.monotonic()
+        now = monotonic()
         if not self.is_possible:
             return
         wanted = self.wake_ups.unannounced()
@@ -86,7 +86,7 @@ class Announcing:
     def seconds_to_next(self) -> float:
         """Return in how many seconds something is to be announced."""
         if self.is_possible and self.wake_ups.unannounced():
-            return self._next_announcement - time.monotonic()
+            return self._next_announcement - monotonic()
         return math.inf
 
     def _wait_began(self) -> None:

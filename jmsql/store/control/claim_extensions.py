@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Sequence
 
 from jmsql.store.receiving.redelivery import ExtendedClaim, extend_claims
 from jmsql.store.wire._sync.runner import Runner
+from jmsql.values.clock import monotonic
 
 _EXTENSIONS_IN_A_TIMEOUT = 3
 
@@ -29,7 +29,7 @@ class ClaimExtensions:
             claims: At least one.
         """
         with self._lock:
-            next_run = time.monotonic() + _pause(claims)
+            next_run = monotonic() + _pause(claims)
             self._next_run = min(next_run, self._next_run) if self._claims else next_run
             self._claims[holder] = claims
 
@@ -41,7 +41,7 @@ class ClaimExtensions:
     def seconds_to_next(self) -> float:
         """Return in how many seconds claims are to be extended."""
         with self._lock:
-            return max(0.0, self._next_run - time.monotonic()) if self._claims else math.inf
+            return max(0.0, self._next_run - monotonic()) if self._claims else math.inf
 
     def run(self, runner: Runner) -> None:
         """Extend the claims, if it is time to.
@@ -51,9 +51,9 @@ class ClaimExtensions:
         """
         with self._lock:
             claims = [claim for of_holder in self._claims.values() for claim in of_holder]
-            if not claims or time.monotonic() < self._next_run:
+            if not claims or monotonic() < self._next_run:
                 return
-            self._next_run = time.monotonic() + _pause(claims)
+            self._next_run = monotonic() + _pause(claims)
         runner.run(extend_claims(claims))
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -38,6 +37,7 @@ from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.statement import SqlFile, nothing
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.timings import InternalTimings, jitter
+from jmsql.values.clock import monotonic
 from jmsql.values.postgresql_text import to_postgresql
 
 logger = logging.getLogger("jmsql")
@@ -259,13 +259,13 @@ class ControlConnection:
     def is_certain(self) -> bool:
         """Whether the client is sure to live for the others, so that they leave it what it has claimed."""
         service = self._service
-        return not service.is_lost and time.monotonic() < service.link.liveness.certain_until
+        return not service.is_lost and monotonic() < service.link.liveness.certain_until
 
     @property
     def is_attentive(self) -> bool:
         """Whether consumers can leave it to this connection to hear of messages, and to look for those not told of."""
         service = self._service
-        return not (service.link.is_pooled or service.is_lost) and time.monotonic() < service.attentive_until
+        return not (service.link.is_pooled or service.is_lost) and monotonic() < service.attentive_until
 
     @property
     def may_ask_to_dequeue(self) -> bool:
@@ -343,7 +343,7 @@ class ControlConnection:
         """Connect again, however long it takes; return False if the client is closed meanwhile."""
         former_ids = [self.connection_id]
         while not self._ends():
-            started = time.monotonic()
+            started = monotonic()
             try:
                 self._connect()
                 owner.on_return(former_ids)
@@ -359,7 +359,7 @@ class ControlConnection:
                 self._duties.announcing.is_connected = True
                 return True
             # As long as an attempt lasts, the client cannot be closed.
-            self._pause(at_least=time.monotonic() - started)
+            self._pause(at_least=monotonic() - started)
         return False
 
     def _pause(self, at_least: float = 0.0) -> None:
@@ -375,7 +375,7 @@ class ControlConnection:
         assert owner is not None
         try:
             while True:
-                served_since = time.monotonic()
+                served_since = monotonic()
                 try:
                     self._service.run(owner.reporting, self._ends)
                     break
@@ -387,7 +387,7 @@ class ControlConnection:
                     if self._ends():
                         break
                     _tell_of_loss(error, owner)
-                if time.monotonic() - served_since < timings.maximum_reconnect_delay:
+                if monotonic() - served_since < timings.maximum_reconnect_delay:
                     self._pause()  # what went wrong may go wrong again at once
                 else:
                     self._next_pause = timings.minimum_reconnect_delay

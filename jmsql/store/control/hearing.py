@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 
 from jmsql.store.control.handlers import QueueHandlers
@@ -11,6 +10,7 @@ from jmsql.store.receiving.receive import PRIORITIES
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.statement import SqlFile, array_literal, column, nothing
 from jmsql.store.wire._sync.runner import Runner
+from jmsql.values.clock import monotonic
 
 _sql = SqlFile("control")
 _listen = _sql.statement("listen", "listening", nothing)
@@ -38,7 +38,7 @@ class Hearing:
         self._leads = leads
         self._missed = missed
         self._listens = True
-        self._listens_until = time.monotonic() + duration
+        self._listens_until = monotonic() + duration
 
     @property
     def _has_to_hear(self) -> bool:
@@ -51,7 +51,7 @@ class Hearing:
             control.run(_listen.bind())  # and it has committed: what is told from now on is heard
             self._listens = True
             self._catch_up(control)
-        elif self._listens and not self._has_to_hear and time.monotonic() >= self._listens_until:
+        elif self._listens and not self._has_to_hear and monotonic() >= self._listens_until:
             self._listens = False
             control.run(_unlisten.bind())
 

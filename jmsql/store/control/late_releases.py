@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Sequence
 
 from jmsql.store.control.notifier import Notifier
 from jmsql.store.receiving.redelivery import Release, release
 from jmsql.store.wire._sync.runner import Runner
+from jmsql.values.clock import monotonic
 
 
 class LateReleases:
@@ -36,11 +36,11 @@ class LateReleases:
 
     def run(self, control: Runner) -> None:
         """Release the messages, if it is time to."""
-        if not self._releases or time.monotonic() < self._next_attempt:
+        if not self._releases or monotonic() < self._next_attempt:
             return
         with self._lock:
             releases = list(self._releases)
-        self._next_attempt = time.monotonic() + self._retry_delay
+        self._next_attempt = monotonic() + self._retry_delay
         control.run(release(releases, restricted=self._restricted))
         with self._lock:
             del self._releases[: len(releases)]
@@ -49,4 +49,4 @@ class LateReleases:
 
     def seconds_to_next(self) -> float:
         """Return in how many seconds messages are to be released."""
-        return max(0.0, self._next_attempt - time.monotonic()) if self._releases else math.inf
+        return max(0.0, self._next_attempt - monotonic()) if self._releases else math.inf

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 import socket
-import time
 from typing import Protocol
 
 from jmsql.store.statement import Query, SqlFile, row_count, value
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
+from jmsql.values.clock import monotonic
 from jmsql.values.duration import as_setting
 
 _sql = SqlFile("control")
@@ -76,11 +76,11 @@ class AdvisoryLock:
                 idle_in_transaction_timeout=as_setting(self._timings.idle_in_transaction_timeout),
             )
         )
-        self.certain_until = time.monotonic() + self._timings.liveness_duration
+        self.certain_until = monotonic() + self._timings.liveness_duration
         return connection_id
 
     def run(self, runner: Runner) -> None:  # noqa: ARG002 - the lock lasts as long as the connection
-        self.certain_until = time.monotonic() + self._timings.liveness_duration
+        self.certain_until = monotonic() + self._timings.liveness_duration
 
     def seconds_to_next(self) -> float:
         return math.inf
@@ -104,7 +104,7 @@ class Heartbeats:
     def begin(self, runner: Runner, former_id: int) -> int:
         self._connection_id = former_id
         if not (former_id and self._beat(runner)):
-            now = time.monotonic()
+            now = monotonic()
             timeout = as_setting(self._timings.heartbeat_timeout)
             self._connection_id = runner.run(_connect_with_heartbeat.bind(_this_process(), timeout=timeout))
             self._next = now + self._timings.heartbeat_interval
@@ -112,15 +112,15 @@ class Heartbeats:
         return self._connection_id
 
     def run(self, runner: Runner) -> None:
-        if time.monotonic() >= self._next and not self._beat(runner):
+        if monotonic() >= self._next and not self._beat(runner):
             raise ClientForgottenError("it was silent for too long, and what it had is given to others")
 
     def seconds_to_next(self) -> float:
-        return max(0.0, self._next - time.monotonic())
+        return max(0.0, self._next - monotonic())
 
     def _beat(self, runner: Runner) -> bool:
         """Send a heartbeat; return False if it is too late."""
-        now = time.monotonic()
+        now = monotonic()
         self._next = now + self._timings.heartbeat_interval
         lives = bool(runner.run(_beat.bind(connection_id=self._connection_id)))
         if lives:

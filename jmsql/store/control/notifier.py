@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable
 
 from jmsql.exceptions import JMSException
@@ -16,6 +15,7 @@ from jmsql.store.sending.notification import Notification, combine, notify
 from jmsql.store.statement import Query, SqlFile, fill, first_value, integers_literal, nothing
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
+from jmsql.values.clock import monotonic
 
 logger = logging.getLogger("jmsql")
 
@@ -73,7 +73,7 @@ class Notifier:
         """
         if not self._announcing.is_possible or self._collected.issuperset(map(Notification, queue_ids)):
             return None
-        now = time.monotonic()
+        now = monotonic()
         if now < self._next_question:
             return None
         self._next_question = now + _QUESTION_INTERVAL
@@ -86,7 +86,7 @@ class Notifier:
         """Tell all clients that the queues have new messages, soon and without waiting, if they were not told."""
         if isinstance(queue_ids, _Notified):
             if queue_ids:
-                self._next_notification = time.monotonic() + self._timings.notification_interval
+                self._next_notification = monotonic() + self._timings.notification_interval
             for queue_id in queue_ids:
                 self._wake_ups.told(queue_id)
         else:
@@ -121,7 +121,7 @@ class Notifier:
 
     def run(self, control: Runner) -> None:
         """Notify of what was collected, if it is time to."""
-        now = time.monotonic()
+        now = monotonic()
         if not self._collected or now < self._next_notification:
             return
         with self._lock:
@@ -161,4 +161,4 @@ class Notifier:
 
     def seconds_to_next(self) -> float:
         """Return in how many seconds others are to be notified."""
-        return self._next_notification - time.monotonic() if self._collected else math.inf
+        return self._next_notification - monotonic() if self._collected else math.inf

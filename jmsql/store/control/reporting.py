@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Mapping
 
 from jmsql.exceptions import JMSException, JMSSecurityException
@@ -12,6 +11,7 @@ from jmsql.store.control.counters import Consumption, DestinationCounters, add_c
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
+from jmsql.values.clock import monotonic
 
 logger = logging.getLogger("jmsql")
 
@@ -41,7 +41,7 @@ class Reporting:
 
     def run(self, control: Runner) -> None:
         """Write it down, if it is time to. What prevents it does not keep the rest of maintenance from being done."""
-        now = time.monotonic()
+        now = monotonic()
         if now < self._next_report:
             return
         self._next_report = now + self._interval

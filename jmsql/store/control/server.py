@@ -11,6 +11,7 @@ from jmsql.store.schema.version import check_schema, check_version
 from jmsql.store.statement import Query, SqlFile, Steps, record, rows, value
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
+from jmsql.values.clock import monotonic, monotonic_ns
 from jmsql.values.recently_used import RecentlyUsed
 
 _MISSING = {"3F000", "42P01", "42883"}
@@ -115,19 +116,19 @@ class ServerClock:
         own = time.time_ns() // 1_000_000
         if self._set_at is None:
             return own
-        then, monotonic = self._set_at
-        servers = then + (time.monotonic_ns() - monotonic) // 1_000_000
+        then, set_at = self._set_at
+        servers = then + (monotonic_ns() - set_at) // 1_000_000
         return own if abs(own - servers) < self._tolerance else servers
 
     def set(self, milliseconds: int) -> None:
         """Take note of the server's time, of now."""
-        self._set_at = milliseconds, time.monotonic_ns()
-        self._next_look = time.monotonic() + self._interval
+        self._set_at = milliseconds, monotonic_ns()
+        self._next_look = monotonic() + self._interval
 
     @property
     def is_due(self) -> bool:
         """Whether it is time to ask for the server's time."""
-        return time.monotonic() >= self._next_look
+        return monotonic() >= self._next_look
 
     def look(self) -> Steps[None]:
         """Ask for the server's time, if it was not asked for lately."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import select
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.sending.notification import DELAYED_CHANNEL, Notification
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.timings import InternalTimings
+from jmsql.values.clock import monotonic
 
 logger = logging.getLogger("jmsql")
 
@@ -200,7 +200,7 @@ class Service:
         while not ends():
             if self.is_in_doubt:
                 raise ClaimInDoubtError("the answer to a claim was lost, and what was claimed is given to others")
-            self.attentive_until = time.monotonic() + self._timings.maintenance_interval + _ATTENTION
+            self.attentive_until = monotonic() + self._timings.maintenance_interval + _ATTENTION
             for duty in self._urgent:
                 duty.run(self.control)
             self._hear()
@@ -224,12 +224,12 @@ class Service:
 
         They run once this thread waits again, so it does nothing else first.
         """
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         server, client = self.link.connection.fileno(), self._duties.wake_socket.fileno()
         is_due = self._hear()  # what came with the answers to the statements before
         while not is_due:
-            ready, _, _ = select.select([server, client], [], [], max(deadline - time.monotonic(), 0.0))
-            is_due = ready != [server] or self._hear() or time.monotonic() >= deadline
+            ready, _, _ = select.select([server, client], [], [], max(deadline - monotonic(), 0.0))
+            is_due = ready != [server] or self._hear() or monotonic() >= deadline
         self._duties.wake_socket.drain()
 
     def _hear(self) -> bool:

@@ -8,11 +8,12 @@ If it gets that, no consumer waits, and one that begins to wait later finds the 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, Self
+
+from jmsql.values.clock import monotonic
 
 BUCKETS = 32
 """How many locks there are for all queues and topics: a client with a thousand queues must not fill the server's table.
@@ -143,7 +144,7 @@ class WakeUps:
         for channel in channels:
             count += self._counts[channel % _COUNTERS] + self._announcements[channel % BUCKETS]
             told += self._told[channel % _COUNTERS]
-        return Look(competition, channels, count, count + told, time.monotonic())
+        return Look(competition, channels, count, count + told, monotonic())
 
     def told(self, channel: int) -> None:
         """Note that the client is about to tell all of news; who does not wait yet need not hear of it first."""
@@ -151,7 +152,7 @@ class WakeUps:
 
     def found_end(self, look: Look) -> None:
         """Note that there is nothing beyond what a look has found, if it has found anything."""
-        self._ends[hash(look.competition) % _COUNTERS] = look._replace(seconds=time.monotonic())
+        self._ends[hash(look.competition) % _COUNTERS] = look._replace(seconds=monotonic())
 
     def would_find_nothing(self, look: Look, most: float) -> bool:
         """Tell whether a look would find nothing, since another one has found the end and there is no news since.

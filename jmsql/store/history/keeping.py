@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Collection
 
 from jmsql.store.statement import SqlFile, column
 from jmsql.store.wire._sync.runner import Runner
+from jmsql.values.clock import monotonic
 
 _find = SqlFile("control").statement("queues_with_history", "looking for queues with history", column)
 
@@ -46,7 +46,7 @@ class QueuesWithHistory:
     def run(self, runner: Runner) -> None:
         """Look again, if it is time to."""
         is_due = not self._is_told or self._has_changed or self._not_looked_at
-        if is_due and time.monotonic() >= self._next_look:
+        if is_due and monotonic() >= self._next_look:
             new = self.new
             self.found(runner.run(_find.bind()), new)
 
@@ -62,7 +62,7 @@ class QueuesWithHistory:
 
     def found(self, queue_ids: Collection[int], new: Collection[int]) -> None:
         """Note what a look has found."""
-        self._next_look = time.monotonic() + self._interval
+        self._next_look = monotonic() + self._interval
         self._has_changed = False
         with self._lock:
             self._known = frozenset(queue_ids)

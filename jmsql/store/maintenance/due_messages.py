@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from jmsql.store.receiving.candidates import LAST_SEQUENCE
 from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.store.statement import SqlFile, Statement, mapping, optional_value, row_count
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
+from jmsql.values.clock import monotonic
 
 _LIMIT = 500
 _SHARE = 20.0
@@ -50,15 +49,15 @@ class DueMessages:
 
     def postpone(self, seconds: float) -> None:
         """Do not look for a while."""
-        self._next_look = self._earliest_look = time.monotonic() + seconds
+        self._next_look = self._earliest_look = monotonic() + seconds
 
     def seconds_to_next(self) -> float:
         """Return how many seconds there are to the next look."""
-        return max(0.0, self._next_look - time.monotonic())
+        return max(0.0, self._next_look - monotonic())
 
     def run(self, runner: Runner) -> list[int]:
         """Move some messages, if it is time to, and return the numbers of their queues."""
-        started = time.monotonic()
+        started = monotonic()
         if started < self._next_look:
             return []
         moved: dict[int, int] = {}
@@ -70,7 +69,7 @@ class DueMessages:
             moved = runner.run(move_due.bind(limit=_LIMIT))
             # None, though some are due: another session has locked them, to purge the queue.
             pause = 0.0 if moved else self._timings.locked_message_interval
-        now = time.monotonic()
+        now = monotonic()
         self._earliest_look = now if moved else now + _SHARE * (now - started)
         self._next_look = max(now + pause, self._earliest_look)
         return list(moved)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from copy import copy
 from typing import NamedTuple, TypeVar
@@ -12,6 +11,7 @@ from jmsql.store.receiving.candidates import LAST_SEQUENCE, LOOK_UPS
 from jmsql.store.statement import SqlFile, array_literal, fill, record
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
+from jmsql.values.clock import monotonic
 from jmsql.values.duration import as_setting
 
 R = TypeVar("R", bound=Runner)
@@ -66,11 +66,11 @@ class Lease:
     @property
     def is_fresh(self) -> bool:
         """Whether it was renewed lately, so that no other client has it."""
-        return time.monotonic() - self._renewed_at <= self._timings.lease_certainty
+        return monotonic() - self._renewed_at <= self._timings.lease_certainty
 
     def renew(self, runner: Runner, queue_ids: Sequence[int] = ()) -> bool:
         """Take or renew the lease; return whether the client has it."""
-        asked_at = time.monotonic()
+        asked_at = monotonic()
         parameters = {"connection_id": self._connection_id, "duration": as_setting(self._timings.lease_duration)}
         if queue_ids:
             self.standing = runner.run(_lead_and_look.bind(parameters, queue_ids=array_literal(queue_ids)))

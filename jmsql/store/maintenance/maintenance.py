@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothin
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 from jmsql.timings import jitter as spread
+from jmsql.values.clock import monotonic
 from jmsql.values.duration import as_setting
 
 logger = logging.getLogger("jmsql")
@@ -128,7 +128,7 @@ class Maintenance:
 
     def seconds_to_next(self) -> float:
         """Return how many seconds there are until something is to be done."""
-        seconds = max(0.0, self._next_run - time.monotonic())
+        seconds = max(0.0, self._next_run - monotonic())
         return min(seconds, self._due_messages.seconds_to_next()) if self._lease is not None else seconds
 
     @property
@@ -142,7 +142,7 @@ class Maintenance:
 
     def postpone(self) -> None:
         """Do nothing for a while: something went wrong."""
-        self._next_run = time.monotonic() + self._timings.maintenance_retry_delay
+        self._next_run = monotonic() + self._timings.maintenance_retry_delay
         self._due_messages.postpone(self._timings.maintenance_retry_delay)
 
     def move_due(self, runner: Runner) -> list[int]:
@@ -158,7 +158,7 @@ class Maintenance:
     @property
     def has_to_ask(self) -> bool:
         """Whether `run` asks the server something now."""
-        return time.monotonic() >= self._next_run
+        return monotonic() >= self._next_run
 
     def take_standing(self) -> Standing | None:
         """Return what the client was told when it last asked for the lease; None: it has not asked since."""
@@ -167,7 +167,7 @@ class Maintenance:
 
     def run(self, runner: Runner, connection_id: int, queue_ids: Sequence[int] = ()) -> list[MessageKey]:
         """Do what is due if the client has the lease, and return the messages that dead clients held."""
-        now = time.monotonic()
+        now = monotonic()
         if now < self._next_run:
             return []
         lease = Lease(connection_id, self._timings)
@@ -178,7 +178,7 @@ class Maintenance:
             pause = self._timings.maximum_poll_interval
             if standing.leads or standing.seconds is not None:  # the leader looks more often, for all
                 pause = self._timings.shared_poll_interval
-            self._next_shared_look = now + max(pause, _LOOK_SHARE * (time.monotonic() - now))
+            self._next_shared_look = now + max(pause, _LOOK_SHARE * (monotonic() - now))
         if self._lease is None:
             self._next_run = now + self._until_next_question(standing)
             return []
@@ -237,9 +237,9 @@ class Maintenance:
 
     def _run_task(self, task: MaintenanceTask, runner: Runner) -> bool:
         """Run a task if it is time to; return whether there is more to do at once."""
-        if time.monotonic() < self._next_runs.get(task.name, 0.0):
+        if monotonic() < self._next_runs.get(task.name, 0.0):
             return False
-        self._next_runs[task.name] = time.monotonic() + task.interval  # also if it fails
+        self._next_runs[task.name] = monotonic() + task.interval  # also if it fails
         has_more = task.run(runner)
         if has_more:
             self._next_runs[task.name] = 0.0
@@ -253,10 +253,10 @@ class Maintenance:
 
     def _look_for_missed(self, runner: Runner) -> None:
         """Look for messages that were not notified, in all queues that have consumers."""
-        started = time.monotonic()
+        started = monotonic()
         if started >= self._next_look:
             self._moved += runner.run(_missed_messages.bind())
-            duration = time.monotonic() - started
+            duration = monotonic() - started
             self._next_look = started + max(0.9 * self._timings.missed_message_interval, _LOOK_SHARE * duration)
 
     def _reap_expired(self, runner: Runner) -> bool:

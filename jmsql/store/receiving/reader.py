@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum, auto
@@ -22,6 +21,7 @@ from jmsql.store.receiving.receive import (
 )
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps
+from jmsql.values.clock import monotonic
 
 # Rows that were deleted stay in the index until vacuum removes them, which it cannot while any transaction in the
 # database is older. A consumer that starts every scan at the front of its queue reads all of them again each time. So
@@ -43,7 +43,7 @@ class ScanBounds:
 
     __slots__ = ("_clock", "_lowest", "_next_idle_sweep", "_next_sweep", "_sweep_interval", "end")
 
-    def __init__(self, sweep_interval: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sweep_interval: float, clock: Callable[[], float] = monotonic) -> None:
         self._sweep_interval = sweep_interval
         self._clock = clock
         self._lowest = [0] * PRIORITIES
@@ -219,7 +219,7 @@ class QueueReader:
         if self._selector is not None or self._groups is _Groups.SOME:
             return True
         sweeps = self._bounds.sweep_due(idle=True)
-        started = time.monotonic()
+        started = monotonic()
         start = _FRONT
         if not sweeps:
             lowest = self._bounds.lowest
@@ -229,7 +229,7 @@ class QueueReader:
         if has_found or may_have_groups:
             return True
         if sweeps:
-            self._bounds.swept(time.monotonic() - started)
+            self._bounds.swept(monotonic() - started)
         return False
 
     @property
@@ -250,12 +250,12 @@ class QueueReader:
         end = yield from self._end()
         if end is None and self._late is not None:
             end = _End((), (yield from running()))
-        started = time.monotonic()
+        started = monotonic()
         groups = GroupScan(own_claims=own_claims) if self._groups is _Groups.SOME else None
         rows = yield from self.fetch(self.queue_id, self._selector, _FRONT, limit, groups)
         if not rows and (yield from self._has_got_groups()):
             return (yield from self._sweep(limit, own_claims))
-        self._bounds.swept(time.monotonic() - started)
+        self._bounds.swept(monotonic() - started)
         self._passed(rows, end, limit)
         return rows
 

@@ -29,6 +29,7 @@ from jmsql.store.schema.version import (
     newest_version,
 )
 from jmsql.store.wire._sync.runner import PsycopgRunner
+from jmsql.values.clock import monotonic
 
 # Alembic is imported where it is used: it takes longer than all else that clients import.
 
@@ -173,7 +174,7 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
 
 
 def _migrate_beside_others(engine: Engine, schema: str) -> str | None:
-    deadline = time.monotonic() + LONGEST_WAIT
+    deadline = monotonic() + LONGEST_WAIT
     made_by_another = False
     while True:
         try:
@@ -184,7 +185,7 @@ def _migrate_beside_others(engine: Engine, schema: str) -> str | None:
                 return _migrate(connection, schema)
         except sqlalchemy.exc.DBAPIError as error:
             if isinstance(error.orig, _IN_USE):
-                if time.monotonic() >= deadline:
+                if monotonic() >= deadline:
                     raise JMSException(
                         f"migrating the schema {schema!r}: for {LONGEST_WAIT:g} seconds other transactions have held "
                         "locks that it takes, so nothing was changed. `jmsql doctor` names transactions that stay "

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from functools import cached_property
+
+from jmsql.values.clock import monotonic
 
 
 class Deadline:
@@ -17,7 +18,7 @@ class Deadline:
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._at = time.monotonic() + timeout
+        self._at = monotonic() + timeout
         self._lock = threading.Lock()
         self._is_settling = False
         self._is_abandoned = False
@@ -39,7 +40,7 @@ class Deadline:
         The limit of asyncio's begins after that of this deadline, so it cancels a task that is overdue here.
         """
         if isinstance(error, asyncio.CancelledError):
-            return self.overdue(time.monotonic()) >= 0
+            return self.overdue(monotonic()) >= 0
         return self.has_expired and error is not self.error
 
     def expire(self) -> bool:
@@ -57,7 +58,7 @@ class Deadline:
             TimeoutError: That was too late, whether or not what watches the call has seen it.
         """
         with self._lock:
-            self.has_expired |= self.overdue(time.monotonic()) > 0
+            self.has_expired |= self.overdue(monotonic()) > 0
             self._is_settling = not self._is_abandoned
             self._settling.set()
             if self.has_expired and error is not self.error:

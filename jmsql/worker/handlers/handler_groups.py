@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.exceptions import JMSException
 from jmsql.store.control.counters import Counts
+from jmsql.values.clock import monotonic
 from jmsql.worker.handlers._sync.handlers import Handlers
 from jmsql.worker.handlers.listener import Handling, Listener
 from jmsql.worker.reports import HandlerCounters, Progress
@@ -88,7 +88,7 @@ class HandlerWatch:
 
     def look(self) -> None:
         """Warn of handlers that hold a transaction for long, once of each call, and end those that are overdue."""
-        now = time.monotonic()
+        now = monotonic()
         calls = [(task, handling) for task in self._tasks if (handling := task.handling) is not None]
         for task, handling in calls:
             seconds = now - handling.started
@@ -135,7 +135,7 @@ class HandlerWatch:
         handler_counters: dict[str, HandlerCounters] = {}
         for task in {id(each.counters): each for each in self._tasks}.values():  # a lost one shares its successor's
             handler_counters.setdefault(task.listener.name, HandlerCounters()).add(task.counters)
-        now = time.monotonic()
+        now = monotonic()
         running = [(task.listener, handling) for task in self._tasks if (handling := task.handling) is not None]
         longest = max((now - handling.started for listener, handling in running if listener.transacted), default=0.0)
         can_receive = all(task.can_receive for task in self._tasks)

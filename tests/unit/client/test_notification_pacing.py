@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from jmsql.client.pacing import NotificationPacing
@@ -14,7 +12,7 @@ from jmsql.values.recently_used import RecentlyUsed
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, in a list of its own."""
     now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("jmsql.client.pacing.monotonic", lambda: now[0])
     return now
 
 

@@ -50,7 +50,7 @@ def test_who_has_found_all_doubts_until_there_is_news() -> None:
 
 
 def test_who_was_misled_rests_longer_each_time_until_it_finds_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jmsql.client.prefetch_buffer.time", SimpleNamespace(monotonic=lambda: 1.0))
+    monkeypatch.setattr("jmsql.client.prefetch_buffer.monotonic", lambda: 1.0)
     messages = buffer()
     rests = []
     for _ in range(20):
@@ -84,7 +84,7 @@ def test_a_message_that_was_released_is_looked_for_without_doubts() -> None:
 
 def test_who_has_seen_the_end_asks_for_it_with_the_next_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(1.0, 60.0)
-    monkeypatch.setattr("jmsql.client.prefetch_buffer.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("jmsql.client.prefetch_buffer.monotonic", lambda: next(clock))
     messages = buffer()
     messages.looks_again = True
     asked = []
@@ -101,7 +101,7 @@ def test_who_has_seen_the_end_asks_for_it_with_the_next_messages(monkeypatch: py
 
 def test_who_asks_for_the_end_does_so_for_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=1.0)
-    monkeypatch.setattr("jmsql.client.prefetch_buffer.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("jmsql.client.prefetch_buffer.monotonic", lambda: clock.now)
     messages = buffer()
     messages.looks_again = True
     answer(messages.fetch(1), EMPTY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +14,7 @@ from jmsql.concurrency.tasks import Lock, Notifications, detached
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue, TemporaryQueue
 from jmsql.values.duration import seconds
 
@@ -55,7 +55,7 @@ class Replies:
 
     async def request(self, queue: Queue, message: Message, timeout: float) -> Message:
         """Send a request and wait for its reply; see `Requestor.request`."""
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         pending = _Pending()
         keys = [uuid.uuid4().hex]
         message.jms_correlation_id = keys[0]
@@ -64,7 +64,7 @@ class Replies:
             async with self._sending:
                 await self._open()
                 message.jms_reply_to = self._queue
-                remaining = deadline - time.monotonic()
+                remaining = deadline - monotonic()
                 if remaining <= 0:
                     raise TimeoutError(f"The request to {queue} could not be sent within {timeout:g} s.")
                 self._is_sending = True
@@ -77,7 +77,7 @@ class Replies:
                 count = pending.notifications.count
                 if pending.reply is not None:
                     return pending.reply
-                remaining = deadline - time.monotonic()
+                remaining = deadline - monotonic()
                 if self._closed:
                     raise IllegalStateException("The connection was closed while a request waited for its reply.")
                 if remaining <= 0:

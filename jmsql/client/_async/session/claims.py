@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -15,6 +14,7 @@ from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.receive import claim
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
+from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
     from jmsql.client._async.link.lease import Lease
@@ -86,7 +86,7 @@ class Claims(Delivery):
             return None
         if not buffer.rows:
             return None
-        if buffer.rows[0].delivery_count and time.monotonic() >= self._redelivery.free_until(buffer):
+        if buffer.rows[0].delivery_count and monotonic() >= self._redelivery.free_until(buffer):
             return None  # it may be exhausted
         row = buffer.next_fresh()
         if row is not None:
@@ -95,7 +95,7 @@ class Claims(Delivery):
 
     def _note(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
         if not self._delivered:
-            self._delivered_at = time.monotonic()
+            self._delivered_at = monotonic()
         self._delivered.append((buffer, buffer.source.queue_id, row))
         if buffer.claimed_for is not None:
             self._extended.append(ExtendedClaim(buffer.key(row), row.handle, buffer.claimed_for))
@@ -197,7 +197,7 @@ class Claims(Delivery):
     def acknowledgement_due(self, delay: float) -> bool:
         """Whether so many messages wait, or one for so many seconds, that even a lazy session acknowledges them."""
         waiting = len(self._delivered)
-        return waiting >= _LAZY_ACKNOWLEDGEMENTS or (waiting > 0 and time.monotonic() >= self._delivered_at + delay)
+        return waiting >= _LAZY_ACKNOWLEDGEMENTS or (waiting > 0 and monotonic() >= self._delivered_at + delay)
 
     @property
     def extended_claims(self) -> list[ExtendedClaim]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from jmsql.client.consumer_state import ConsumerState
@@ -11,6 +10,7 @@ from jmsql.client.prefetch_buffer import PrefetchBuffer, QueueChanges, QueueSour
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import at_once, finished, uninterrupted
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import TemporaryTopic
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ logger = logging.getLogger("jmsql")
 
 def _remaining(deadline: float | None) -> float | None:
     """Return for how many seconds more to wait; None: for ever."""
-    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+    return None if deadline is None else max(deadline - monotonic(), 0.0)
 
 
 class Receiving:
@@ -173,7 +173,7 @@ class Receiving:
             transaction.check_usable()
         if state.message_listener is not None:
             state.check_no_message_listener()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else monotonic() + timeout
         wake_ups = self._wake_ups
         buffer.looks_again = timeout is None or timeout >= client.timings.maximum_poll_interval
         watch: Waiting | None = None  # most find a message before they need one

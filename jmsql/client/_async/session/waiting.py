@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from jmsql.client.pacing import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.store.control.wake_ups import Competition, Look, Wait
 from jmsql.timings import jitter
+from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
     from jmsql.client._async.link.lease import Lease
@@ -127,7 +127,7 @@ class Watch(Waiting):
         if _channels(self._buffers) != self._channels:
             return  # the look has found another queue of the name, whose news so far nobody has heard
         notifications = self._state.notifications
-        deadline = None if most is None else time.monotonic() + most
+        deadline = None if most is None else monotonic() + most
         rest = min((buffer.expectation.rest for buffer in self._buffers), default=0.0)
         if rest > 0:
             await notifications.wait(self._news, rest if most is None else min(rest, most))
@@ -144,13 +144,13 @@ class Watch(Waiting):
             elif self._client.started:
                 pause = self._poll.next()
             if deadline is not None:
-                remaining = max(deadline - time.monotonic(), 0.0)
+                remaining = max(deadline - monotonic(), 0.0)
                 pause = remaining if pause is None else min(pause, remaining)
             with Wait(self._wake_ups, competition, self._channels, self._count, notifications.notify) as wait:
                 await notifications.wait(self._news, pause)
             if wait.is_chosen:
                 self._chosen = wait
-            if looks or notifications.count != self._news or (deadline is not None and time.monotonic() >= deadline):
+            if looks or notifications.count != self._news or (deadline is not None and monotonic() >= deadline):
                 return
 
     def close(self) -> None:

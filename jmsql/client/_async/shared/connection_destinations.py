@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -13,6 +12,7 @@ from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.store.destinations.destination_settings import create_temporary, delete_temporary
 from jmsql.store.destinations.lookup import queue_id, require_temporary, topic_id
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, attach, detach, rejoin, unsubscribe
+from jmsql.values.clock import monotonic
 from jmsql.values.counting import counted
 from jmsql.values.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 
@@ -53,7 +53,7 @@ class ConnectionDestinations:
     def _is_due(self, destination: Destination) -> bool:
         # A send to a queue that is gone fails. One to a topic without subscriptions does not; and a transacted session
         # hears of a temporary queue's end with its commit, which is too late to do without the reply.
-        return time.monotonic() >= self._looked_up.get(destination, 0.0) + _TRUSTED
+        return monotonic() >= self._looked_up.get(destination, 0.0) + _TRUSTED
 
     async def look_up(self, destination: Destination) -> int:
         """Return the number that a destination has now; it may have been removed, and made again, since it was used.
@@ -68,7 +68,7 @@ class ConnectionDestinations:
             raise
         self.numbers[destination] = number
         if type(destination) is not Queue:
-            self._looked_up[destination] = time.monotonic()
+            self._looked_up[destination] = monotonic()
             if len(self._looked_up) > _MOST_LOOKED_UP:  # a replier has a temporary queue for each requestor
                 for each in [*filter(self._is_due, list(self._looked_up))]:
                     self._forget(each)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -34,6 +33,7 @@ from jmsql.store.receiving.redelivery import (
     record_first_deliveries,
 )
 from jmsql.store.rows.message_rows import MessageKey, MessageRow
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue
 from jmsql.values.outcomes import MAXIMUM_RETRIES, Interruption, Reject, RetryAfter
 from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE, MOST_INTERRUPTIONS, RedeliveryPolicy
@@ -191,14 +191,14 @@ class Redelivery:
 
     async def _of_queue(self, queue_id: int) -> QueuePolicy:
         looked_up, found = self._policies.get(queue_id, _NEVER)
-        if found is None or time.monotonic() >= looked_up + self._refresh_interval:
+        if found is None or monotonic() >= looked_up + self._refresh_interval:
             try:
                 found = await self._side.run(policy, queue_id)
             except JMSException as error:
                 if found is None or error.error_code != NO_LOCK:
                     raise
                 logger.info("The policy of a queue that was looked up before still counts: %s", error)
-            self._policies[queue_id] = time.monotonic(), found
+            self._policies[queue_id] = monotonic(), found
         return found
 
     async def is_exhausted(self, rules: Rules, key: MessageKey, deliveries: int) -> bool:

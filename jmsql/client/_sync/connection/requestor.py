@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,6 +15,7 @@ from jmsql.concurrency.threads import Lock, Notifications
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue, TemporaryQueue
 from jmsql.values.duration import seconds
 
@@ -56,7 +56,7 @@ class Replies:
 
     def request(self, queue: Queue, message: Message, timeout: float) -> Message:
         """Send a request and wait for its reply; see `Requestor.request`."""
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         pending = _Pending()
         keys = [uuid.uuid4().hex]
         message.jms_correlation_id = keys[0]
@@ -65,7 +65,7 @@ class Replies:
             with self._sending:
                 self._open()
                 message.jms_reply_to = self._queue
-                remaining = deadline - time.monotonic()
+                remaining = deadline - monotonic()
                 if remaining <= 0:
                     raise TimeoutError(f"The request to {queue} could not be sent within {timeout:g} s.")
                 self._is_sending = True
@@ -78,7 +78,7 @@ class Replies:
                 count = pending.notifications.count
                 if pending.reply is not None:
                     return pending.reply
-                remaining = deadline - time.monotonic()
+                remaining = deadline - monotonic()
                 if self._closed:
                     raise IllegalStateException("The connection was closed while a request waited for its reply.")
                 if remaining <= 0:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.threads import BackgroundTask, Event, call_isolated, calling, current, is_failure
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
+from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
@@ -146,7 +146,7 @@ class Dispatcher:
         a notification may be lost.
         """
         consumers = self.state.listening_consumers
-        now = time.monotonic()
+        now = monotonic()
         if len(consumers) > 1 and now < self._all_asked_at + self._client.timings.shared_poll_interval:
             told = [
                 consumer

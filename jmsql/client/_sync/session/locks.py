@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
 from jmsql.store.receiving.redelivery import Release, Rules
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, size_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
+from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
     from jmsql.client._sync.link.lease import Lease
@@ -91,7 +91,7 @@ class Locks(Delivery):
             self._unlisted.clear()
 
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if self._database.holding is Holding.LENT or not (buffer.recorded or time.monotonic() < buffer.free_until):
+        if self._database.holding is Holding.LENT or not (buffer.recorded or monotonic() < buffer.free_until):
             return None
         row = buffer.next_fresh()
         if row is not None:
@@ -166,7 +166,7 @@ class Locks(Delivery):
             self._buffers.append(buffer)
         if self._unlisted:
             self._list()  # before the buffer may move to another queue
-        claimed = self._claimed.claim(buffer, limit) if time.monotonic() >= buffer.free_until else None
+        claimed = self._claimed.claim(buffer, limit) if monotonic() >= buffer.free_until else None
         if claimed is not None:
             rows = claimed
         else:

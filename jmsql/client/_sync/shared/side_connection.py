@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -14,6 +13,7 @@ from jmsql.concurrency.threads import Lock
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.lock_waits import NO_LOCK, given_up, limit_lock_waits
 from jmsql.store.statement import Query, Steps, in_transaction
+from jmsql.values.clock import monotonic
 
 T = TypeVar("T")
 Parameters = ParamSpec("Parameters")
@@ -111,12 +111,12 @@ class SideConnection:
     def _unless_blocked(self, run: Callable[[], T]) -> T:
         """Run statements. Those that wait too long for locks fail if a transaction is open, else they run again."""
         while True:
-            started = time.monotonic()
+            started = monotonic()
             try:
                 return run()
             except JMSException as error:
                 # The role may have a shorter limit of its own.
-                if error.error_code != NO_LOCK or time.monotonic() - started < self._lock_timeout:
+                if error.error_code != NO_LOCK or monotonic() - started < self._lock_timeout:
                     raise
                 failure = error
             if self._is_transaction_open():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Self
@@ -19,6 +18,7 @@ from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 from jmsql.store.destinations.subscriptions import ChangeRefusedException, SubscriptionChange
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue
 from jmsql.worker.handlers._async.call import HandlerCall, release
 from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Handling, Listener, way_out
@@ -148,7 +148,7 @@ class HandlerTask:
         assert deadline is not None
         if ASYNC:
             # The event loop has cancelled the handler, which has not ended; or it blocks the event loop.
-            is_late = deadline.overdue(time.monotonic()) > self._timings.cancel_timeout
+            is_late = deadline.overdue(monotonic()) > self._timings.cancel_timeout
             if is_late and self.handling is handling and not self.has_ended:
                 self.give_up(deadline.error)
         else:
@@ -327,7 +327,7 @@ class Handlers:
             task: The thread.
             error: The error with which its message has failed.
         """
-        deadline = time.monotonic() + self._settings.drain_timeout
+        deadline = monotonic() + self._settings.drain_timeout
         logger.warning("%s has not ended at its time-out; another thread takes its place.", task.listener)
         task.is_lost = True
         try:
@@ -367,7 +367,7 @@ class Handlers:
         Returns:
             How many have not finished.
         """
-        deadline = time.monotonic() + drain_timeout
+        deadline = monotonic() + drain_timeout
         await self._connection.stop()
         self._is_ending = True
         self._held.notify()
@@ -387,7 +387,7 @@ class Handlers:
             )
             await task.cut_off()
         if ASYNC:
-            await self._wait_until(time.monotonic() + self._timings.cancel_timeout, self.members)
+            await self._wait_until(monotonic() + self._timings.cancel_timeout, self.members)
         await self._connection.close()
         return len(left)
 
@@ -400,7 +400,7 @@ class Handlers:
         while True:
             news = self._ended.count
             running = [task for task in list(tasks) if not task.has_ended]
-            remaining = deadline - time.monotonic()
+            remaining = deadline - monotonic()
             if not running or remaining <= 0:
                 return running
             await self._ended.wait(news, remaining)

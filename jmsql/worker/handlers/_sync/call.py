@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import Context, copy_context
@@ -18,6 +17,7 @@ from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency.threads import call, call_isolated, current, ends_task, entered, obtain
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
 from jmsql.values.outcomes import UNREADABLE, Interruption, Reject, RetryAfter
 from jmsql.worker.handlers.deadline import Deadline
@@ -83,7 +83,7 @@ class HandlerCall(AnyCall):
     def __init__(self, listener: Listener, message: Message, session: HandlerSession) -> None:
         super().__init__(listener, message)
         self.session = session
-        self.started = time.monotonic()
+        self.started = monotonic()
         self.seconds = 0.0
         """How long the call took, with its commit, once `run` has returned."""
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
@@ -285,7 +285,7 @@ class HandlerCall(AnyCall):
     # The log
 
     def _tell_success(self) -> None:
-        self.seconds = time.monotonic() - self.started
+        self.seconds = monotonic() - self.started
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(
                 "%s has handled the message %s in %.3f s.",
@@ -296,7 +296,7 @@ class HandlerCall(AnyCall):
             )
 
     def _tell_failure(self, verdict: BaseException) -> None:
-        self.seconds = time.monotonic() - self.started
+        self.seconds = monotonic() - self.started
         if isinstance(verdict, RetryAfter):
             logger.info(
                 "%s puts the message %s off in delivery %s: %s.",

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Self
@@ -19,6 +18,7 @@ from jmsql.concurrency.threads import BackgroundTask, Lock, Notifications
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 from jmsql.store.destinations.subscriptions import ChangeRefusedException, SubscriptionChange
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue
 from jmsql.worker.handlers._sync.call import HandlerCall, release
 from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Handling, Listener, way_out
@@ -317,7 +317,7 @@ class Handlers:
             task: The thread.
             error: The error with which its message has failed.
         """
-        deadline = time.monotonic() + self._settings.drain_timeout
+        deadline = monotonic() + self._settings.drain_timeout
         logger.warning("%s has not ended at its time-out; another thread takes its place.", task.listener)
         task.is_lost = True
         try:
@@ -357,7 +357,7 @@ class Handlers:
         Returns:
             How many have not finished.
         """
-        deadline = time.monotonic() + drain_timeout
+        deadline = monotonic() + drain_timeout
         self._connection.stop()
         self._is_ending = True
         self._held.notify()
@@ -388,7 +388,7 @@ class Handlers:
         while True:
             news = self._ended.count
             running = [task for task in list(threads) if not task.has_ended]
-            remaining = deadline - time.monotonic()
+            remaining = deadline - monotonic()
             if not running or remaining <= 0:
                 return running
             self._ended.wait(news, remaining)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -17,6 +16,7 @@ from jmsql.client.prefetch_buffer import Prefetch
 from jmsql.concurrency.tasks import RLock, at_once, finished
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.redelivery import ExtendedClaim
+from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
     import psycopg
@@ -104,7 +104,7 @@ class HandlerClaims(Claims):
         async with self._lock:
             if not self.buffer.rows:
                 return None
-            remaining = self._claimed_at + _LONGEST - time.monotonic()
+            remaining = self._claimed_at + _LONGEST - monotonic()
             if remaining <= 0:
                 await finished(self._release_held())
         return remaining if remaining > 0 else None
@@ -126,7 +126,7 @@ class HandlerClaims(Claims):
 
     async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
         found = await super().fetch(buffer, 1 if buffer.source.has_groups else limit)
-        self._claimed_at = time.monotonic()
+        self._claimed_at = monotonic()
         return found
 
     @staticmethod

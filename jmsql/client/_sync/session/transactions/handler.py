@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -18,6 +17,7 @@ from jmsql.client.prefetch_buffer import Prefetch
 from jmsql.concurrency.threads import RLock, at_once
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.redelivery import ExtendedClaim
+from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
     import psycopg
@@ -105,7 +105,7 @@ class HandlerClaims(Claims):
         with self._lock:
             if not self.buffer.rows:
                 return None
-            remaining = self._claimed_at + _LONGEST - time.monotonic()
+            remaining = self._claimed_at + _LONGEST - monotonic()
             if remaining <= 0:
                 self._release_held()
         return remaining if remaining > 0 else None
@@ -127,7 +127,7 @@ class HandlerClaims(Claims):
 
     def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
         found = super().fetch(buffer, 1 if buffer.source.has_groups else limit)
-        self._claimed_at = time.monotonic()
+        self._claimed_at = monotonic()
         return found
 
     @staticmethod

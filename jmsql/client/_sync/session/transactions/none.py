@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NoReturn
@@ -25,6 +24,7 @@ from jmsql.messages import DeliveryMode
 from jmsql.store.errors import translate
 from jmsql.store.receiving.receive import browse, dequeue
 from jmsql.store.sending.send import publish, send
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Topic
 
 if TYPE_CHECKING:
@@ -358,7 +358,7 @@ class DupsOkAcknowledge(OwnAcknowledge):
                 self._changed.wait(count, None)
                 continue
             self._is_idle = False
-            remaining = since + self._delay - time.monotonic()
+            remaining = since + self._delay - monotonic()
             if remaining <= 0:
                 with self.state.lock:
                     remaining = self._acknowledge_what_is_due()
