@@ -45,7 +45,7 @@ class ConsumerState:
         self.news_seen: int | None = None
         """How much news of its queue there had been when its listener was last given a message, or had none."""
         self.may_have_more = True
-        """Whether its listener was given a message then, and may have another one."""
+        """True if its listener was given a message then, and may get another one."""
 
     def __repr__(self) -> str:
         selector = "" if self.selector is None else f" selector={self.selector.text!r}"

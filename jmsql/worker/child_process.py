@@ -151,12 +151,12 @@ class ProcessSlot:
 
     @property
     def is_ready(self) -> bool:
-        """Whether its process has begun to receive messages."""
+        """True once its process has begun to receive messages."""
         return self.current is not None and self.current.is_ready
 
     @property
     def can_receive(self) -> bool:
-        """Whether its process receives messages now."""
+        """True if its process receives messages now."""
         return self.is_ready and self.current is not None and self.current.progress.can_receive
 
     def begin(self) -> None:

@@ -110,7 +110,7 @@ def retry(
     left = next(int(count) for destination, _, count in found if destination is None) - sum(returned.values())
     if not left:
         return Retry(returned, left)
-    # Those that stay were the first, and are so still.
+    # The letters that stay were the first, and still are.
     text = fill(HOMELESS, letters=fill(_sql["chosen_letters"], chosen=chosen, **_parts))
     statement = Statement("homeless", text, "looking for the origins of dead letters", rows, parameters)
     return Retry(returned, left, origins((yield from statement.bind(queue_id=queue_id, limit=left))))

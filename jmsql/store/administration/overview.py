@@ -67,7 +67,7 @@ class OverviewOrder(StrEnum):
     age = "age"
     """Those whose first messages are the oldest."""
     depth = "depth"
-    """Those with the most messages, as far as these are counted. Where thousands of queues hold messages, an
+    """Destinations with the most messages, as far as these are counted. Where thousands of queues hold messages, an
     `Administration` may need several overviews to find all."""
     busy = "busy"
     """Those through which most messages have gone since the overview before."""
@@ -239,7 +239,7 @@ class Windows:
 
 
 class Memory:
-    """What overviews have from the ones before them: for rates, and for the orders by movement, age and depth."""
+    """Facts that an overview takes from those before it: for rates, and for the orders by movement, age and depth."""
 
     def __init__(self) -> None:
         self._rates = Rates()

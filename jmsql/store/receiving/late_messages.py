@@ -46,10 +46,10 @@ class ScanStart(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What the snapshot of a scan tells of running transactions.
+    """The running transactions in the snapshot of a scan.
 
     Args:
-        running: Those that were running, and have a number below `next`.
+        running: Their numbers, as far as these are below `next`.
         next: The number of the next transaction; that of the first one that had not ended, where `is_exact` is false.
         is_exact: Whether each transaction that had a number by then is below `next`.
     """
@@ -106,7 +106,7 @@ class LateMessages:
 
     @property
     def is_any(self) -> bool:
-        """Whether a transaction may have messages below the bounds."""
+        """True if a transaction may have messages below the bounds."""
         return bool(self._starts) or self._later is not None
 
     def lowest(self, snapshot: Snapshot | None) -> int | None:
@@ -131,7 +131,7 @@ class LateMessages:
         starts = {number: start for number, start in self._starts.items() if not _has_ended(number, snapshot)}
         for number in snapshot.running:
             starts.setdefault(number, known)
-        # What lies above all that was passed is scanned anyway.
+        # Messages above all that was passed are scanned anyway.
         self._starts = {number: start for number, start in starts.items() if start < end}
         self._later = None
         if snapshot.is_exact:

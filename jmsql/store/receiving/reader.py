@@ -316,7 +316,7 @@ class QueueReader:
             snapshot = Snapshot.parse(found) if found else None
         last = {row[0]: row[1] for row in reached}  # the last of each priority: they are in order
         if end is not None and end.highest:
-            # What has come since is passed only once it is known what was running by then.
+            # Newer messages are passed once a scan has told which transactions were running.
             highest = max(end.highest)
             last = {inverse_priority: min(sequence, highest) for inverse_priority, sequence in last.items()}
         passed = self._bounds.end

@@ -1,4 +1,4 @@
-"""What `jmsql doctor` advises: followed to the letter, it ends what the doctor has found."""
+"""The advice of `jmsql doctor`, followed to the letter, ends the problem that the doctor has found."""
 
 from __future__ import annotations
 

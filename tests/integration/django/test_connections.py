@@ -1,4 +1,4 @@
-"""What jmsql and others do to Django's connections: wrappers of statements, and receivers of signals."""
+"""Changes that jmsql and others make to Django's connections: wrappers of statements, and receivers of signals."""
 
 from __future__ import annotations
 

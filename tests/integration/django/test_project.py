@@ -82,7 +82,7 @@ class TestSchema:
             run("migrate", check_unapplied=True)
             assert "no issues" in run("check", databases=["default"])
 
-            # What is gone is made again, and no command deletes messages.
+            # A schema that is gone is made again, and no command deletes messages.
             with pytest.raises(IrreversibleError, match='drop schema "jmsql", "jmsql_internal" cascade'):
                 run("migrate", "jmsql", "zero")
             found.execute("drop schema jmsql, jmsql_internal cascade")

@@ -535,7 +535,7 @@ def test_query_with_another_checkpoint_is_refused_under_the_name_of_a_write(
         error = str(raised.value)
     assert bodies(server) == TEN
     assert decide(connection, attempt, batch=0, name=WriteName.of_query("q2", "etl 2"))
-    # What the advice takes for written is not written again, and what comes after it is.
+    # Batches that the advice takes for written are not written again; later ones are.
     server.rows(re.search(r"update .*(?=\.$)", error)[0])  # type: ignore[index]
     assert not decide(connection, write(), batch=0, name=second)
     assert decide(connection, write(), batch=1, name=second)

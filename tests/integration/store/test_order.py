@@ -61,7 +61,7 @@ class Consumer:
     reader: QueueReader
     received: list[str] = field(default_factory=list)
     delivered: list[MessageRow] = field(default_factory=list)
-    """What the open transaction has received."""
+    """The messages that the open transaction has received."""
 
 
 class Model:
@@ -83,9 +83,9 @@ class Model:
             for number, (kind, selector) in enumerate(consumers)
         ]
         self.sent: dict[str, str] = {}
-        """What was committed, with its properties."""
+        """The committed messages, with their properties."""
         self.returned: set[str] = set()
-        """What a rollback has returned, which may come again after others."""
+        """Messages that a rollback has returned. They may come again after others."""
 
     def reader(self, kind: str, selector: Selector | None) -> QueueReader:
         return QueueReader(self.queue_id, selector, FETCHES[kind], NEVER)

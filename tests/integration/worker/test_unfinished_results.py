@@ -107,7 +107,7 @@ def test_a_generator_function_is_no_handler(handler: Callable[..., object]) -> N
         Application().listener("orders")(handler)
 
 
-# What surrounds a call
+# Functions around a call
 
 
 async def test_functions_of_after_commit_are_awaited_where_the_handler_is(

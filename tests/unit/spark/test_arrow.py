@@ -173,7 +173,7 @@ def test_whatever_other_programs_have_stored_is_read(rows: list[tuple[dict[str, 
 
 
 def stored(members: dict[str, Any]) -> str | None:
-    """What PostgreSQL prints of an object, whatever characters it holds."""
+    """PostgreSQL's text of an object with any characters."""
     text = dumps(members, ensure_ascii=False).replace("\\u0000", "\0")
     return as_jsonb_prints(to_postgresql(text)) if members else None
 

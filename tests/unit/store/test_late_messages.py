@@ -1,4 +1,4 @@
-"""Which transactions may still have messages below a consumer's bounds, and from where on."""
+"""The bookkeeping of transactions that may still have messages below a consumer's bounds."""
 
 from __future__ import annotations
 

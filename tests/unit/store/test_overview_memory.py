@@ -1,4 +1,4 @@
-"""What overviews by age and by depth remember: windows of queues, and numbers of messages."""
+"""The memory of overviews by age and by depth: windows of queues, and numbers of messages."""
 
 from __future__ import annotations
 

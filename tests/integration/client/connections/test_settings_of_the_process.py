@@ -1,4 +1,4 @@
-"""What an application registers for its whole process does not change jmsql's own statements."""
+"""An application's settings for its whole process do not change jmsql's own statements."""
 
 from __future__ import annotations
 

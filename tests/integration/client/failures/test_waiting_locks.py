@@ -121,7 +121,7 @@ STEPS: dict[str, Callable[[Client], Any]] = {
 """Calls with an open transaction."""
 
 REFUSED = {*list(STEPS)[list(STEPS).index("browse") :], "receive by a policy"}
-"""Those that need another connection, and say that the transaction is to be ended."""
+"""Calls that need another connection, and ask for the end of the transaction."""
 
 
 @pytest.mark.parametrize("name", STEPS)
