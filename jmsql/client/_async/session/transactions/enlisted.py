@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.transactions.caller import CallerTransaction
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.prefetch_buffer import PrefetchBuffer, QueueSource
     from jmsql.concurrency.tasks import Notifications
     from jmsql.messages import Message
     from jmsql.selectors import Selector
@@ -71,6 +71,8 @@ class EnlistedTransaction(Transaction):
         self._is_restricted = False
         self._waiting: _EnlistedWaiting | None = None
         self._database: CallersDatabase | None = None
+        self._received: dict[tuple[QueueSource, int, int | None], MessageKey] = {}
+        """The first message of each place that `next` received in the transaction, while that is open."""
 
     # Running statements
 
@@ -209,6 +211,8 @@ class EnlistedTransaction(Transaction):
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         was_open = self._caller.is_open
+        if not was_open:
+            self._look_again()
         runner = await self._join()
         # A message that has come is returned, even if the task is cancelled meanwhile: its commit loses none.
         with uninterrupted():
@@ -217,10 +221,22 @@ class EnlistedTransaction(Transaction):
                 await finished(self._end())
         if not rows:
             return None
+        self._note_received(consumer.buffer, rows[0])
         message = rows[0].message(consumer.destination)
         if check is not None:
             check(message)
         return message
+
+    def _note_received(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
+        key = buffer.key(row)
+        place = buffer.source, key.inverse_priority, key.group_hash
+        self._received[place] = min(self._received.get(place, key), key)
+
+    def _look_again(self) -> None:
+        """Fetch again from what the former transaction has received, which a rollback may have returned."""
+        for (source, _, _), key in self._received.items():
+            source.returned(key)
+        self._received.clear()
 
     def _fetch(self, consumer: ConsumerState) -> Steps[list[MessageRow]]:
         buffer = consumer.buffer
