@@ -130,20 +130,38 @@ class DatabaseReference:
         url = url.with_parameters({name: str(value) for name, value in limits.items()})
         if "application_name" not in url.query:
             url = url.with_parameters({"application_name": application_name})
-        if self.query_timeout is not None:
-            given = url.query.get("options", "")
-            limit = f"{given} -cstatement_timeout={round(self.query_timeout * 1000)}"
-            url = url.with_parameters({"options": limit.strip()})
         return url.text()
+
+    def _limit_statements(self, connection: psycopg.Connection[Any]) -> None:
+        """Set the time limit of statements: for the connection, or through a pooler for the transaction that begins.
+
+        Not at the start of the connection, by its options, which poolers refuse.
+        """
+        if self.query_timeout is None:
+            return
+        limit = f"statement_timeout = {round(self.query_timeout * 1000)}"
+        [(process_id,)] = connection.execute("select pg_catalog.pg_backend_pid()").fetchall()
+        connection.rollback()
+        if process_id == connection.info.backend_pid:
+            connection.execute(f"set {limit}".encode())
+            connection.commit()
+        elif not connection.autocommit:
+            connection.execute(f"set local {limit}".encode())
 
     def open(self, doing: str, *, autocommit: bool) -> psycopg.Connection[Any]:
         """Connect for control statements; errors, and the connection's name, say what for."""
         url = self.libpq_url(_application_name(doing))
         try:
-            return connect(url, autocommit=autocommit)
+            connection = connect(url, autocommit=autocommit)
+            try:
+                self._limit_statements(connection)
+            except BaseException:
+                connection.close()
+                raise
         except psycopg.Error as error:
             self._refuse_service(error)
             raise translate(error, doing) from error
+        return connection
 
     @contextmanager
     def connect(self, doing: str, *, autocommit: bool = False) -> Iterator[psycopg.Connection[Any]]:
@@ -161,6 +179,8 @@ class DatabaseReference:
             with closing(ArrowConnection(database)) as connection:
                 for statement in reader_settings(Timings()):
                     connection.execute(statement)
+                if self.query_timeout is not None:
+                    connection.execute(f"set local statement_timeout = {round(self.query_timeout * 1000)}")
                 yield connection
         except Error as error:
             self._refuse_service(error)
