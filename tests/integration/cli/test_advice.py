@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -353,7 +354,13 @@ ADVICE = {
     "old snapshot": Advice("_vacuum", "vacuum", "problem", old_snapshot),
     "table without autovacuum": Advice("_table", "table message", "problem", without_autovacuum),
     "dead rows": Advice(
-        "_table", "table delivery", "problem", without_pages, slice(None), None, {"_MANY_DEAD_ROWS": 100}
+        "_table",
+        "table delivery",
+        "problem",
+        without_pages,
+        slice(None),
+        None,
+        {"_MANY_DEAD_ROWS": 100, "_AUTOVACUUM_IS_LATE": timedelta(0)},  # it may have run a moment ago
     ),
     "server without autovacuum": Advice("_autovacuum", "autovacuum", "problem", server_without_autovacuum),
     "few pages": Advice("_plans", "plans", "note", without_pages),
