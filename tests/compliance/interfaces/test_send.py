@@ -85,6 +85,19 @@ def test_it_is_part_of_the_sessions_transaction(api: Api, connection: Connection
         assert [each.get_body(str) for each in received(session, "orders")] == ["kept"]
 
 
+def test_a_listener_sends_over_its_connection(api: Api, connection: Connection, session: Session) -> None:
+    listening = connection.create_session()
+    with session.create_consumer("shipments") as shipments:
+        listening.create_consumer("orders").message_listener = lambda message: api.send(
+            connection, "shipments", message.get_body(str), correlation_id=message.jms_message_id
+        )
+        identifier = api.send(session, "orders", "a lantern")
+        shipment = shipments.receive(PATIENCE)
+    assert shipment is not None
+    assert (shipment.get_body(str), shipment.jms_correlation_id) == ("a lantern", identifier)
+    listening.close()
+
+
 @THREADS_ALONE
 def test_threads_share_a_connection(api: Api, connection: Connection, session: Session) -> None:
     def send() -> None:
