@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.session import Session
     from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.client.enlistment import enlist
+    from jmsql.client.sending._sync.send import send
     from jmsql.exceptions import (
         IllegalStateException,
         InvalidClientIDException,
@@ -112,6 +113,7 @@ __all__ = [
     "register_codec",
     "register_pickled_type",
     "register_type",
+    "send",
 ]
 
 _PLACES = {
@@ -162,6 +164,7 @@ _PLACES = {
     "register_codec": "jmsql.messages",
     "register_pickled_type": "jmsql.messages.codecs.pickled_types",
     "register_type": "jmsql.messages",
+    "send": "jmsql.client.sending._sync.send",
 }
 """Where the names are that are loaded when a program first uses them: a process that needs few starts quickly."""
 

@@ -67,6 +67,7 @@ DECORATORS = {"@opens", "await unlocked(self.connection.lock)"}
 TEXTS = (
     ("HandlerTask", "HandlerThread"),
     ("TaskServerSessionPool", "ThreadServerSessionPool"),
+    ("asynchronous_enlistment", "enlistment"),
     ("jmsql.asyncio", "jmsql"),
     (
         "an AsyncEngine of SQLAlchemy, as sqlalchemy.ext.asyncio.create_async_engine",

@@ -20,7 +20,7 @@ def place(request: HttpRequest) -> JsonResponse:
     wanted = json.loads(request.body)
     try:
         with transaction.atomic():
-            jmsql.enlist(connection).create_producer().send(ORDERS, {"reference": wanted["reference"]})
+            jmsql.send(connection, ORDERS, {"reference": wanted["reference"]})
             order = Order.objects.create(reference=wanted["reference"], goods=wanted["goods"])
     except IntegrityError:
         return JsonResponse({"error": f"There is an order {wanted['reference']!r} already."}, status=409)

@@ -48,8 +48,7 @@ async def place(order: NewOrder, request: Request) -> dict[str, str]:
     """Store an order and send its message. A reference that was used before is refused, and nothing is sent."""
     try:
         async with request.app.state.sessions.begin() as database:
-            producer = jms.enlist(database).create_producer()
-            await producer.send(ORDERS, PlacedOrder(reference=order.reference))
+            await jms.send(database, ORDERS, PlacedOrder(reference=order.reference))
             database.add(Order(reference=order.reference, goods=order.goods))
     except IntegrityError as error:
         raise HTTPException(409, f"There is an order {order.reference!r} already.") from error

@@ -28,8 +28,8 @@ def create_app() -> Flask:
         )
         try:
             with sessions.begin() as database:
-                producer = jmsql.enlist(database).create_producer().set_property("express", order.express)
-                producer.send(ORDERS_PLACED, {"reference": order.reference})
+                properties = {"express": order.express}
+                jmsql.send(database, ORDERS_PLACED, {"reference": order.reference}, properties=properties)
                 database.add(order)
         except IntegrityError:
             abort(409, f"There is an order {order.reference!r} already.")

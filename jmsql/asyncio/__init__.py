@@ -27,6 +27,7 @@ from jmsql.client._async.session.producer import MessageProducer
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.asynchronous_enlistment import enlist
+from jmsql.client.sending._async.send import send
 from jmsql.exceptions import (
     IllegalStateException,
     InvalidClientIDException,
@@ -109,4 +110,5 @@ __all__ = [
     "register_codec",
     "register_pickled_type",
     "register_type",
+    "send",
 ]

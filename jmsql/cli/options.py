@@ -13,7 +13,7 @@ import typer
 
 from jmsql.cli.output import working
 from jmsql.exceptions import InvalidDestinationException, JMSException
-from jmsql.values.destinations import Destination, Queue, parse_destination
+from jmsql.values.destinations import Destination, require_destination
 from jmsql.values.duration import seconds
 
 # What connects is loaded where it is used: `--help` and a mistaken option need none of it.
@@ -266,7 +266,7 @@ def read_destination(text: str) -> Destination:
         typer.BadParameter: It cannot be read.
     """
     try:
-        return parse_destination(text) if "://" in text else Queue(text)
+        return require_destination(text)
     except InvalidDestinationException as error:
         raise typer.BadParameter(str(error)) from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import psycopg
 
@@ -15,7 +15,7 @@ from jmsql.client._async.session.transactions.caller import (
     PsycopgTransaction,
     SessionTransaction,
 )
-from jmsql.client.transaction_of_caller import DJANGO_IN_COROUTINE, remember_enlisted
+from jmsql.client.transaction_of_caller import DJANGO_IN_COROUTINE, kind_of, remember_enlisted
 from jmsql.public_names import set_module
 from jmsql.store.wire._async.runner import Runner
 from jmsql.timings import Timings, complete
@@ -23,6 +23,10 @@ from jmsql.timings import Timings, complete
 if TYPE_CHECKING:
     import asyncpg
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+
+    Enlistable: TypeAlias = (
+        AsyncSession | async_scoped_session[Any] | AsyncConnection | psycopg.AsyncConnection[Any] | asyncpg.Connection
+    )
 
 
 class _AsyncpgTransaction(CallerTransaction):
@@ -48,11 +52,7 @@ class _AsyncpgTransaction(CallerTransaction):
 
 @set_module("jmsql.asyncio")
 def enlist(
-    transaction: AsyncSession
-    | async_scoped_session[Any]
-    | AsyncConnection
-    | psycopg.AsyncConnection[Any]
-    | asyncpg.Connection,
+    transaction: Enlistable,
     *,
     schema: str = "jmsql",
     timings: Timings = Timings(),
@@ -117,6 +117,6 @@ def caller_transaction(transaction: object) -> CallerTransaction:
         raise TypeError(DJANGO_IN_COROUTINE)
     raise TypeError(
         "jmsql.asyncio.enlist joins an AsyncSession or AsyncConnection of SQLAlchemy, an AsyncConnection of psycopg 3, "
-        f"or a Connection of asyncpg, not {type(transaction).__qualname__}. Those that are not awaited, use with "
+        f"or a Connection of asyncpg, not {kind_of(transaction)}. Those that are not awaited, use with "
         "jmsql.enlist."
     )

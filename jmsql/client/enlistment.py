@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import psycopg
 import sqlalchemy
@@ -16,7 +16,7 @@ from jmsql.client._sync.session.transactions.caller import (
     PsycopgTransaction,
     SessionTransaction,
 )
-from jmsql.client.transaction_of_caller import DJANGO_IN_COROUTINE, remember_enlisted
+from jmsql.client.transaction_of_caller import DJANGO_IN_COROUTINE, kind_of, remember_enlisted
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.timings import Timings, complete
@@ -34,13 +34,15 @@ class DjangoConnection(Protocol):
         """Connect, unless it is connected."""
 
 
+if TYPE_CHECKING:
+    Enlistable: TypeAlias = (
+        orm.Session | orm.scoped_session[Any] | sqlalchemy.Connection | psycopg.Connection[Any] | DjangoConnection
+    )
+
+
 @set_module("jmsql")
 def enlist(
-    transaction: orm.Session
-    | orm.scoped_session[Any]
-    | sqlalchemy.Connection
-    | psycopg.Connection[Any]
-    | DjangoConnection,
+    transaction: Enlistable,
     *,
     schema: str = "jmsql",
     timings: Timings = Timings(),
@@ -109,5 +111,5 @@ def caller_transaction(transaction: object) -> CallerTransaction:
         raise TypeError("An Engine has no transaction to join; its connections have: `with engine.begin() as …`.")
     raise TypeError(
         "jmsql.enlist joins a SQLAlchemy Session or Connection, a psycopg 3 connection, or Django's connection, not "
-        f"{type(transaction).__qualname__}. Those that are awaited, use with jmsql.asyncio.enlist."
+        f"{kind_of(transaction)}. Those that are awaited, use with jmsql.asyncio.enlist."
     )

@@ -22,6 +22,12 @@ DJANGO_IN_COROUTINE = (
 )
 
 
+def kind_of(value: object) -> str:
+    """Return the name of an object's class, with its module: several libraries have a Session and a Connection."""
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
 class _Enlisted(NamedTuple):
     transaction: Callable[[], object | None]
     is_open: Callable[[object], bool]

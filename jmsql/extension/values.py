@@ -5,7 +5,7 @@ from __future__ import annotations
 from jmsql.messages.properties import is_settable
 from jmsql.messages.types import typed_json
 from jmsql.messages.types.values import Byte, Char, Float, Long, Short, Value, boolean, double, integer, with_article
-from jmsql.values.destinations import named_destination, parse_destination
+from jmsql.values.destinations import parse_destination, require_destination
 from jmsql.values.postgresql_text import ESCAPE, from_postgresql, optional_to_postgresql, to_postgresql
 
 __all__ = [
@@ -21,9 +21,9 @@ __all__ = [
     "from_postgresql",
     "integer",
     "is_settable",
-    "named_destination",
     "optional_to_postgresql",
     "parse_destination",
+    "require_destination",
     "to_postgresql",
     "typed_json",
     "with_article",

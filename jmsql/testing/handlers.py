@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.messages import Message, decode_message
 from jmsql.public_names import set_module
-from jmsql.values.destinations import Queue
+from jmsql.values.destinations import Queue, require_queue
 from jmsql.worker import draining
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def sent(
     Returns:
         The messages in the order of their delivery, those with a delivery delay last.
     """
-    return draining.sent(transaction, schema, Queue(queue) if isinstance(queue, str) else queue)
+    return draining.sent(transaction, schema, require_queue(queue))
 
 
 @overload

@@ -137,45 +137,43 @@ def parse_destination(uri: str) -> Destination:
     return _KINDS[kind](name)
 
 
-def named_destination(destination: Destination | str) -> Destination:
-    """Return a destination that is given as such, or as text: a queue's name, ``queue://NAME`` or ``topic://NAME``.
-
-    Raises:
-        InvalidDestinationException: It is not a destination.
-    """
-    if isinstance(destination, str):
-        return parse_destination(destination) if "://" in destination else Queue(destination)
-    return require_destination(destination)
-
-
 def require_destination(destination: object) -> Destination:
-    """Return `destination`, which must be a queue or a topic.
+    """Return a destination, which may be given as text: a queue's name, ``queue://NAME`` or ``topic://NAME``.
 
     Raises:
-        InvalidDestinationException: It is neither.
+        InvalidDestinationException: It is neither a queue nor a topic.
     """
     if isinstance(destination, Queue | Topic):
         return destination
+    if isinstance(destination, str):
+        return _named(destination, Queue)
     raise InvalidDestinationException(f"Expected a destination such as jmsql.Queue('orders'), got {destination!r}.")
 
 
 def require_queue(destination: object) -> Queue:
-    """Return `destination`, which must be a queue.
+    """Return a queue, which may be given as text: its name, or ``queue://NAME``.
 
     Raises:
         InvalidDestinationException: It is not a queue.
     """
-    if isinstance(destination, Queue):
-        return destination
+    found = _named(destination, Queue) if isinstance(destination, str) else destination
+    if isinstance(found, Queue):
+        return found
     raise InvalidDestinationException(f"Expected a queue such as jmsql.Queue('orders'), got {destination!r}.")
 
 
 def require_topic(destination: object) -> Topic:
-    """Return `destination`, which must be a topic.
+    """Return a topic, which may be given as text: its name, or ``topic://NAME``.
 
     Raises:
         InvalidDestinationException: It is not a topic.
     """
-    if isinstance(destination, Topic):
-        return destination
+    found = _named(destination, Topic) if isinstance(destination, str) else destination
+    if isinstance(found, Topic):
+        return found
     raise InvalidDestinationException(f"Expected a topic such as jmsql.Topic('prices'), got {destination!r}.")
+
+
+def _named(text: str, kind: type[Destination]) -> Destination:
+    """Return the destination that a text names; `kind` is that of a bare name."""
+    return parse_destination(text) if "://" in text else kind(text)

@@ -127,7 +127,7 @@ class Application:
         Its parameters say what it is given; see [the worker](worker.md#what-a-handler-is-given).
 
         Args:
-            destination: A queue, the name of one, or a topic.
+            destination: A queue or a topic; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``.
             selector: Which of its messages are wanted; None or "": all.
             transacted: Whether receiving the message, the statements of its `database`, and the messages that its
                 `session` or `context` sends, are one transaction. If not, the message is acknowledged when the handler
@@ -378,7 +378,7 @@ class Application:
 
 
 def _destination(destination: str | Destination) -> Queue | Topic:
-    found = Queue(destination) if isinstance(destination, str) else require_destination(destination)
+    found = require_destination(destination)
     assert isinstance(found, Queue | Topic)
     return found
 

@@ -16,7 +16,7 @@ from jmsql.selectors import Selector
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable
 from jmsql.store.receiving import own_messages
 from jmsql.store.statement import Steps
-from jmsql.values.destinations import Queue, Topic
+from jmsql.values.destinations import Queue, Topic, require_destination
 from jmsql.worker.handlers._sync.draining import HandlerRuns, SavepointSession
 from jmsql.worker.handlers.drained import DrainedMessage
 from jmsql.worker.handlers.listener import Listener
@@ -313,6 +313,11 @@ class _LentConnection:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.lent = connection
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The class of the driver's connection, by which `enlist` knows it."""
+        return type(self.lent)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.lent, name)
 
@@ -327,6 +332,11 @@ class _LentAwaitedConnection:
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self.lent = connection
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The class of the driver's connection, by which `jmsql.asyncio.enlist` knows it."""
+        return type(self.lent)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.lent, name)
@@ -406,7 +416,7 @@ def chosen(listeners: Sequence[Listener], only: object = None, without: object =
 def _named(listeners: Sequence[Listener], given: Any) -> list[Listener]:
     named: list[Listener] = []
     for each in (given,) if callable(given) or isinstance(given, str | Queue | Topic) else given:
-        destination = Queue(each) if isinstance(each, str) else each
+        destination = require_destination(each) if isinstance(each, str) else each
         found = [listener for listener in listeners if destination in (listener.handler, listener.destination)]
         if not found:
             raise ValueError(f"The application has no listener with {each!r}; it has {', '.join(map(str, listeners))}.")

@@ -20,6 +20,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+import jmsql
 import jmsql.asyncio
 from jmsql import Connection, ConnectionFactory, JMSContext, Message, Session, TemporaryQueue, TemporaryTopic
 from jmsql.asyncio.connection_consumers import TaskServerSessionPool
@@ -41,6 +42,9 @@ class Api(Protocol):
     def context(self, session: Session, connection: Connection | None = None) -> JMSContext:
         """Make a context of a session, and of its connection if need be."""
 
+    def send(self, target: Any, destination: Any, body: object, **options: Any) -> str:
+        """Call the send of the API."""
+
     def server_session_pool(
         self, connection: Connection, size: int, create_listener: Callable[[Session], Any]
     ) -> ThreadServerSessionPool:
@@ -60,6 +64,10 @@ class ThreadsApi:
     def context(self, session: Session, connection: Connection | None = None) -> JMSContext:
         """Make a context of a session, and of its connection if need be."""
         return JMSContext(session, connection)
+
+    def send(self, target: Any, destination: Any, body: object, **options: Any) -> str:
+        """Send a message."""
+        return jmsql.send(target, destination, body, **options)
 
     def server_session_pool(
         self, connection: Connection, size: int, create_listener: Callable[[Session], Any]
@@ -91,6 +99,10 @@ class AsyncioApi:
     def context(self, session: Session, connection: Connection | None = None) -> JMSContext:
         """Make a context of a session, and of its connection if need be."""
         return cast("JMSContext", self.call(jmsql.asyncio.JMSContext, session, connection))
+
+    def send(self, target: Any, destination: Any, body: object, **options: Any) -> str:
+        """Await the send of a message."""
+        return cast("str", self.call(jmsql.asyncio.send, target, destination, body, **options))
 
     def server_session_pool(
         self, connection: Connection, size: int, create_listener: Callable[[Session], Any]

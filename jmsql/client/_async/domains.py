@@ -101,11 +101,11 @@ class QueueSession(Session):
     _require_destination = staticmethod(require_queue)
 
     @opens
-    async def create_receiver(self, queue: Queue, selector: str | None = None) -> QueueReceiver:
+    async def create_receiver(self, queue: Queue | str, selector: str | None = None) -> QueueReceiver:
         """Make a consumer of a queue.
 
         Args:
-            queue: The queue.
+            queue: The queue, or its name.
             selector: Which of its messages are wanted; None or "": all.
 
         Raises:
@@ -116,11 +116,11 @@ class QueueSession(Session):
         return await self._receive_from(require_queue(queue), selector)
 
     @opens
-    async def create_sender(self, queue: Queue | None = None) -> QueueSender:
+    async def create_sender(self, queue: Queue | str | None = None) -> QueueSender:
         """Make a producer for queues.
 
         Args:
-            queue: Where it sends to; None: each send names its own queue.
+            queue: Where it sends to, a queue or its name; None: each send names its own queue.
 
         Raises:
             InvalidDestinationException: It is no queue.
@@ -215,12 +215,12 @@ class TopicSession(Session):
 
     @opens
     async def create_subscriber(
-        self, topic: Topic, selector: str | None = None, *, no_local: bool = False
+        self, topic: Topic | str, selector: str | None = None, *, no_local: bool = False
     ) -> TopicSubscriber:
         """Subscribe to a topic from now until the subscriber is closed.
 
         Args:
-            topic: The topic.
+            topic: The topic, or its name.
             selector: Which of its messages are wanted; None or "": all.
             no_local: Whether to leave out messages that this connection publishes.
 
@@ -232,11 +232,11 @@ class TopicSession(Session):
         return await self._subscribe_once(require_topic(topic), selector, no_local=no_local)
 
     @opens
-    async def create_publisher(self, topic: Topic | None = None) -> TopicPublisher:
+    async def create_publisher(self, topic: Topic | str | None = None) -> TopicPublisher:
         """Make a producer for topics.
 
         Args:
-            topic: Where it publishes; None: each message names its own topic.
+            topic: Where it publishes, a topic or its name; None: each message names its own topic.
 
         Raises:
             InvalidDestinationException: It is no topic.
@@ -271,7 +271,7 @@ class TopicPublisher(MessageProducer):
     async def publish(
         self,
         message: Message | ForeignMessage,
-        topic: Topic | None = None,
+        topic: Topic | str | None = None,
         *,
         delivery_mode: int | None = None,
         priority: int | None = None,
@@ -282,7 +282,7 @@ class TopicPublisher(MessageProducer):
 
         Args:
             message: A message of jmsql's, or of any other provider that has the same attributes.
-            topic: Where to publish it, for a publisher that was made without a topic.
+            topic: Where to publish it, a topic or its name, for a publisher that was made without a topic.
             delivery_mode: PERSISTENT or NON_PERSISTENT; None: the publisher's.
             priority: 0 (lowest) to 9; None: the publisher's.
             time_to_live: After how many seconds (or a `timedelta`) it expires, 0: never; None: the publisher's.
@@ -414,14 +414,14 @@ class QueueRequestor(_Requestor):
 
     Args:
         session: A session without transactions, which is the requestor's from now on.
-        queue: Where requests go.
+        queue: Where requests go: a queue, or its name.
 
     Raises:
         IllegalStateException: The session is closed, is transacted, or is a TopicSession.
         InvalidDestinationException: It is no queue, or does not exist.
     """
 
-    def __init__(self, session: Session, queue: Queue) -> None:
+    def __init__(self, session: Session, queue: Queue | str) -> None:
         _refuse_transactions(session)
         super().__init__(session, require_queue(queue), session.create_temporary_queue)
 
@@ -432,14 +432,14 @@ class TopicRequestor(_Requestor):
 
     Args:
         session: A session without transactions, which is the requestor's from now on.
-        topic: Where requests go.
+        topic: Where requests go: a topic, or its name.
 
     Raises:
         IllegalStateException: The session is closed, is transacted, or is a QueueSession.
         InvalidDestinationException: It is no topic, or does not exist.
     """
 
-    def __init__(self, session: Session, topic: Topic) -> None:
+    def __init__(self, session: Session, topic: Topic | str) -> None:
         _refuse_transactions(session)
         super().__init__(session, require_topic(topic), session.create_temporary_topic)
 

@@ -11,7 +11,7 @@ import psycopg
 from jmsql import Destination, IllegalStateException, JMSException, Queue, Topic
 from jmsql.admin import Administration
 from jmsql.extension.statements import PsycopgRunner, SqlFile, Statement, fill, rows
-from jmsql.extension.values import named_destination, optional_to_postgresql
+from jmsql.extension.values import optional_to_postgresql, require_destination
 from jmsql.spark.archiving.manifest import Manifest, NewFile, Progress
 from jmsql.spark.archiving.parquet_files import Unloading, history_schema, waiting_schema
 from jmsql.spark.archiving.target import ArchiveLock, Target
@@ -66,7 +66,7 @@ class ArchiveSettings:
                 raise JMSException(f"{name} is a whole number from {least} on, not {number}.")
         if properties not in list(PropertyFormat):
             raise JMSException(f"Properties are stored as {' or as '.join(PropertyFormat)}, not as {properties!r}.")
-        chosen = {named.uri: named for named in map(named_destination, destinations)}
+        chosen = {named.uri: named for named in map(require_destination, destinations)}
         ordered = tuple(chosen[uri] for uri in sorted(chosen))
         return cls(database, schema, ordered, PropertyFormat(properties), **numbers)
 

@@ -138,7 +138,7 @@ class TestExceptions:
         ("destination", "body", "error"),
         [
             (None, "text", InvalidDestinationException),
-            ("compliance", "text", InvalidDestinationException),
+            ("jms://compliance", "text", InvalidDestinationException),
             (QUEUE, {"name": object()}, MessageFormatException),
             (QUEUE, object(), MessageFormatException),
         ],

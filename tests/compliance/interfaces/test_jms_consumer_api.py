@@ -346,7 +346,7 @@ class TestSelector:
         with pytest.raises(InvalidSelectorException):
             context.create_consumer(QUEUE, "colour =")
 
-    @pytest.mark.parametrize("destination", [None, "compliance"])
+    @pytest.mark.parametrize("destination", [None, "jms://compliance"])
     def test_an_invalid_destination_is_refused(self, context: JMSContext, destination: Destination) -> None:
         with pytest.raises(InvalidDestinationException):
             context.create_consumer(destination)

@@ -484,7 +484,7 @@ class TestConsumers:
         self, context: JMSContext, create: Callable[[JMSContext, object], object]
     ) -> None:
         context.client_id = "compliance"
-        for topic in (None, "compliance", object()):
+        for topic in (None, "jms://compliance", object()):
             with pytest.raises(InvalidDestinationException):
                 create(context, topic)
 

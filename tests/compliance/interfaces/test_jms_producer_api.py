@@ -92,7 +92,7 @@ class TestSend:
         producer.send(Topic("compliance"), "text")
         assert subscriber.receive_body(str, PATIENCE) == "text"
 
-    @pytest.mark.parametrize("destination", [None, "compliance", 7, object()])
+    @pytest.mark.parametrize("destination", [None, "jms://compliance", 7, object()])
     @pytest.mark.parametrize("body", ["text", None, TextMessage, b"", {}, [1]])
     def test_an_invalid_destination_is_refused_and_leaves_the_message_alone(
         self, context: JMSContext, producer: JMSProducer, destination: Any, body: object

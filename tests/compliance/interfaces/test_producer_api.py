@@ -108,7 +108,7 @@ def test_what_is_no_message_is_a_format_error(producer: MessageProducer, message
         producer.send(message)
 
 
-@pytest.mark.parametrize("destination", ["orders", 5, object()])
+@pytest.mark.parametrize("destination", ["", "jms://orders", 5, object()])
 def test_what_is_no_destination_is_an_invalid_one(session: Session, destination: Any) -> None:
     with pytest.raises(InvalidDestinationException):
         session.create_producer(destination)
@@ -223,6 +223,6 @@ def test_browser_closes_with_its_session_and_any_number_of_times(connection: Con
 
 
 def test_browser_is_of_a_queue(session: Session) -> None:
-    for destination in (Topic("news"), None, "orders"):
+    for destination in (Topic("news"), None, "topic://news"):
         with pytest.raises(InvalidDestinationException):
             session.create_browser(destination)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import pytest
 
 from jmsql import JMSException, Queue, Session, Topic
 from jmsql.admin import Administration
-from jmsql.values.destinations import named_destination
+from jmsql.values.destinations import require_destination
 
 NO_DESTINATION = "JMS01"
 WRONG_VALUE = "JMS03"
@@ -47,12 +47,12 @@ def send(
     """Send as a program in Python does what the arguments of the function say."""
 
     def sending(_: Administration, session: Session) -> None:
-        producer = session.create_producer(named_destination(destination))
+        producer = session.create_producer(require_destination(destination))
         message = session.create_text_message(text)
         for name, value in (properties or {}).items():
             message.properties[name] = value
         if reply_to is not None:
-            message.jms_reply_to = named_destination(reply_to)
+            message.jms_reply_to = require_destination(reply_to)
         message.jms_correlation_id = options.pop("correlation_id", None)
         message.jms_type = options.pop("jms_type", None)
         producer.delivery_delay = options.pop("delivery_delay", 0)

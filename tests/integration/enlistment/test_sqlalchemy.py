@@ -121,7 +121,7 @@ async def test_each_world_refuses_the_transactions_of_the_other(
         raw = (await connection.get_raw_connection()).driver_connection
         for transaction in (session, connection, raw):
             refused: Any = transaction
-            with pytest.raises(TypeError, match=r"not Async.*use with jmsql\.asyncio\.enlist"):
+            with pytest.raises(TypeError, match=r"not (sqlalchemy|psycopg)\..*Async.*use with jmsql\.asyncio\.enlist"):
                 jmsql.enlist(refused)
     with orm.Session(engine) as database, engine.connect() as connected:
         for other in (database, connected, connected.connection.driver_connection, object()):

@@ -13,7 +13,7 @@ from jmsql.selectors import Selector
 from jmsql.store.history import past_messages
 from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, days, held_message, today
 from jmsql.store.history.past_messages import HistoryRange, PastMessage
-from jmsql.values.destinations import Destination, Queue, named_destination, require_queue
+from jmsql.values.destinations import Destination, Queue, require_destination, require_queue
 
 logger = logging.getLogger("jmsql")
 
@@ -134,7 +134,7 @@ class History:
         if is_coroutine_function(progress):
             raise TypeError(f"{name_of(progress)} is a coroutine function, and progress=… takes a plain one.")
         which = _range(source, since, until, selector, outcomes, subscription)
-        name = require_queue(named_destination(target)).name
+        name = require_queue(target).name
         return await self._link.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))
 
     async def days(self) -> list[HistoryDay]:
@@ -176,7 +176,7 @@ class History:
             if destination is not None:
                 raise ValueError("A destination can only be given together with a day (before=...).")
             return self._link.iterate(self._partitions.apply_retention())
-        named = None if destination is None else named_destination(destination)
+        named = None if destination is None else require_destination(destination)
         return self._link.iterate(self._partitions.remove(before, named))
 
 
@@ -192,7 +192,7 @@ def _range(
         if outcome not in OUTCOMES:
             raise ValueError(f"{outcome!r} is not an outcome; there are {', '.join(OUTCOMES)}.")
     return HistoryRange(
-        None if destination is None else named_destination(destination),
+        None if destination is None else require_destination(destination),
         _timestamp(since),
         _timestamp(until),
         Selector.parse(selector),

@@ -227,12 +227,13 @@ class JMSContext:
 
     @opens
     async def create_consumer(
-        self, destination: Destination, selector: str | None = None, *, no_local: bool = False
+        self, destination: Destination | str, selector: str | None = None, *, no_local: bool = False
     ) -> JMSConsumer:
         """Make a consumer, and start the connection if `auto_start` is set.
 
         Args:
-            destination: The queue or topic to receive from.
+            destination: The queue or topic to receive from; a string is a queue's name, ``queue://NAME`` or
+                ``topic://NAME``.
             selector: Which of its messages are wanted; None or "": all.
             no_local: Whether to leave out messages that this connection publishes. Means nothing for a queue.
 
@@ -244,7 +245,7 @@ class JMSContext:
 
     @opens
     async def create_durable_consumer(
-        self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
+        self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> JMSConsumer:
         """Make the consumer of a durable subscription, as `Session.create_durable_consumer` does."""
         return await self._started(
@@ -252,12 +253,14 @@ class JMSContext:
         )
 
     @opens
-    async def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> JMSConsumer:
+    async def create_shared_consumer(self, topic: Topic | str, name: str, selector: str | None = None) -> JMSConsumer:
         """Make a consumer that shares a subscription, as `Session.create_shared_consumer` does."""
         return await self._started(await self._session.create_shared_consumer(topic, name, selector))
 
     @opens
-    async def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> JMSConsumer:
+    async def create_shared_durable_consumer(
+        self, topic: Topic | str, name: str, selector: str | None = None
+    ) -> JMSConsumer:
         """Make a consumer that shares a durable subscription, as `Session.create_shared_durable_consumer` does."""
         return await self._started(await self._session.create_shared_durable_consumer(topic, name, selector))
 
@@ -280,7 +283,7 @@ class JMSContext:
         return part
 
     @opens
-    async def create_browser(self, queue: Queue, selector: str | None = None) -> QueueBrowser:
+    async def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
         """Make a browser, which looks at the messages of a queue and leaves them there."""
         return await self._session.create_browser(queue, selector)
 

@@ -53,7 +53,7 @@ class MessageProducer:
         self,
         transaction: Transaction,
         require_destination: Callable[[object], Destination],
-        destination: Destination | None,
+        destination: Destination | str | None,
     ) -> None:
         self._transaction = transaction
         self._require_destination = require_destination
@@ -73,7 +73,7 @@ class MessageProducer:
         cls,
         transaction: Transaction,
         require_destination: Callable[[object], Destination],
-        destination: Destination | None,
+        destination: Destination | str | None,
     ) -> Self:
         """Make a producer, and its destination if need be."""
         producer = cls(transaction, require_destination, destination)
@@ -167,7 +167,7 @@ class MessageProducer:
     async def send(
         self,
         message: Message | ForeignMessage,
-        destination: Destination | None = None,
+        destination: Destination | str | None = None,
         *,
         delivery_mode: int | None = None,
         priority: int | None = None,
@@ -188,7 +188,8 @@ class MessageProducer:
 
         Args:
             message: A message of jmsql's, or of any other provider that has the same attributes.
-            destination: Where to send it, for a producer that was made without a destination.
+            destination: Where to send it, for a producer that was made without a destination; a string is a queue's
+                name, ``queue://NAME`` or ``topic://NAME``.
             delivery_mode: PERSISTENT or NON_PERSISTENT; None: the producer's.
             priority: 0 (lowest) to 9; None: the producer's.
             time_to_live: After how many seconds (or a `timedelta`) it expires, 0 and all above a hundred years: never;
@@ -268,7 +269,7 @@ class MessageProducer:
             await self._transaction.complete("close")
         self._closed = True
 
-    async def _target(self, destination: Destination | None) -> Destination:
+    async def _target(self, destination: Destination | str | None) -> Destination:
         if self._destination is not None:
             if destination is not None:
                 raise UnsupportedOperationException(

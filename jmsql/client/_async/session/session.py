@@ -190,11 +190,12 @@ class Session:
     # What sends and receives
 
     @opens
-    async def create_producer(self, destination: Destination | None = None) -> MessageProducer:
+    async def create_producer(self, destination: Destination | str | None = None) -> MessageProducer:
         """Make a producer.
 
         Args:
-            destination: Where it sends to; None: each send names its own destination.
+            destination: Where it sends to; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``; None: each
+                send names its own destination.
 
         Raises:
             InvalidDestinationException: It is no destination.
@@ -210,7 +211,7 @@ class Session:
     @opens
     async def create_consumer(
         self,
-        destination: Destination,
+        destination: Destination | str,
         selector: str | None = None,
         *,
         no_local: bool = False,
@@ -218,7 +219,8 @@ class Session:
         """Make a consumer of a queue, or of a topic from now until it is closed.
 
         Args:
-            destination: The queue or topic to receive from.
+            destination: The queue or topic to receive from; a string is a queue's name, ``queue://NAME`` or
+                ``topic://NAME``.
             selector: Which of its messages are wanted; None or "": all.
             no_local: Whether to leave out messages that this connection publishes. Means nothing for a queue.
 
@@ -250,14 +252,14 @@ class Session:
 
     @opens
     async def create_durable_consumer(
-        self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
+        self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> MessageConsumer:
         """Make a durable subscriber: the newer name of `create_durable_subscriber`."""
         return await self.create_durable_subscriber(topic, name, selector, no_local=no_local)
 
     @opens
     async def create_durable_subscriber(
-        self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
+        self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> TopicSubscriber:
         """Make the consumer of a durable subscription, which collects messages while it has no consumer, too.
 
@@ -265,7 +267,7 @@ class Session:
         again: the messages that it had collected are deleted, and the log says how many.
 
         Args:
-            topic: The topic.
+            topic: The topic, or its name.
             name: The subscription's name, for this client identifier.
             selector: Which of the topic's messages are wanted; None or "": all.
             no_local: Whether to leave out messages that this client publishes.
@@ -290,13 +292,15 @@ class Session:
         return await self._subscribe(target, definition)
 
     @opens
-    async def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:
+    async def create_shared_consumer(
+        self, topic: Topic | str, name: str, selector: str | None = None
+    ) -> MessageConsumer:
         """Make a consumer that shares a subscription with others: each message goes to one of them.
 
         The subscription lasts as long as it has consumers.
 
         Args:
-            topic: The topic.
+            topic: The topic, or its name.
             name: The subscription's name, for this client identifier, if the connection has one.
             selector: Which of the topic's messages are wanted; None or "": all.
 
@@ -311,7 +315,7 @@ class Session:
     @opens
     async def create_shared_durable_consumer(
         self,
-        topic: Topic,
+        topic: Topic | str,
         name: str,
         selector: str | None = None,
         *,
@@ -320,7 +324,7 @@ class Session:
         """Make a consumer that shares a durable subscription with others: each message goes to one of them.
 
         Args:
-            topic: The topic.
+            topic: The topic, or its name.
             name: The subscription's name, for this client identifier, if the connection has one.
             selector: Which of the topic's messages are wanted; None or "": all.
             if_changed: What happens if the subscription has another topic or selector, and no consumer.
@@ -336,7 +340,7 @@ class Session:
 
     async def _share(
         self,
-        topic: Topic,
+        topic: Topic | str,
         name: str,
         selector: str | None,
         *,
@@ -344,8 +348,9 @@ class Session:
         if_changed: SubscriptionChange = SubscriptionChange.DROP,
     ) -> MessageConsumer:
         self._check_open()
+        target = require_topic(topic)
         definition = SubscriptionDefinition(
-            require_topic(topic).name,
+            target.name,
             Selector.parse(selector),
             _name(name),
             self._receiving.connection.client_id,
@@ -353,14 +358,14 @@ class Session:
             shared=True,
             if_changed=if_changed,
         )
-        return await self._subscribe(topic, definition)
+        return await self._subscribe(target, definition)
 
     @opens
-    async def create_browser(self, queue: Queue, selector: str | None = None) -> QueueBrowser:
+    async def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
         """Make a browser, which looks at the messages of a queue and leaves them there.
 
         Args:
-            queue: The queue.
+            queue: The queue, or its name.
             selector: Which of its messages are wanted; None or "": all.
 
         Raises:

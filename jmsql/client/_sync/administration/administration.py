@@ -39,7 +39,7 @@ from jmsql.store.destinations.subscriptions import SubscriptionDefinition, creat
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, in_transaction
 from jmsql.timings import Timings, complete
-from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_queue, require_topic
+from jmsql.values.destinations import Destination, Queue, Topic, require_destination, require_queue, require_topic
 
 # Not loaded for what a command lists: connections take five times as long to load as all else here.
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Administration:
             InvalidDestinationException: It is not a destination, or a queue that a setting names is not there.
             JMSException: A setting cannot have the value.
         """
-        return self._link.run(destination_settings.create(named_destination(destination), settings))
+        return self._link.run(destination_settings.create(require_destination(destination), settings))
 
     def create_queue(self, name: str, **settings: Unpack[DestinationSettings]) -> Queue:
         """Make a queue if it is not there, change the settings that are given, and return it; raises as `create`."""
@@ -136,7 +136,7 @@ class Administration:
             InvalidDestinationException: There is no such destination, or no queue that a setting names.
             JMSException: A setting cannot have the value.
         """
-        self._link.run(destination_settings.alter(named_destination(destination), settings))
+        self._link.run(destination_settings.alter(require_destination(destination), settings))
 
     def reset(self, destination: Destination | str, *settings: str) -> None:
         """Restore the defaults of settings, which are given by their names.
@@ -145,7 +145,7 @@ class Administration:
             InvalidDestinationException: There is no such destination.
             JMSException: There is no such setting.
         """
-        self._link.run(destination_settings.reset(named_destination(destination), settings))
+        self._link.run(destination_settings.reset(require_destination(destination), settings))
 
     def pause(self, destination: Destination | str) -> None:
         """Stop the delivery of messages from a queue, or from all subscriptions of a topic; they still collect.
@@ -178,7 +178,7 @@ class Administration:
             InvalidDestinationException: There is no such destination.
             IllegalStateException: A client receives from it.
         """
-        self._link.run(destination_settings.delete(named_destination(destination), force=force))
+        self._link.run(destination_settings.delete(require_destination(destination), force=force))
 
     def automatic_creation(self) -> bool:
         """Return whether the first use of a queue or topic makes it, by all clients. It does by default."""
@@ -198,7 +198,7 @@ class Administration:
         Raises:
             InvalidDestinationException: There is no such destination.
         """
-        return self._link.run(destination_settings.destination_summary(named_destination(destination)))
+        return self._link.run(destination_settings.destination_summary(require_destination(destination)))
 
     # Inspection
 
@@ -421,9 +421,7 @@ class Administration:
             InvalidSelectorException: The selector has an error; the message shows where.
             ValueError: The name is empty.
         """
-        target = require_topic(
-            Topic(topic) if isinstance(topic, str) and "://" not in topic else named_destination(topic)
-        )
+        target = require_topic(topic)
         if not name:
             raise ValueError("A subscription's name has at least one character.")
         if client_id is None and not shared:
@@ -525,7 +523,7 @@ class Administration:
         """
         if places is not None:
             _refuse_both(selector, limit)
-            target = require_queue(named_destination(target))
+            target = require_queue(target)
             return self._complete(looks.move(_queue(source), target, map(require_place, places)), progress)
         steps = move(_queue_name(source), _queue_name(target), Selector.parse(selector), limit)
         return self._complete(steps, progress)
@@ -583,7 +581,7 @@ class Administration:
             JMSSecurityException: The role that has connected does not administer the schema.
             JMSException: There is no such role.
         """
-        self._link.run(access.grant(named_destination(destination), role, _actions(send, receive, browse)))
+        self._link.run(access.grant(require_destination(destination), role, _actions(send, receive, browse)))
 
     def revoke(
         self,
@@ -595,7 +593,7 @@ class Administration:
         browse: bool = False,
     ) -> None:
         """Revoke the access that `grant` has given; raises as `grant`."""
-        self._link.run(access.revoke(named_destination(destination), role, _actions(send, receive, browse)))
+        self._link.run(access.revoke(require_destination(destination), role, _actions(send, receive, browse)))
 
     def grants(self, destination: Destination | str | None = None) -> list[AccessSummary]:
         """Return which roles have access, to a destination or, with None, to any; those with access to all come first.
@@ -603,7 +601,7 @@ class Administration:
         Raises:
             JMSException: The server could not be asked.
         """
-        named = None if destination is None else named_destination(destination)
+        named = None if destination is None else require_destination(destination)
         return self._link.run(access.access_summaries(named))
 
     # Administered objects
@@ -666,7 +664,7 @@ def _shown(database: str | Engine | None) -> str:
 def _queue(queue: Queue | str | int) -> Queue | int:
     if isinstance(queue, bool):
         raise TypeError(f"Expected a queue, or the number of one, got {queue}.")
-    return queue if isinstance(queue, int) else require_queue(named_destination(queue))
+    return queue if isinstance(queue, int) else require_queue(queue)
 
 
 def _require_number(name: str, value: object, least: int) -> None:

@@ -273,17 +273,21 @@ class Connection:
         self._use()
         if self._replies is None:
             self._replies = Replies(lambda: self.open_session(Session), lambda: self._client.started)
-        return Requestor(self._replies, require_queue(Queue(queue) if isinstance(queue, str) else queue))
+        return Requestor(self._replies, require_queue(queue))
 
     # For application servers
 
     def create_connection_consumer(
-        self, destination: Destination, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
+        self,
+        destination: Destination | str,
+        selector: str | None,
+        server_session_pool: ServerSessionPool,
+        max_messages: int,
     ) -> ConnectionConsumer:
         """Have the messages of a queue, or of a topic from now until it is closed, delivered by the pool's sessions.
 
         Args:
-            destination: The queue or topic.
+            destination: The queue or topic; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``.
             selector: Which of its messages are wanted; None or "": all.
             server_session_pool: Hands out the sessions, which are this connection's.
             max_messages: The most messages that a session is loaded with at once.
@@ -302,7 +306,12 @@ class Connection:
         )
 
     def create_durable_connection_consumer(
-        self, topic: Topic, name: str, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
+        self,
+        topic: Topic | str,
+        name: str,
+        selector: str | None,
+        server_session_pool: ServerSessionPool,
+        max_messages: int,
     ) -> ConnectionConsumer:
         """Do the same for a durable subscription: that of `Session.create_durable_consumer`."""
         return self._consume(
@@ -310,7 +319,12 @@ class Connection:
         )
 
     def create_shared_connection_consumer(
-        self, topic: Topic, name: str, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
+        self,
+        topic: Topic | str,
+        name: str,
+        selector: str | None,
+        server_session_pool: ServerSessionPool,
+        max_messages: int,
     ) -> ConnectionConsumer:
         """Do the same for a shared subscription: that of `Session.create_shared_consumer`."""
         return self._consume(
@@ -318,7 +332,12 @@ class Connection:
         )
 
     def create_shared_durable_connection_consumer(
-        self, topic: Topic, name: str, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
+        self,
+        topic: Topic | str,
+        name: str,
+        selector: str | None,
+        server_session_pool: ServerSessionPool,
+        max_messages: int,
     ) -> ConnectionConsumer:
         """Do the same for a shared durable subscription: that of `Session.create_shared_durable_consumer`."""
         return self._consume(

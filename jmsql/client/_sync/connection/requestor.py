@@ -185,7 +185,7 @@ class Requestor:
         limit = seconds(timeout, "timeout")
         if not limit:
             raise ValueError("The timeout of a request is more than 0 s.")
-        message = body if isinstance(body, Message) else message_of(body)
+        message = message_of(body)
         return self._replies.request(self._queue, message, limit)
 
     @property

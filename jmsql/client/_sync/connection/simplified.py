@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from jmsql.client.listeners import CompletionListener, completion_functions
 from jmsql.concurrency.threads import check_function
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def message_of(body: object) -> Message:
-    """Make the message that carries `body`.
+    """Make the message that carries `body`; a message, also another provider's, is returned as it is.
 
     A `str` becomes a TextMessage, bytes a BytesMessage, a mapping of names to simple values a MapMessage, None a
     Message without a body, and any other object an ObjectMessage, which holds a mapping of other values as a `dict`.
@@ -42,6 +42,8 @@ def message_of(body: object) -> Message:
         return Message()
     if isinstance(body, str):
         return TextMessage(body)
+    if isinstance(body, Message) or hasattr(body, "get_object_property"):
+        return cast("Message", body)
     if isinstance(body, bytes | bytearray | memoryview):
         message = BytesMessage()
         message.write_bytes(body)
@@ -86,11 +88,14 @@ class JMSProducer(PropertyAccess):
         self._property_values = {}
         self._received_properties = None
 
-    def send(self, destination: Destination, body: object) -> Self:
-        """Send a message, or a body that a message is made for, and return the producer.
+    def send(self, destination: Destination | str, body: object) -> Self:
+        """Send a message, or a body that a message is made for, and return the producer, as JMS has it.
+
+        [`jmsql.send`][jmsql.send] returns the message's identifier instead. A message of yours has it
+        in its `jms_message_id` afterwards.
 
         Args:
-            destination: Where to.
+            destination: Where to; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``.
             body: A message; or a `str`, bytes, a mapping of names to simple values, None, or another object, for a
                 TextMessage, a BytesMessage, a MapMessage, a Message without a body, or an ObjectMessage. A `dict` with
                 lists, dicts, dates, `Decimal`, `UUID` and whatever else is registered goes as an ObjectMessage too. A
@@ -105,8 +110,7 @@ class JMSProducer(PropertyAccess):
         """
         if destination is None:
             raise InvalidDestinationException("None is not a destination; send to a Queue or a Topic.")
-        is_message = isinstance(body, Message) or hasattr(body, "get_object_property")
-        message: Any = body if is_message else message_of(body)
+        message: Any = message_of(body)
         for name, value in self.properties.items():
             message.set_object_property(name, value)
         for name in ("jms_correlation_id", "jms_type", "jms_reply_to"):

@@ -187,11 +187,12 @@ class Session:
 
     # What sends and receives
 
-    def create_producer(self, destination: Destination | None = None) -> MessageProducer:
+    def create_producer(self, destination: Destination | str | None = None) -> MessageProducer:
         """Make a producer.
 
         Args:
-            destination: Where it sends to; None: each send names its own destination.
+            destination: Where it sends to; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``; None: each
+                send names its own destination.
 
         Raises:
             InvalidDestinationException: It is no destination.
@@ -206,7 +207,7 @@ class Session:
 
     def create_consumer(
         self,
-        destination: Destination,
+        destination: Destination | str,
         selector: str | None = None,
         *,
         no_local: bool = False,
@@ -214,7 +215,8 @@ class Session:
         """Make a consumer of a queue, or of a topic from now until it is closed.
 
         Args:
-            destination: The queue or topic to receive from.
+            destination: The queue or topic to receive from; a string is a queue's name, ``queue://NAME`` or
+                ``topic://NAME``.
             selector: Which of its messages are wanted; None or "": all.
             no_local: Whether to leave out messages that this connection publishes. Means nothing for a queue.
 
@@ -243,13 +245,13 @@ class Session:
         return TopicSubscriber(self._receiving, self._receiving.subscribe(topic, subscription))
 
     def create_durable_consumer(
-        self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
+        self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> MessageConsumer:
         """Make a durable subscriber: the newer name of `create_durable_subscriber`."""
         return self.create_durable_subscriber(topic, name, selector, no_local=no_local)
 
     def create_durable_subscriber(
-        self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
+        self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> TopicSubscriber:
         """Make the consumer of a durable subscription, which collects messages while it has no consumer, too.
 
@@ -257,7 +259,7 @@ class Session:
         again: the messages that it had collected are deleted, and the log says how many.
 
         Args:
-            topic: The topic.
+            topic: The topic, or its name.
             name: The subscription's name, for this client identifier.
             selector: Which of the topic's messages are wanted; None or "": all.
             no_local: Whether to leave out messages that this client publishes.
@@ -281,13 +283,13 @@ class Session:
         )
         return self._subscribe(target, definition)
 
-    def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:
+    def create_shared_consumer(self, topic: Topic | str, name: str, selector: str | None = None) -> MessageConsumer:
         """Make a consumer that shares a subscription with others: each message goes to one of them.
 
         The subscription lasts as long as it has consumers.
 
         Args:
-            topic: The topic.
+            topic: The topic, or its name.
             name: The subscription's name, for this client identifier, if the connection has one.
             selector: Which of the topic's messages are wanted; None or "": all.
 
@@ -301,7 +303,7 @@ class Session:
 
     def create_shared_durable_consumer(
         self,
-        topic: Topic,
+        topic: Topic | str,
         name: str,
         selector: str | None = None,
         *,
@@ -310,7 +312,7 @@ class Session:
         """Make a consumer that shares a durable subscription with others: each message goes to one of them.
 
         Args:
-            topic: The topic.
+            topic: The topic, or its name.
             name: The subscription's name, for this client identifier, if the connection has one.
             selector: Which of the topic's messages are wanted; None or "": all.
             if_changed: What happens if the subscription has another topic or selector, and no consumer.
@@ -326,7 +328,7 @@ class Session:
 
     def _share(
         self,
-        topic: Topic,
+        topic: Topic | str,
         name: str,
         selector: str | None,
         *,
@@ -334,8 +336,9 @@ class Session:
         if_changed: SubscriptionChange = SubscriptionChange.DROP,
     ) -> MessageConsumer:
         self._check_open()
+        target = require_topic(topic)
         definition = SubscriptionDefinition(
-            require_topic(topic).name,
+            target.name,
             Selector.parse(selector),
             _name(name),
             self._receiving.connection.client_id,
@@ -343,13 +346,13 @@ class Session:
             shared=True,
             if_changed=if_changed,
         )
-        return self._subscribe(topic, definition)
+        return self._subscribe(target, definition)
 
-    def create_browser(self, queue: Queue, selector: str | None = None) -> QueueBrowser:
+    def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
         """Make a browser, which looks at the messages of a queue and leaves them there.
 
         Args:
-            queue: The queue.
+            queue: The queue, or its name.
             selector: Which of its messages are wanted; None or "": all.
 
         Raises:

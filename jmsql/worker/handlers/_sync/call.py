@@ -234,7 +234,7 @@ class HandlerCall(AnyCall):
                 raise
             logger.info("%s: the reply to %s was dropped: its temporary queue is gone.", self.listener, self.message_id)
             return
-        reply = result if isinstance(result, Message) else message_of(result)
+        reply = message_of(result)
         reply.jms_correlation_id = self.message.jms_correlation_id or self.message_id
         producer.send(reply)
         producer.close()

@@ -143,7 +143,7 @@ def test_what_is_no_message_is_not_sent(producer: MessageProducer, message: Any)
 
 DESTINATIONS: list[tuple[object, type[JMSException]]] = [
     (Destination("news"), InvalidDestinationException),
-    ("orders", InvalidDestinationException),
+    ("jms://orders", InvalidDestinationException),
     (42, InvalidDestinationException),
 ]
 

@@ -170,12 +170,12 @@ class TestRefusals:
         with pytest.raises(IllegalStateException, match="closed"):
             QueueRequestor(session, queue)
 
-    @pytest.mark.parametrize("destination", [TOPIC, None, "orders"])
+    @pytest.mark.parametrize("destination", [TOPIC, None, "topic://prices"])
     def test_what_is_no_queue(self, session: Session, destination: object) -> None:
         with pytest.raises(InvalidDestinationException, match="Expected a queue"):
             QueueRequestor(session, destination)  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("destination", [Queue("orders"), None, "prices"])
+    @pytest.mark.parametrize("destination", [Queue("orders"), None, "queue://orders"])
     def test_what_is_no_topic(self, session: Session, destination: object) -> None:
         with pytest.raises(InvalidDestinationException, match="Expected a topic"):
             TopicRequestor(session, destination)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""One call that sends a message, wherever the caller is."""

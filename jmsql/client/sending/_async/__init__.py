@@ -1,0 +1,1 @@
+"""The send under asyncio; that for threads is generated from this."""
