@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Queue, Session
+from jmsql.testing import wait_for
 from tests.background import Background
 from tests.texts import receive_texts, send_texts
 
@@ -59,10 +60,13 @@ def test_iteration_ends_when_the_session_closes(connection: Connection, session:
     waiting = connection.create_session()
     consumer = waiting.create_consumer(queue)
     send_texts(session, queue, "a", "b")
-    iterating = Background(lambda: [message.get_body(str) for message in consumer])
+    received: list[object] = []
+    iterating = Background(lambda: [received.append(message.get_body(str)) for message in consumer])
+    wait_for(lambda: len(received) == 2)
     iterating.wait_until_it_waits()
     waiting.close()
-    assert iterating.result() == ["a", "b"]
+    iterating.result()
+    assert received == ["a", "b"]
 
 
 @pytest.mark.requirement("session.close.receivers")
