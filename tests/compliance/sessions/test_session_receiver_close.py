@@ -61,7 +61,7 @@ def test_iteration_ends_when_the_session_closes(connection: Connection, session:
     consumer = waiting.create_consumer(queue)
     send_texts(session, queue, "a", "b")
     received: list[object] = []
-    iterating = Background(lambda: [received.append(message.get_body(str)) for message in consumer])
+    iterating = Background(lambda: received.extend(message.get_body(str) for message in consumer))
     wait_for(lambda: len(received) == 2)
     iterating.wait_until_it_waits()
     waiting.close()
