@@ -241,7 +241,7 @@ def test_arguments_that_are_none(connection: Connection, other_connection: Conne
         with pytest.raises(InvalidDestinationException):
             connection.create_connection_consumer(temporary, None, pool, 1)
         with pytest.raises(InvalidDestinationException):
-            connection.create_connection_consumer("orders", None, pool, 1)
+            connection.create_connection_consumer("jms://orders", None, pool, 1)
         with pytest.raises(InvalidDestinationException):
             connection.create_durable_connection_consumer(queue, "daily", None, pool, 1)  # type: ignore[arg-type]
         with pytest.raises(IllegalStateException, match="client identifier"):
