@@ -186,6 +186,12 @@ def without_pages(world: World) -> None:
     world.execute("vacuum full jmsql_internal.delivery")
 
 
+def dead_rows(world: World) -> None:
+    world.execute("vacuum full jmsql_internal.delivery")
+    world.execute("select jmsql_internal.restore_pages()")  # by rows that it deletes
+    world.execute("select pg_stat_force_next_flush()")
+
+
 def open_transaction(world: World) -> None:
     world.extra = ["--longest-transaction", "0"]
     world.run("send", "orders", "x")
@@ -357,7 +363,7 @@ ADVICE = {
         "_table",
         "table delivery",
         "problem",
-        without_pages,
+        dead_rows,
         slice(None),
         None,
         {"_MANY_DEAD_ROWS": 100, "_AUTOVACUUM_IS_LATE": timedelta(0)},  # it may have run a moment ago
