@@ -81,8 +81,12 @@ class Cluster:
         Raises:
             OSError: It cannot be made.
         """
-        if not self.directory.exists():
+        try:
             self.directory.mkdir(mode=0o700, parents=True)
+        except FileExistsError:  # perhaps by another process, a moment ago
+            if not self.directory.is_dir():
+                raise
+        else:
             if os.geteuid() == 0:
                 self.directory.chmod(0o711)  # the server's account must pass through
 

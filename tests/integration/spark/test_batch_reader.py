@@ -150,6 +150,15 @@ def test_samples_are_taken_by_keys_alone(full: int, jmsql_clean_url: str) -> Non
         assert len(PsycopgRunner(connection, "jmsql").run(divide_queue(full, lambda _: 2))) == 2
 
 
+@pytest.fixture
+def _analyzed_by_tests_alone(server: Server) -> Iterator[None]:
+    """Autovacuum does not analyze what a test has sent meanwhile."""
+    server.rows("alter table jmsql_internal.message set (autovacuum_analyze_threshold = 1000000000)")
+    yield
+    server.rows("alter table jmsql_internal.message reset (autovacuum_analyze_threshold)")
+
+
+@pytest.mark.usefixtures("_analyzed_by_tests_alone")
 def test_columns_that_statistics_expect_to_be_null_are_read_all_the_same(
     queue_id: int, server: Server, client: jmsql.JMSContext
 ) -> None:
