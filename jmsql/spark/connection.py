@@ -132,14 +132,19 @@ class DatabaseReference:
             url = url.with_parameters({"application_name": application_name})
         return url.text()
 
+    @property
+    def _statement_limit(self) -> str | None:
+        """The time limit of statements as a setting of PostgreSQL; None: as the role has it."""
+        return None if self.query_timeout is None else f"statement_timeout = {round(self.query_timeout * 1000)}"
+
     def _limit_statements(self, connection: psycopg.Connection[Any]) -> None:
         """Set the time limit of statements: for the connection, or through a pooler for the transaction that begins.
 
         Not at the start of the connection, by its options, which poolers refuse.
         """
-        if self.query_timeout is None:
+        limit = self._statement_limit
+        if limit is None:
             return
-        limit = f"statement_timeout = {round(self.query_timeout * 1000)}"
         [(process_id,)] = connection.execute("select pg_catalog.pg_backend_pid()").fetchall()
         connection.rollback()
         if process_id == connection.info.backend_pid:
@@ -179,8 +184,8 @@ class DatabaseReference:
             with closing(ArrowConnection(database)) as connection:
                 for statement in reader_settings(Timings()):
                     connection.execute(statement)
-                if self.query_timeout is not None:
-                    connection.execute(f"set local statement_timeout = {round(self.query_timeout * 1000)}")
+                if self._statement_limit is not None:
+                    connection.execute(f"set local {self._statement_limit}")
                 yield connection
         except Error as error:
             self._refuse_service(error)
