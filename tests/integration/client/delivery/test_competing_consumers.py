@@ -81,7 +81,9 @@ def test_processes_share_a_queue(jmsql_clean_url: str, others: Session, server: 
         clients = [stack.enter_context(client_process(jmsql_clean_url, Order(queue.name, mode.name))) for mode in modes]
         for client in clients:
             client.wait_until_ready()
+        # Each output is read at once: a client whose output is full (278 lines) receives no more, also not its STOP.
+        reading = [Background(client.texts_until_it_stops) for client in clients]
         numbers = put(others, queue, 300, len(clients))
-        received = Counter(text for client in clients for text in client.texts_until_it_stops())
+        received = Counter(text for each in reading for text in each.result(60))
     assert received == Counter(numbers)
     assert server.rows("select count(*) from jmsql.messages") == [(0,)]
