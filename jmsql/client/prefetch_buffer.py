@@ -468,6 +468,14 @@ class PrefetchBuffer:
         self.expectation.looked(found=False, has_news=has_news)
         return False
 
+    def fetch_if_any(
+        self, limit: int, own_claims: Collection[int] = (), *, asks: bool = False
+    ) -> Steps[list[MessageRow]]:
+        """Do what `fetch` does, but first ask the cheaper `may_find` if the queue is likely empty."""
+        if self.is_likely_empty and not (yield from self.may_find()):
+            return []
+        return (yield from self.fetch(limit, own_claims, asks=asks))
+
     def fetch_again(self, limit: int) -> Steps[list[MessageRow]]:
         """Fetch from the front of the queue if something was fetched before, which may be there again.
 

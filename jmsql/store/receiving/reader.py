@@ -202,6 +202,8 @@ class QueueReader:
             groups = yield from self._group_scan(lowest, limit, own_claims)
         start = ScanStart(lowest) if self._late is None else self._late.start(lowest)
         rows = yield from self.fetch(self.queue_id, self._selector, start, limit, groups)
+        if not rows and look_everywhere and self._is_answered_by_one_look:
+            return (yield from self._sweep(limit, own_claims)) if (yield from self.may_find()) else []
         if not rows and (yield from self._has_got_groups()):
             return (yield from self._sweep(limit, own_claims))
         wanted = limit
@@ -213,6 +215,15 @@ class QueueReader:
         if not rows and look_everywhere and self._bounds.sweep_due(idle=True):
             rows = yield from self._sweep(limit, own_claims)
         return rows
+
+    @property
+    def _is_answered_by_one_look(self) -> bool:
+        """True if `may_find` answers both questions after an empty scan: for groups, and for messages further back.
+
+        Only a sweep learns which late transactions have ended.
+        """
+        may_ask = self._selector is None and self._groups is _Groups.UNKNOWN
+        return may_ask and self._late is None and self._bounds.sweep_due(idle=True)
 
     def may_find(self) -> Steps[bool]:
         """Return whether `read` may find something, which takes less time than a read that finds nothing."""

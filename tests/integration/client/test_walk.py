@@ -101,7 +101,7 @@ def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> N
         # Every 2 ms a send asks whether somebody waits, and on a slow machine each one does, or wakes the notifier.
         check(shortest(lambda: producer.send(message)), files=18, functions=43)
         learn_of_history(connection)
-        check(shortest(lambda: consumer.receive(5)), files=17, functions=52)
+        check(shortest(lambda: consumer.receive(5)), files=17, functions=54)
 
 
 def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue) -> None:

@@ -10,6 +10,7 @@ from jmsql.store.receiving.late_messages import ScanStart
 from jmsql.store.receiving.reader import QueueReader
 from jmsql.store.receiving.receive import dequeue, highest_sequences, lock
 from jmsql.store.sending.send import send as store_send
+from jmsql.store.statement import Steps
 from jmsql.testing import wait_for
 from jmsql.timings import InternalTimings
 from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, send, text_message
@@ -63,6 +64,27 @@ def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(c
 
     (highest,) = client.rows("select max(sequence) from jmsql_internal.message")
     assert reader._bounds.lowest[5] == highest[0] + 1
+
+
+def names_of_statements(client: Client, steps: Steps[object]) -> list[str]:
+    names = []
+    try:
+        query = next(steps)
+        while True:
+            names.append(query.statement.name)
+            query = steps.send(client.run(query))
+    except StopIteration:
+        return names
+
+
+def test_a_read_that_finds_nothing_asks_once_for_groups_and_for_messages_further_back(
+    reader: QueueReader, client: Client
+) -> None:
+    send(client, "only")
+    assert bodies(client.run(reader.read(1))) == ["only"]
+    reader._bounds.swept(0.0)
+
+    assert names_of_statements(client, reader.read(1)) == ["take", "has_messages"]
 
 
 def test_a_look_tells_whether_a_read_may_find_something(

@@ -110,3 +110,14 @@ def test_who_asks_for_the_end_does_so_for_a_share_of_the_time(monkeypatch: pytes
     for clock.now in (10.0, 12.0):
         asks.append(messages.asks_for_end)
     assert asks == [False, True]
+
+
+def test_a_poll_of_a_queue_that_is_likely_empty_takes_no_messages() -> None:
+    messages = buffer()
+    assert answer(messages.fetch_if_any(1), EMPTY) == []
+
+    assert answer(messages.fetch_if_any(1), {"has_messages": (False, False)}) == []
+    assert answer(messages.fetch_if_any(1), {"has_messages": (True, False), "take": [ROW]}) == [ROW]
+
+    messages.source.notify(None)
+    assert answer(messages.fetch_if_any(1), {"take": [ROW]}) == [ROW], "a notification is no poll"

@@ -153,7 +153,7 @@ class Claims(Delivery):
         async with self._connection.connected():  # perhaps by one from the pool, where it may have been ended as well
             was_ended = self._connection.was_ended
             try:
-                rows = await self._run(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
+                rows = await self._run(buffer.fetch_if_any(1 if is_single else limit, self._claims_of_groups(buffer)))
             except (JMSException, KeyboardInterrupt) as error:
                 if not was_ended:  # else the server has never seen the claim
                     self._control.claim_failed(connection_id, error)

@@ -221,7 +221,7 @@ class AutoAcknowledge(OwnAcknowledge):
         transaction = await self.database.begin_implicitly()
         try:
             self._asks = buffer.asks_for_end
-            rows = await transaction.run(buffer.fetch(1, asks=self._asks))
+            rows = await transaction.run(buffer.fetch_if_any(1, asks=self._asks))
             row = rows[0] if rows else None
             if row is not None and accept is not None:
                 try:

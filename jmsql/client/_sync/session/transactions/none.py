@@ -218,7 +218,7 @@ class AutoAcknowledge(OwnAcknowledge):
         transaction = self.database.begin_implicitly()
         try:
             self._asks = buffer.asks_for_end
-            rows = transaction.run(buffer.fetch(1, asks=self._asks))
+            rows = transaction.run(buffer.fetch_if_any(1, asks=self._asks))
             row = rows[0] if rows else None
             if row is not None and accept is not None:
                 try:
