@@ -29,6 +29,7 @@ __all__ = [
     "Condition",
     "Event",
     "Exchange",
+    "InterruptibleCall",
     "Lock",
     "Notifications",
     "Opening",
@@ -130,7 +131,7 @@ def check_function(function: object) -> None:
     refuse_generator_function(function)
 
 
-async def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+async def call(function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
     """Call the application's code, and await the result if that can be awaited.
 
     A coroutine that comes of that is awaited, too: a decorator's wrapper may be a coroutine function that forgets to.
@@ -154,6 +155,14 @@ async def call(function: Callable[..., Any], *arguments: Any, **options: Any) ->
     if returned is not None:
         refuse_generator(function, returned)
     return returned
+
+
+class InterruptibleCall:
+    """One call of a coroutine function, which its task's cancellation ends."""
+
+    async def run(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
+        """Call the function."""
+        return await function(*arguments, **options)
 
 
 async def call_isolated(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -18,6 +18,7 @@ from jmsql.concurrency.functions import (
     refuse_generator,
     refuse_generator_function,
 )
+from jmsql.concurrency.interruptible_call import InterruptibleCall
 
 __all__ = [
     "BackgroundTask",
@@ -25,6 +26,7 @@ __all__ = [
     "Condition",
     "Event",
     "Home",
+    "InterruptibleCall",
     "Lock",
     "Notifications",
     "RLock",
@@ -87,7 +89,7 @@ def check_function(function: object) -> None:
     refuse_generator_function(function)
 
 
-def call(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+def call(function: Callable[..., T], /, *arguments: Any, **options: Any) -> T:
     """Call the application's code.
 
     Raises:

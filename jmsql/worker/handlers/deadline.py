@@ -32,7 +32,17 @@ class Deadline:
     @cached_property
     def error(self) -> TimeoutError:
         """What the message has failed with."""
-        return TimeoutError(f"The handler has taken longer than its timeout of {self._timeout:g} s.")
+        return TimeoutError(self._text)
+
+    def error_class(self) -> type[TimeoutError]:
+        """Return a class whose objects say the same without arguments, for an exception raised from another thread."""
+        text = self._text
+        body = {"__init__": lambda self: TimeoutError.__init__(self, text), "__module__": TimeoutError.__module__}
+        return type(TimeoutError.__name__, (TimeoutError,), body)
+
+    @property
+    def _text(self) -> str:
+        return f"The handler has taken longer than its timeout of {self._timeout:g} s."
 
     def has_caused(self, error: BaseException) -> bool:
         """Tell whether a handler has raised an error since it was ended: in a thread any, in a task its cancellation.
@@ -68,6 +78,10 @@ class Deadline:
     def is_abandoned(self) -> bool:
         """Whether what watches the call has settled the message."""
         return self._is_abandoned
+
+    def has_returned(self, patience: float) -> bool:
+        """Wait until the handler has ended; return False if it has not after so many seconds."""
+        return self._settling.wait(patience)
 
     def abandon(self, patience: float) -> bool:
         """Give the handler up if it does not end; return whether the caller has to settle the message.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -21,7 +22,22 @@ HANDLERS = """
     text = message.get_body(str)
     Path(f"began {{text}} {{os.getpid()}}").touch()
     if text == "slow":
-        {wait}
+        try:
+            {wait}
+        finally:
+            Path("cleaned").touch()
+
+
+def wait_stubbornly(message):
+    try:
+        wait_for_leave(message)
+    except TimeoutError:
+        wait_for_leave(message)
+
+
+def send_forever(context):
+    while True:
+        context.create_producer().send(jmsql.Queue("sent"), "text")
 
 
 @app.listener("others", concurrency=2)
@@ -36,6 +52,9 @@ WAITS = {
         'database.execute(sqlalchemy.text("select pg_sleep(600)"))',
         True,
     ),
+    "a thread in code of its own": ("", "message", "wait_for_leave(message)", True),
+    "a thread in code of its own, not transacted": ("", "message", "wait_for_leave(message)", False),
+    "a thread that sends": ("", "message, context", "send_forever(context)", True),
     "a coroutine": ("async ", "message", "await asyncio.sleep(600)", True),
     "a coroutine, not transacted": ("async ", "message", "await asyncio.sleep(600)", False),
     "a coroutine in a statement": (
@@ -58,7 +77,10 @@ def test_a_handler_that_can_be_ended_is_ended(
     [(count, error)] = database.rows(FAILED)
     assert count == 1
     assert error.endswith("TimeoutError: The handler has taken longer than its timeout of 0.5 s.\n")
+    assert (worker.directory / "cleaned").exists()
+    assert database.rows("select from jmsql.messages where queue = 'sent'") == []
     assert len({process for _, process in worker.began()}) == 1, "its process goes on"
+    assert "another thread takes its place" not in worker.log
     assert worker.stop() == 0
 
 
@@ -66,7 +88,7 @@ def test_a_handler_that_can_be_ended_is_ended(
 def test_another_thread_takes_the_place_of_one_that_ends_late(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, transacted: bool
 ) -> None:
-    source = HANDLERS.format(prefix="", parameters="message", wait="wait_for_leave(message)", transacted=transacted)
+    source = HANDLERS.format(prefix="", parameters="message", wait="wait_stubbornly(message)", transacted=transacted)
     worker = start_worker(source, "--timing", "cancel_timeout=0.2", "--drain-timeout", "600")
     send(jmsql_factory, "orders", "slow")
     worker.wait_for_log("handle on queue://orders has not ended at its time-out; another thread takes its place")
@@ -124,7 +146,8 @@ async def test_in_an_application_of_its_own_a_lost_thread_ends_the_block(
     def handle(text: str) -> None:
         deadline = time.monotonic() + PATIENCE
         while not ends and time.monotonic() < deadline:
-            time.sleep(0.01)
+            with contextlib.suppress(TimeoutError):
+                time.sleep(0.01)
 
     send(jmsql_factory, "orders", "slow")
     with pytest.raises(JMSException, match="takes no more messages: TimeoutError"):

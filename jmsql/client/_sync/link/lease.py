@@ -510,8 +510,8 @@ class Lease:
         driver = self._driver_connection
         return driver is not None and driver.pgconn.pipeline_status == PipelineStatus.OFF and not driver.lock.locked()
 
-    def interrupt(self, timeout: float) -> None:
-        """Interrupt the statement that runs, if one does.
+    def interrupt(self, timeout: float) -> bool:
+        """Interrupt the statement that runs; return True if one did.
 
         Args:
             timeout: How many seconds that may take.
@@ -520,9 +520,11 @@ class Lease:
             JMSException: The server could not be told.
         """
         connection = self._driver_connection
-        if connection is not None:
-            with jms_errors("interrupting a statement"):
-                connection.cancel_safe(timeout=timeout)
+        if connection is None or connection.pgconn.transaction_status != TransactionStatus.ACTIVE:
+            return False
+        with jms_errors("interrupting a statement"):
+            connection.cancel_safe(timeout=timeout)
+        return True
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[Callable[[], None]]:

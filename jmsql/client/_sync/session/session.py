@@ -624,8 +624,10 @@ class HandlerSession(Session):
         """Have closing the session release the message of a running handler as one that has not failed."""
         self._transaction.failure_at_close = failure_of(Interruption())
 
-    def interrupt(self, timeout: float) -> None:
-        """Interrupt the statement that runs in the transaction, if one does; may be called from another thread.
+    def interrupt(self, timeout: float) -> bool:
+        """Interrupt the statement that runs in the transaction; return True if one did.
+
+        May be called from another thread.
 
         Args:
             timeout: How many seconds that may take.
@@ -633,4 +635,4 @@ class HandlerSession(Session):
         Raises:
             JMSException: The server could not be told.
         """
-        self._transaction.database.interrupt(timeout)
+        return self._transaction.database.interrupt(timeout)

@@ -15,7 +15,7 @@ from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import call, call_isolated, current, ends_task, entered, obtain
+from jmsql.concurrency.tasks import InterruptibleCall, call, call_isolated, current, ends_task, entered, obtain
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.clock import monotonic
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 AnySession = TypeVar("AnySession", bound="DatabaseSession")
 
 logger = logging.getLogger("jmsql.worker")
+
+_INTERRUPTION_PAUSE = 0.005
+"""Seconds after which a handler that cannot be interrupted now is tried again: it is in code of jmsql."""
 
 
 class HandlerContext(JMSContext):
@@ -89,6 +92,7 @@ class HandlerCall(AnyCall):
         """How long the call took, with its commit, once `run` has returned."""
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
         self._exits = AsyncExitStack()
+        self._function_call = InterruptibleCall()
         self._contexts: list[HandlerContext] = []
         self.verdict: BaseException | None = None
         """The error that the session was told of, once `run` has returned; None: the message was handled."""
@@ -188,7 +192,7 @@ class HandlerCall(AnyCall):
                 await entered(self._exits, around(self))
             arguments = await self.arguments()
             try:
-                self.result = await call(self.listener.handler, **arguments)
+                self.result = await self._function_call.run(call, self.listener.handler, **arguments)
             except BaseException as error:
                 if self.deadline is not None and self.deadline.has_caused(error):
                     raise self.deadline.error from error
@@ -208,8 +212,9 @@ class HandlerCall(AnyCall):
         def expire(self, patience: float) -> bool:
             """End the handler, which has taken too long, from another thread; return whether its thread is lost.
 
-            A statement that it runs in the session's transaction is interrupted. If that does not end it, its message
-            is settled here, and the session closed.
+            A statement that it runs in the session's transaction is interrupted; if there is none, or the handler goes
+            on, a TimeoutError is raised inside of it. If that does not end it, its message is settled here, and the
+            session closed.
 
             Args:
                 patience: How many seconds it has to end.
@@ -217,8 +222,14 @@ class HandlerCall(AnyCall):
             deadline = self.deadline
             if deadline is None or not deadline.expire():
                 return False
-            self.interrupt(patience)
-            if not deadline.abandon(patience):
+            give_up_at = monotonic() + patience
+            # An interrupted statement raises an error of its own, which has half of the time to end the handler.
+            if not (self.interrupt(patience) and deadline.has_returned(patience / 2)):
+                error = deadline.error_class()
+                while not self._function_call.interrupt(error) and monotonic() < give_up_at:
+                    if deadline.has_returned(_INTERRUPTION_PAUSE):
+                        break
+            if not deadline.abandon(max(give_up_at - monotonic(), 0.0)):
                 return False
             verdict = self.listener.verdict(deadline.error)
             self._tell_failure(verdict)
@@ -257,21 +268,25 @@ class HandlerCall(AnyCall):
         await producer.send(reply)
         await producer.close()
 
-    async def interrupt(self, timeout: float) -> None:
+    async def interrupt(self, timeout: float) -> bool:
         """Interrupt the handler, or in a thread the statement that it runs in the session's transaction.
 
         Args:
             timeout: How many seconds interrupting a statement may take.
+
+        Returns:
+            True if it was interrupted.
         """
         if ASYNC:
             if self._called is not None:
-                self._called.cancel()  # and with it the statement
+                return self._called.cancel()  # and with it the statement
         else:
             if self.listener.shares_transaction:
                 try:
-                    await self.session.interrupt(timeout)
+                    return await self.session.interrupt(timeout)
                 except JMSException as error:
                     logger.warning("%s: its statement cannot be interrupted: %s", self.listener, error)
+        return False
 
     # What the handler can ask for
 

@@ -122,8 +122,9 @@ class SavepointSession(EnlistedSession):
         """Do nothing: nothing is claimed."""
         return nullcontext()
 
-    async def interrupt(self, timeout: float) -> None:
-        """Do nothing: nobody waits for it."""
+    async def interrupt(self, timeout: float) -> bool:  # noqa: ARG002
+        """Return False: no other thread watches it."""
+        return False
 
     async def get_database(self) -> DatabaseConnection:
         """Return SQLAlchemy's connection of the transaction."""

@@ -14,7 +14,7 @@ from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
-from jmsql.concurrency.threads import call, call_isolated, current, ends_task, entered, obtain
+from jmsql.concurrency.threads import InterruptibleCall, call, call_isolated, current, ends_task, entered, obtain
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.values.clock import monotonic
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 AnySession = TypeVar("AnySession", bound="DatabaseSession")
 
 logger = logging.getLogger("jmsql.worker")
+
+_INTERRUPTION_PAUSE = 0.005
+"""Seconds after which a handler that cannot be interrupted now is tried again: it is in code of jmsql."""
 
 
 class HandlerContext(JMSContext):
@@ -88,6 +91,7 @@ class HandlerCall(AnyCall):
         """How long the call took, with its commit, once `run` has returned."""
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
         self._exits = ExitStack()
+        self._function_call = InterruptibleCall()
         self._contexts: list[HandlerContext] = []
         self.verdict: BaseException | None = None
         """The error that the session was told of, once `run` has returned; None: the message was handled."""
@@ -172,7 +176,7 @@ class HandlerCall(AnyCall):
                 entered(self._exits, around(self))
             arguments = self.arguments()
             try:
-                self.result = call(self.listener.handler, **arguments)
+                self.result = self._function_call.run(call, self.listener.handler, **arguments)
             except BaseException as error:
                 if self.deadline is not None and self.deadline.has_caused(error):
                     raise self.deadline.error from error
@@ -190,8 +194,9 @@ class HandlerCall(AnyCall):
     def expire(self, patience: float) -> bool:
         """End the handler, which has taken too long, from another thread; return whether its thread is lost.
 
-        A statement that it runs in the session's transaction is interrupted. If that does not end it, its message
-        is settled here, and the session closed.
+        A statement that it runs in the session's transaction is interrupted; if there is none, or the handler goes
+        on, a TimeoutError is raised inside of it. If that does not end it, its message is settled here, and the
+        session closed.
 
         Args:
             patience: How many seconds it has to end.
@@ -199,8 +204,14 @@ class HandlerCall(AnyCall):
         deadline = self.deadline
         if deadline is None or not deadline.expire():
             return False
-        self.interrupt(patience)
-        if not deadline.abandon(patience):
+        give_up_at = monotonic() + patience
+        # An interrupted statement raises an error of its own, which has half of the time to end the handler.
+        if not (self.interrupt(patience) and deadline.has_returned(patience / 2)):
+            error = deadline.error_class()
+            while not self._function_call.interrupt(error) and monotonic() < give_up_at:
+                if deadline.has_returned(_INTERRUPTION_PAUSE):
+                    break
+        if not deadline.abandon(max(give_up_at - monotonic(), 0.0)):
             return False
         verdict = self.listener.verdict(deadline.error)
         self._tell_failure(verdict)
@@ -239,17 +250,21 @@ class HandlerCall(AnyCall):
         producer.send(reply)
         producer.close()
 
-    def interrupt(self, timeout: float) -> None:
+    def interrupt(self, timeout: float) -> bool:
         """Interrupt the handler, or in a thread the statement that it runs in the session's transaction.
 
         Args:
             timeout: How many seconds interrupting a statement may take.
+
+        Returns:
+            True if it was interrupted.
         """
         if self.listener.shares_transaction:
             try:
-                self.session.interrupt(timeout)
+                return self.session.interrupt(timeout)
             except JMSException as error:
                 logger.warning("%s: its statement cannot be interrupted: %s", self.listener, error)
+        return False
 
     # What the handler can ask for
 

@@ -123,8 +123,9 @@ class SavepointSession(EnlistedSession):
         """Do nothing: nothing is claimed."""
         return nullcontext()
 
-    def interrupt(self, timeout: float) -> None:
-        """Do nothing: nobody waits for it."""
+    def interrupt(self, timeout: float) -> bool:  # noqa: ARG002
+        """Return False: no other thread watches it."""
+        return False
 
     def get_database(self) -> DatabaseConnection:
         """Return SQLAlchemy's connection of the transaction."""

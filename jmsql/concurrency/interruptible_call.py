@@ -1,0 +1,97 @@
+"""A call of a function that another thread ends by an exception inside of it."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_OWN_PACKAGE = __name__.partition(".")[0]
+
+_set_asynchronous_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_set_asynchronous_exception.argtypes = (ctypes.c_ulong, ctypes.py_object)
+_set_asynchronous_exception.restype = ctypes.c_int
+_NO_EXCEPTION = ctypes.py_object()
+
+# The interpreter raises an asynchronous exception when the thread comes to its next check for one: at a call, at the
+# end of a call, at a jump backward. By then the function may have returned, and the thread may be in the commit or at
+# the next message. So:
+#
+# - The end of the call and the exception compete for one lock, which is never released. If the end has it, nothing is
+#   raised any more.
+# - If the exception has it, the call does not end before the exception is set, and takes back what was not raised yet.
+#   What is raised while it does so is raised inside of the call.
+# - Nothing is raised twice, so after one landing the thread is safe wherever it is.
+# - The end waits for the one that sets the exception by a lock that it never releases: an exception may land before it
+#   could.
+
+
+class InterruptibleCall:
+    """One call of a function, in which another thread can raise one exception.
+
+    Nothing is raised outside of the call; nor in code of jmsql that the function calls, which may hold a lock or be in
+    the middle of an exchange with the server.
+    """
+
+    __slots__ = ("_interrupting", "_is_decided", "_thread")
+
+    def __init__(self) -> None:
+        self._thread: int | None = None
+        self._is_decided = threading.Lock()
+        self._interrupting = threading.Lock()
+        """Held while an exception is set."""
+
+    def run(self, function: Callable[..., T], /, *arguments: object, **options: object) -> T:
+        """Call the function, in the caller's thread; may be called once.
+
+        Raises:
+            BaseException: The error of the function, or the exception of another thread.
+        """
+        thread = self._thread = threading.get_ident()
+        try:
+            return function(*arguments, **options)
+        finally:
+            if not self._is_decided.acquire(blocking=False):
+                self._interrupting.acquire()
+                _set_asynchronous_exception(thread, _NO_EXCEPTION)
+
+    def interrupt(self, kind: type[BaseException]) -> bool:
+        """Raise an exception in the function, from another thread.
+
+        A function that waits in C code gets it once that returns.
+
+        Args:
+            kind: The class of the exception, which is made without arguments.
+
+        Returns:
+            True if the exception is set; False if the function has ended, has been interrupted before, or is in code
+            of jmsql now.
+        """
+        thread = self._thread
+        if thread is None or not self._interrupting.acquire(blocking=False):
+            return False
+        try:
+            if not self._is_in_function(thread) or not self._is_decided.acquire(blocking=False):
+                return False
+            _set_asynchronous_exception(thread, kind)
+            return True
+        finally:
+            self._interrupting.release()
+
+    def _is_in_function(self, thread: int) -> bool:
+        """Return True unless the thread is in code of jmsql: around the function, or called by it."""
+        frame = sys._current_frames().get(thread)  # noqa: SLF001 - documented, and named so to warn
+        codes: list[str] = []
+        while frame is not None and frame.f_code is not _RUN:
+            codes.append(frame.f_globals.get("__name__") or "")
+            frame = frame.f_back
+        is_own = [name.partition(".")[0] == _OWN_PACKAGE for name in reversed(codes)]  # from the call inward
+        return frame is not None and False in is_own and not any(is_own[is_own.index(False) :])
+
+
+_RUN: CodeType = InterruptibleCall.run.__code__
