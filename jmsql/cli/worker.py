@@ -40,6 +40,16 @@ def worker(
         ),
     ] = 1,
     processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="The number of processes.")] = 1,
+    max_messages: Annotated[
+        int | None,
+        typer.Option(min=1, help="Replace a process once it has received so many messages.", show_default=False),
+    ] = None,
+    max_memory: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="MIB", help="Replace a process once it has so many MiB of memory.", show_default=False
+        ),
+    ] = None,
     drain_timeout: Annotated[
         float,
         typer.Option(
@@ -103,6 +113,10 @@ def worker(
     messages are taken, and handlers that run have --drain-timeout seconds; a second signal ends it at once. SIGHUP has
     new processes, with new code, take the places of the old.
 
+    With --max-messages and --max-memory a process that reaches a limit ends in order: it takes no more messages,
+    handlers that run finish, and another process takes its place at once. The limits of processes differ by up to a
+    tenth, so that not all end together.
+
     Exits with 0 when all handlers have finished, 1 when some were cut off, 2 or 3 if it cannot begin.
 
     Example: `jmsql worker shop.messaging:app --concurrency 4 --processes 2`
@@ -117,7 +131,7 @@ def worker(
     start_log(log_format, "supervisor", log_level)
     has_metrics = health_port is not None and are_available()
     settings = Settings(
-        *(application, url is not None, schema, log_format, log_level, has_metrics),
+        *(application, url is not None, schema, log_format, log_level, has_metrics, max_messages, max_memory),
         concurrency=concurrency,
         drain_timeout=drain_timeout,
         long_transaction=long_transaction_seconds,

@@ -27,9 +27,10 @@ from jmsql.worker.handlers.handler_groups import (
     asynchronous,
     synchronous,
 )
+from jmsql.worker.limits import MEBIBYTE, MemoryLimit, MessageQuota, in_mebibytes, resident_memory
 from jmsql.worker.loading import RefusalError, load_application
 from jmsql.worker.logs import complete_log, start_log
-from jmsql.worker.reports import Listening, Refusal, send_report
+from jmsql.worker.reports import Limit, Listening, Refusal, Retirement, send_report
 from jmsql.worker.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ class Child:
         self._watch = HandlerWatch(list, settings.long_transaction)
         self._process_counters: ProcessCounters | None = None
         self._next_heartbeat = 0.0
+        self._limit_signal, signal_limit = socket.socketpair()
+        self._quota: MessageQuota | None = None
+        if settings.max_messages is not None:
+            self._quota = MessageQuota(settings.max_messages, partial(signal_limit.send, b"\0"))
 
     def run(self) -> int:
         """Work, and return the exit code."""
@@ -68,11 +73,11 @@ class Child:
             complete_log(self._settings.log_format, self._name, self._settings.log_level)
             factory = self._settings.factory(application.factory)
             groups.extend(self._open(application, factory))  # if it fails, it has those that it has opened
-        except RefusalError as error:
-            return self._refuse(error, _USAGE_ERROR)
-        except JMSException as error:
-            self._end(groups, 0.0)
-            return self._refuse(error, _JMS_ERROR)
+            memory = self._limit_memory()
+        except (RefusalError, JMSException) as error:
+            for group in groups:
+                group.close()
+            return self._refuse(error, _USAGE_ERROR if isinstance(error, RefusalError) else _JMS_ERROR)
         self._watch = HandlerWatch(
             lambda: [task for group in groups for task in list(group.members)], self._settings.long_transaction
         )
@@ -83,12 +88,58 @@ class Child:
         gc.enable()
         for group in groups:
             group.start()
-        while self._is_wanted():
+        retirement: Retirement | None = None
+        while not self._is_told_to_stop() and self._watch.is_whole and retirement is None:
             self._look()
+            retirement = self._reached_limit(memory)
         is_whole = self._watch.is_whole
+        if retirement is not None:
+            self._retire(groups, retirement)
         left = self._end(groups, self._settings.drain_timeout)
         self._report()
         return 0 if is_whole and not left else CUT_OFF
+
+    def _limit_memory(self) -> MemoryLimit | None:
+        """Return the limit of the process's memory, if there is one.
+
+        Raises:
+            RefusalError: The process has begun with more.
+        """
+        most = self._settings.max_memory
+        if most is None:
+            return None
+        limit = MemoryLimit(most * MEBIBYTE)
+        if limit.is_too_low:
+            raise RefusalError(
+                f"The process takes {in_mebibytes(limit.at_start)} of memory before its first message, and "
+                f"--max-memory allows {most} MiB. Raise it."
+            )
+        return limit
+
+    def _reached_limit(self, memory: MemoryLimit | None) -> Retirement | None:
+        """Return why the process is to be replaced; None: it is not."""
+        if self._quota is not None and self._quota.is_used_up:
+            return Retirement(
+                Limit.messages,
+                f"has received {self._quota.most} messages, and --max-messages is {self._settings.max_messages}",
+            )
+        if memory is not None and memory.is_exceeded():
+            return Retirement(
+                Limit.memory,
+                f"has {in_mebibytes(resident_memory())} of memory, and --max-memory is {self._settings.max_memory} MiB",
+                f"It began with {in_mebibytes(memory.at_start)}. If that happens again and again, raise --max-memory.",
+            )
+        return None
+
+    def _retire(self, groups: list[HandlerGroup], retirement: Retirement) -> None:
+        """Take no more messages, and wait until the handlers have returned, or the process is told to stop."""
+        self._report()
+        send_report(self._channel, retirement)
+        stopping = [group.stop_receiving() for group in groups]
+        while not (self._watch.have_ended or self._is_told_to_stop()):
+            self._look()
+            if any(each.done() and each.exception() is not None for each in stopping):
+                return  # `end` tries again
 
     def _refuse(self, error: Exception, exit_code: int) -> int:
         logger.debug("Refused.", exc_info=error)
@@ -101,15 +152,18 @@ class Child:
     ) -> Iterator[HandlerGroup]:
         blocking = [listener for listener in application.listeners if not listener.is_async]
         if blocking:
-            yield HandlersInThreads.open(synchronous(factory), blocking, self._settings)
+            yield HandlersInThreads.open(synchronous(factory), blocking, self._settings, self._quota)
         awaited = [listener for listener in application.listeners if listener.is_async]
         if awaited:
-            yield HandlersInEventLoop.open(asynchronous(factory), awaited, self._settings)
+            yield HandlersInEventLoop.open(asynchronous(factory), awaited, self._settings, self._quota)
 
-    def _is_wanted(self) -> bool:
-        """Wait a moment; return whether all handlers run, and neither a signal nor the supervisor says to stop."""
-        told, _, _ = select.select([self._channel, self._stop_signal], [], [], self._timings.check_interval)
-        return not told and self._watch.is_whole
+    def _is_told_to_stop(self) -> bool:
+        """Wait a moment; return whether a signal or the supervisor says to stop."""
+        signals = [self._channel, self._stop_signal]
+        told, _, _ = select.select([*signals, self._limit_signal], [], [], self._timings.check_interval)
+        if self._limit_signal in told:
+            self._limit_signal.recv(1)
+        return any(signal in told for signal in signals)
 
     def _look(self) -> None:
         """Report, and supervise the handlers."""

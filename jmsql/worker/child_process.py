@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jmsql.values.clock import monotonic
-from jmsql.worker.reports import Listening, Progress, Refusal, ReportReader, outcomes
+from jmsql.worker.reports import Listening, Progress, Refusal, ReportReader, Retirement, outcomes
 from jmsql.worker.settings import Settings
 from jmsql.worker.timings import WorkerTimings
 
@@ -26,6 +26,7 @@ class ChildProcess:
         self.started = monotonic()
         self.progress = Progress()
         self.refusal: Refusal | None = None
+        self.retirement: Retirement | None = None
         self.listeners: list[dict[str, Any]] = []
         self.database = ""
         self.is_ready = False
@@ -75,6 +76,8 @@ class ChildProcess:
         for report in reports or []:
             if isinstance(report, Refusal):
                 self.refusal = report
+            elif isinstance(report, Retirement):
+                self.retirement = report
             elif isinstance(report, Listening):
                 self.listeners, self.database = report.listeners, report.database
             else:
@@ -116,7 +119,7 @@ class ChildProcess:
     @property
     def state(self) -> str:
         """Where it is in its life."""
-        if self.is_draining:
+        if self.is_draining or self.retirement is not None:
             return "draining"
         if not self.is_ready:
             return "starting"
@@ -179,17 +182,27 @@ class ProcessSlot:
         if child is self.successor:
             self.successor = None
         elif child is self.current:
-            if monotonic() - child.started > self._timings.stable_duration:
-                self._pause = self._timings.minimum_restart_delay
-            logger.info("A process takes the place of %s in %g s.", child.name, self._pause)
+            self.restarts += 1
+            pause = self._lengthen_pause(child)
+            logger.info("A process takes the place of %s in %g s.", child.name, pause)
             self.current = None
-            self._restart_at = monotonic() + self._pause
-            self._pause = min(2 * self._pause, self._timings.maximum_restart_delay)
+            self._restart_at = monotonic() + pause
 
-    def fill(self) -> ChildProcess | None:
-        """Start a process if there is none and it is time; return it."""
-        if self.current is not None or monotonic() < self._restart_at:
-            return None
-        self.restarts += 1
-        self.current = self._start()
-        return self.current
+    def retire(self, child: ChildProcess) -> None:
+        """Have another process take the slot of one that ends in order; after a pause if it has handled nothing."""
+        self.current = None
+        has_handled = any(outcomes(child.progress.handler_counters).values()) or child.progress.running > 0
+        self._restart_at = 0.0 if has_handled else monotonic() + self._lengthen_pause(child)
+
+    def fill(self) -> None:
+        """Start a process if there is none, none is about to succeed it, and it is time."""
+        if self.current is None and self.successor is None and monotonic() >= self._restart_at:
+            self.current = self._start()
+
+    def _lengthen_pause(self, child: ChildProcess) -> float:
+        """Return the pause before the next start, and have the one after it last twice as long."""
+        if monotonic() - child.started > self._timings.stable_duration:
+            self._pause = self._timings.minimum_restart_delay
+        pause = self._pause
+        self._pause = min(2 * pause, self._timings.maximum_restart_delay)
+        return pause

@@ -38,6 +38,7 @@ class WorkerMetrics(NamedTuple):
     totals: Totals
     processes: Mapping[str, int]
     restarts: int
+    replaced: Mapping[str, int]
     running: int
     longest_transaction: float
 
@@ -143,7 +144,14 @@ def _families(metrics: WorkerMetrics) -> Iterator[Metric]:
         processes.add_metric([state], number)
     restarts = CounterMetricFamily("jmsql_worker_restarts", "Processes that died and were started again.")
     restarts.add_metric([], metrics.restarts)
-    yield from (processes, restarts)
+    replaced = CounterMetricFamily(
+        "jmsql_worker_replaced_processes",
+        "Processes that reached a limit and were replaced, by limit: messages, memory.",
+        labels=["limit"],
+    )
+    for limit, number in metrics.replaced.items():
+        replaced.add_metric([limit], number)
+    yield from (processes, restarts, replaced)
     yield from client_metrics(metrics.totals.destination_counters)
 
 

@@ -126,12 +126,40 @@ class Listening:
         return cls(**document)
 
 
-Report: TypeAlias = Progress | Refusal | Listening
+class Limit(StrEnum):
+    """The limits of a process."""
 
-_KINDS: dict[str, type[Progress | Refusal | Listening]] = {
+    messages = "messages"
+    memory = "memory"
+
+
+@dataclass(frozen=True)
+class Retirement:
+    """It has reached a limit: it receives no more messages, and ends once its handlers have returned.
+
+    Args:
+        limit: The limit.
+        reason: The limit in words, after the name of the process.
+        advice: Advice for a process that has not lived long; "": none.
+    """
+
+    limit: Limit
+    reason: str
+    advice: str = ""
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> Retirement:
+        """Read what was written."""
+        return cls(**document | {"limit": Limit(document["limit"])})
+
+
+Report: TypeAlias = Progress | Refusal | Listening | Retirement
+
+_KINDS: dict[str, type[Report]] = {
     "progress": Progress,
     "refusal": Refusal,
     "listening": Listening,
+    "retirement": Retirement,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

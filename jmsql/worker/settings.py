@@ -45,6 +45,8 @@ class Settings(HandlerSettings):
         log_format: How the log is written; None: as the application has it, or as text.
         log_level: Which records it has: those of this level and above; None: as the application has it, or info.
         metrics: Whether the processes count what their connections send and receive.
+        max_messages: After how many messages a process is replaced; None: by none.
+        max_memory: With how many MiB of memory a process is replaced; None: with any.
     """
 
     application: str
@@ -53,6 +55,8 @@ class Settings(HandlerSettings):
     log_format: LogFormat | None = None
     log_level: LogLevel | None = None
     metrics: bool = False
+    max_messages: int | None = None
+    max_memory: int | None = None
 
     def to_json(self) -> str:
         """Write the settings as text."""

@@ -19,7 +19,7 @@ from typing import Any
 from jmsql.values.clock import monotonic
 from jmsql.worker.child_process import ChildProcess, ProcessSlot
 from jmsql.worker.metrics import Totals, WorkerMetrics
-from jmsql.worker.reports import outcomes
+from jmsql.worker.reports import Limit, outcomes
 from jmsql.worker.settings import Settings
 
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages"})
@@ -81,6 +81,7 @@ class Supervisor:
         self._exit_code: int | None = None
         self._was_cut_off = False
         self._ended_totals = Totals()
+        self._replaced: Counter[Limit] = Counter()
         self._listeners: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
@@ -167,11 +168,30 @@ class Supervisor:
             if former is not None:
                 self._tell_listeners(slot)
                 former.drain()
+            self._retire(slot)
         if self._source_files is not None and self._source_files.have_changed():
             logger.info("Files have changed.")
             self._renew()
         if self._has_begun and self._to_renew and not any(slot.successor for slot in self._slots):
             self._to_renew.pop(0).succeed()
+
+    def _retire(self, slot: ProcessSlot) -> None:
+        """Have another process take a slot whose own has reached a limit."""
+        child = slot.current
+        if child is None or (retirement := child.retirement) is None:
+            return
+        slot.retire(child)
+        self._replaced[retirement.limit] += 1
+        is_young = retirement.advice and monotonic() - child.started < self._settings.timings.stable_duration
+        logger.log(
+            logging.WARNING if is_young else logging.INFO,
+            "%s, process %d, %s. Another process takes its place.%s",
+            child.name,
+            child.process_id,
+            retirement.reason,
+            f" {retirement.advice}" if is_young else "",
+            extra={"limit": retirement.limit, "running": child.progress.running},
+        )
 
     def _tell_listeners(self, slot: ProcessSlot) -> None:
         """Say what is handled, if that has not been said."""
@@ -216,6 +236,13 @@ class Supervisor:
             self._was_cut_off |= child.is_ready and exit_code != 0
             logger.info("%s has ended.", child.name)
             return
+        if child.retirement is not None and self._exit_code is None:
+            for slot in self._slots:
+                if slot.current is child:
+                    self._retire(slot)
+        if child.retirement is not None and exit_code == 0:
+            logger.info("%s has ended.", child.name)
+            return
         reason = _reason(child, exit_code)
         traceback = None if child.refusal is None else child.refusal.traceback
         failure = {} if traceback is None else {"exception": traceback}
@@ -240,6 +267,7 @@ class Supervisor:
             "ready": self._exit_code is None and self._has_begun and all(slot.can_receive for slot in self._slots),
             "draining": self._exit_code is not None,
             "restarts": sum(slot.restarts for slot in self._slots),
+            "replaced": {limit: self._replaced[limit] for limit in Limit},
             **outcomes(totals.handler_counters),
             "children": [child.document() for child in children],
         }
@@ -252,6 +280,7 @@ class Supervisor:
             totals,
             {state: states[state] for state in ("starting", "ready", "waiting", "draining")},
             sum(slot.restarts for slot in self._slots),
+            {limit: self._replaced[limit] for limit in Limit},
             sum(child.progress.running for child in children),
             max((child.progress.longest_transaction for child in children), default=0.0),
         )

@@ -75,7 +75,10 @@ LISTINGS = (
 )
 
 # Options of spark-submit and of uvicorn that the text names.
-FOREIGN_OPTIONS = {"--archives", "--conf", "--properties-file", "--py-files", "--timeout-graceful-shutdown"}
+FOREIGN_OPTIONS = {
+    *("--archives", "--conf", "--properties-file", "--py-files", "--timeout-graceful-shutdown"),
+    *("--max-memory-per-child", "--max-requests", "--max-tasks-per-child"),
+}
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from jmsql.store.control.counters import Counts
 from jmsql.values.clock import monotonic
 from jmsql.worker.handlers._sync.handlers import Handlers
 from jmsql.worker.handlers.listener import Handling, Listener
+from jmsql.worker.limits import MessageQuota
 from jmsql.worker.reports import HandlerCounters, Progress
 from jmsql.worker.settings import HandlerSettings
 
@@ -70,6 +71,11 @@ class HandlerWatch:
     @property
     def _tasks(self) -> Sequence[WatchedTask]:
         return self._find_tasks()
+
+    @property
+    def have_ended(self) -> bool:
+        """True if none of them runs."""
+        return all(task.has_ended for task in self._tasks)
 
     @property
     def is_whole(self) -> bool:
@@ -155,6 +161,12 @@ class HandlerGroup(Protocol):
     def start(self) -> None:
         """Handle messages from now on."""
 
+    def close(self) -> None:
+        """Close the connection of handlers that were not started."""
+
+    def stop_receiving(self) -> Future[None]:
+        """Begin to take no more messages."""
+
     def end(self, drain_timeout: float) -> Future[int]:
         """Begin to end, and return how many handlers have not finished `drain_timeout` seconds later."""
 
@@ -171,13 +183,27 @@ class HandlersInThreads:
         self.members: Sequence[WatchedTask] = handlers.members
 
     @classmethod
-    def open(cls, factory: ConnectionFactory, listeners: Sequence[Listener], settings: HandlerSettings) -> Self:
+    def open(
+        cls,
+        factory: ConnectionFactory,
+        listeners: Sequence[Listener],
+        settings: HandlerSettings,
+        quota: MessageQuota | None = None,
+    ) -> Self:
         """Connect; arguments and errors are those of `Handlers.open`."""
-        return cls(Handlers.open(factory, listeners, settings))
+        return cls(Handlers.open(factory, listeners, settings, quota))
 
     def start(self) -> None:
         """Handle messages from now on."""
         self._handlers.start()
+
+    def close(self) -> None:
+        """Close the connection of handlers that were not started."""
+        self._handlers.close()
+
+    def stop_receiving(self) -> Future[None]:
+        """Begin to take no more messages."""
+        return _in_daemon_thread(self._handlers.stop_receiving, "stop of the handlers")
 
     def end(self, drain_timeout: float) -> Future[int]:
         """Begin to end, and return how many handlers have not finished `drain_timeout` seconds later."""
@@ -201,7 +227,11 @@ class HandlersInEventLoop:
 
     @classmethod
     def open(
-        cls, factory: jmsql_asyncio.ConnectionFactory, listeners: Sequence[Listener], settings: HandlerSettings
+        cls,
+        factory: jmsql_asyncio.ConnectionFactory,
+        listeners: Sequence[Listener],
+        settings: HandlerSettings,
+        quota: MessageQuota | None = None,
     ) -> Self:
         """Connect; arguments and errors are those of `Handlers.open`."""
         from jmsql.worker.handlers._async.handlers import Handlers as AsyncHandlers
@@ -209,7 +239,7 @@ class HandlersInEventLoop:
         loop = _EventLoopThread()
         loop.start()
         try:
-            return cls(loop, loop.submit(AsyncHandlers.open(factory, listeners, settings)).result())
+            return cls(loop, loop.submit(AsyncHandlers.open(factory, listeners, settings, quota)).result())
         except BaseException:
             loop.end()
             raise
@@ -217,6 +247,15 @@ class HandlersInEventLoop:
     def start(self) -> None:
         """Handle messages from now on."""
         self._loop.submit(self._handlers.start()).result()
+
+    def close(self) -> None:
+        """Close the connection of handlers that were not started."""
+        self._loop.submit(self._handlers.close()).result()
+        self._loop.end()
+
+    def stop_receiving(self) -> Future[None]:
+        """Begin to take no more messages."""
+        return self._loop.submit(self._handlers.stop_receiving())
 
     def end(self, drain_timeout: float) -> Future[int]:
         """Begin to end, and return how many handlers have not finished `drain_timeout` seconds later."""

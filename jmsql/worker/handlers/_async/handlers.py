@@ -22,6 +22,7 @@ from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue
 from jmsql.worker.handlers._async.call import HandlerCall, release
 from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Handling, Listener, way_out
+from jmsql.worker.limits import MessageQuota
 from jmsql.worker.reports import HandlerCounters
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
@@ -43,6 +44,7 @@ class HandlerTask:
         claims: What its session claims together with those of the listener's other tasks; None: it is not transacted.
         on_end: Called when it has ended.
         on_lost: Called when its handler does not end at its time-out, in a thread.
+        quota: The number of messages that its process receives; None: no limit.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class HandlerTask:
         claims: HandlerClaims | None,
         on_end: Callable[[], None],
         on_lost: Callable[[HandlerTask, Exception], object],
+        quota: MessageQuota | None,
     ) -> None:
         self.listener = listener
         self.claims = claims
@@ -75,6 +78,7 @@ class HandlerTask:
         self._has_failed_to_receive = False
         self._on_end = on_end
         self._on_lost = on_lost
+        self._quota = quota
         self._is_stopping = False
         self._stopped = Notifications()
         self._task = BackgroundTask(self._run, f"{listener.name} {number}")
@@ -89,6 +93,7 @@ class HandlerTask:
         turn: Lock,
         on_end: Callable[[], None],
         on_lost: Callable[[HandlerTask, Exception], object],
+        quota: MessageQuota | None,
         claims: HandlerClaims | None,
     ) -> Self:
         """Make the session, from the connection, and its consumer; the other arguments are those of the class.
@@ -106,9 +111,9 @@ class HandlerTask:
         await consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout
         claims = session.claim_together(claims)
-        open_another = partial(cls.open, connection, listener, number, settings, turn, on_end, on_lost)
+        open_another = partial(cls.open, connection, listener, number, settings, turn, on_end, on_lost, quota)
         timings = settings.timings
-        return cls(listener, number, session, consumer, timings, open_another, turn, claims, on_end, on_lost)
+        return cls(listener, number, session, consumer, timings, open_another, turn, claims, on_end, on_lost, quota)
 
     async def open_another(self) -> HandlerTask:
         """Open another task in its place, with the same counters.
@@ -192,7 +197,15 @@ class HandlerTask:
         """Wait, unless it is to stop."""
         await self._stopped.wait(0, seconds)
 
+    @property
+    def _is_used_up(self) -> bool:
+        """True if the process has received all the messages that it may."""
+        return self._quota is not None and self._quota.is_used_up
+
     async def _receive(self) -> Message | None:
+        if self._is_used_up:
+            await self._stopped.wait(0, None)
+            return None
         try:
             if self._has_handled:  # where there was one message, there may be more
                 self._has_handled = False
@@ -201,7 +214,7 @@ class HandlerTask:
                     return message
             # One of the listener's tasks waits for all. As it gets a message, the next one takes its place.
             async with self._turn:
-                return None if self._is_stopping else await self._consumer.receive()
+                return None if self._is_stopping or self._is_used_up else await self._consumer.receive()
         except JMSException as error:
             if not self._is_stopping:
                 if self._session.closed:
@@ -215,6 +228,8 @@ class HandlerTask:
 
     async def _handle(self, message: Message) -> None:
         self._has_handled = True
+        if self._quota is not None:
+            self._quota.take()
         self.handling = handling = HandlerCall(self.listener, message, self._session)
         try:
             error = await handling.run()
@@ -257,11 +272,13 @@ class Handlers:
     Args:
         connection: The connection.
         settings: How they are called.
+        quota: The number of messages that the process receives; None: no limit.
     """
 
-    def __init__(self, connection: Connection, settings: HandlerSettings) -> None:
+    def __init__(self, connection: Connection, settings: HandlerSettings, quota: MessageQuota | None) -> None:
         self._connection = connection
         self._settings = settings
+        self._quota = quota
         self._timings = settings.timings
         self._ended = Notifications()
         self._claims: list[HandlerClaims] = []
@@ -272,20 +289,27 @@ class Handlers:
         """Each handles one message at a time."""
 
     @classmethod
-    async def open(cls, factory: ConnectionFactory, listeners: Sequence[Listener], settings: HandlerSettings) -> Self:
+    async def open(
+        cls,
+        factory: ConnectionFactory,
+        listeners: Sequence[Listener],
+        settings: HandlerSettings,
+        quota: MessageQuota | None = None,
+    ) -> Self:
         """Connect, and make the consumers.
 
         Args:
             factory: Makes the connection.
             listeners: The listeners.
             settings: How they are called.
+            quota: The number of messages that the process receives; None: no limit.
 
         Raises:
             JMSException: The server cannot be reached, or refuses; or a durable subscription has another topic or
                 selector, and is not changed.
         """
         connection = await factory.create_connection()
-        handlers = cls(connection, settings)
+        handlers = cls(connection, settings, quota)
         try:
             for listener in listeners:
                 await handlers._open_tasks(listener)
@@ -300,7 +324,7 @@ class Handlers:
         for number in range(1, (listener.concurrency or settings.concurrency) + 1):
             try:
                 task = await HandlerTask.open(
-                    self._connection, listener, number, settings, turn, on_end, on_lost, claims
+                    self._connection, listener, number, settings, turn, on_end, on_lost, self._quota, claims
                 )
             except ChangeRefusedException as error:
                 raise IllegalStateException(f"{listener}: {error} {way_out(error, listener)}") from error
@@ -358,6 +382,16 @@ class Handlers:
             self._is_watching = bool(pauses)
             await self._held.wait(count, min(pauses, default=None))
 
+    async def stop_receiving(self) -> None:
+        """Take no more messages, and release those that were claimed ahead."""
+        await self._connection.stop()
+        self._is_ending = True
+        self._held.notify()
+        for claims in self._claims:
+            await claims.release_held()
+        for task in list(self.members):
+            await task.stop()
+
     async def end(self, drain_timeout: float) -> int:
         """Take no more messages, let the handlers that run finish until the deadline, and close the connection.
 
@@ -368,13 +402,8 @@ class Handlers:
             How many have not finished.
         """
         deadline = monotonic() + drain_timeout
-        await self._connection.stop()
-        self._is_ending = True
-        self._held.notify()
-        for claims in self._claims:
-            await claims.release_held()
-        for task in list(self.members):
-            await task.stop()
+        if not self._is_ending:
+            await self.stop_receiving()
         logger.debug("Waiting for %d handlers to finish.", len(self.members))
         left = await self._wait_until(deadline, self.members)
         for task in left:
