@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
-from django.db import connections
+from django.db import close_old_connections, connections
 from django.db.transaction import atomic
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
-from jmsql.django.configuration import around_of_settings, connection_factory, database_alias
+from jmsql.concurrency.functions import is_coroutine_function
+from jmsql.django.configuration import (
+    around_of_settings,
+    connection_factory,
+    database_alias,
+    dead_letter_hook_of_settings,
+)
 from jmsql.django.coroutines import orm_refused
 from jmsql.django.database import as_in_a_request, current_call, in_test, in_transaction
 from jmsql.public_names import set_module
 from jmsql.worker.application import Application as WorkerApplication
 
 if TYPE_CHECKING:
+    from jmsql.messages import Message
+    from jmsql.worker.handlers.dead_letters import DeadLetterHook
     from jmsql.worker.handlers.listener import Around, HandlerCall
 
 
@@ -45,6 +53,18 @@ class Application(WorkerApplication):
     def around(self) -> Around | None:
         """The context manager around each call, by the setting `JMSQL_AROUND`; it runs inside that of Django."""
         return super().around or around_of_settings()
+
+    @property
+    def on_dead_letter(self) -> DeadLetterHook | None:
+        """The function that is called with dead letters, by the setting `JMSQL_ON_DEAD_LETTER`."""
+        return super().on_dead_letter or dead_letter_hook_of_settings()
+
+    def dead_letter_hooks(
+        self, handler: Callable[..., object], name: str, own: DeadLetterHook | None
+    ) -> tuple[DeadLetterHook, ...]:
+        hooks = super().dead_letter_hooks(handler, name, own)
+        # They may use connections of Django's own.
+        return (*hooks, _close_old_connections) if hooks and not is_coroutine_function(handler) else hooks
 
     @property
     def arounds(self) -> tuple[Around, ...]:
@@ -77,6 +97,11 @@ class Application(WorkerApplication):
     def own_transaction(self) -> Any:
         """The default transaction of `drain`: Django's connection, as in a `TestCase`."""
         return connections[database_alias()]
+
+
+def _close_old_connections(_: Message, __: BaseException) -> None:
+    if not connections[database_alias()].in_atomic_block:  # else `drain` has called the handler
+        close_old_connections()
 
 
 def _driver_connection(call: HandlerCall) -> object:

@@ -16,6 +16,7 @@ from jmsql.store.connections.database_url import DatabaseUrl
 from jmsql.store.schema.version import DEFAULT_SCHEMA
 
 if TYPE_CHECKING:
+    from jmsql.worker.handlers.dead_letters import DeadLetterHook
     from jmsql.worker.handlers.listener import Around
 
 
@@ -42,15 +43,30 @@ def around_of_settings() -> Around | None:
     Raises:
         ImproperlyConfigured: There is nothing of that name.
     """
-    path = getattr(settings, "JMSQL_AROUND", None)
+    return cast("Around | None", _of_settings("JMSQL_AROUND", "a context manager"))
+
+
+def dead_letter_hook_of_settings() -> DeadLetterHook | None:
+    """Return the function to call with dead letters: that of the setting `JMSQL_ON_DEAD_LETTER`, if there is one.
+
+    Raises:
+        ImproperlyConfigured: There is nothing of that name.
+    """
+    return cast("DeadLetterHook | None", _of_settings("JMSQL_ON_DEAD_LETTER", "a function"))
+
+
+def _of_settings(name: str, kind: str) -> object:
+    """Import the object that a setting names; None: there is no such setting."""
+    path = getattr(settings, name, None)
     if path is None:
         return None
     try:
-        return cast("Around", import_string(path))
+        found: object = import_string(path)
     except (ImportError, TypeError, AttributeError) as error:
         raise ImproperlyConfigured(
-            f"The setting JMSQL_AROUND is {path!r}, and is to be the dotted path of a context manager: {error}."
+            f"The setting {name} is {path!r}, and is to be the dotted path of {kind}: {error}."
         ) from error
+    return found
 
 
 def require_psycopg(alias: str) -> Any:

@@ -18,6 +18,7 @@ from jmsql.store.schema.version import DEFAULT_SCHEMA
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
+from jmsql.worker.handlers.dead_letters import DeadLetterHook, dead_letter_hooks
 from jmsql.worker.handlers.drained import DrainedMessage
 from jmsql.worker.handlers.listener import Around, Listener, is_asynchronous
 from jmsql.worker.handlers.parameters import read_parameters
@@ -53,6 +54,9 @@ class Application:
     Args:
         factory: Where the messages are: a factory of `jmsql` or of `jmsql.asyncio`. None: the database that the worker
             is given, which is that of the environment variable ``JMSQL_URL``, else the embedded server.
+        on_dead_letter: Called with each message that a handler has failed with for good, and the error, once it has
+            moved to the dead-letter queue; a function, or if all handlers are coroutine functions perhaps one, too. See
+            [dead letters](handlers.md#when-a-message-becomes-a-dead-letter).
         around: Surrounds each call of a handler: a function that takes the [call][jmsql.worker.HandlerCall], and
             returns a context manager, for coroutine functions perhaps an asynchronous one; see
             [around each call](handlers.md#around-each-call).
@@ -60,7 +64,7 @@ class Application:
             is registered; None: when it is called first.
 
     Raises:
-        TypeError: `around` returns no context manager.
+        TypeError: `around` returns no context manager, or `on_dead_letter` cannot be called.
         ValueError: There is `provides`, and no `around`.
     """
 
@@ -68,11 +72,13 @@ class Application:
         self,
         factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None = None,
         *,
+        on_dead_letter: DeadLetterHook | None = None,
         around: Around | None = None,
         provides: Iterable[type] | None = None,
     ) -> None:
         self._factory = factory
         self._around = around
+        self._on_dead_letter = on_dead_letter
         if around is not None:
             is_asynchronous(around)  # which refuses what can be no context manager
         elif provides is not None:
@@ -103,6 +109,26 @@ class Application:
         return self._around
 
     @property
+    def on_dead_letter(self) -> DeadLetterHook | None:
+        """The function that is called with the dead letters of all handlers, if there is one."""
+        return self._on_dead_letter
+
+    def dead_letter_hooks(
+        self, handler: Callable[..., object], name: str, own: DeadLetterHook | None
+    ) -> tuple[DeadLetterHook, ...]:
+        """Return the functions to call with a handler's dead letters.
+
+        Args:
+            handler: The handler.
+            name: Its name, for errors.
+            own: The function of its listener, which is called first.
+
+        Raises:
+            TypeError: One of them cannot be called there.
+        """
+        return dead_letter_hooks(handler, name, own, self.on_dead_letter)
+
+    @property
     def arounds(self) -> tuple[Around, ...]:
         """The context managers around each call, the outermost first; the integration of a framework adds its own."""
         return () if self.around is None else (self.around,)
@@ -121,6 +147,7 @@ class Application:
         never_retry: type[Exception] | Iterable[type[Exception]] = (),
         timeout: float | timedelta | None = None,
         reply_to: str | Destination | None = None,
+        on_dead_letter: DeadLetterHook | None = None,
     ) -> Callable[[Handler], Handler]:
         """Register a handler: a function, or a coroutine function, which is called with one message at a time.
 
@@ -147,6 +174,9 @@ class Application:
                 `TimeoutError`: see [time-outs](handlers.md#time-outs). None: it may take any time.
             reply_to: Where the reply goes if the message has no JMSReplyTo: a queue, the name of one, or
                 a topic; None: nowhere. See [replies](handlers.md#replies).
+            on_dead_letter: Called with each message that the handler has failed with for good, and the error, once it
+                has moved to the dead-letter queue; a function, or for a coroutine function perhaps one, too. See
+                [dead letters](handlers.md#when-a-message-becomes-a-dead-letter).
 
         Returns:
             A decorator that registers the handler, and returns it unchanged.
@@ -154,7 +184,8 @@ class Application:
         Raises:
             InvalidDestinationException: That is not a destination.
             InvalidSelectorException: The selector has an error; the message shows where.
-            TypeError: The handler asks for something that it cannot be given; or `never_retry` names no exception.
+            TypeError: The handler asks for something that it cannot be given; `never_retry` names no exception; or
+                `on_dead_letter` cannot be called there.
             ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the visibility
                 timeout is less than a second, or for a handler that is transacted; the timeout is 0, or negative.
         """
@@ -190,6 +221,7 @@ class Application:
                     never_retry=final,
                     timeout=_timeout(name, timeout),
                     reply_to=answers,
+                    dead_letter_hooks=self.dead_letter_hooks(handler, name, on_dead_letter),
                     arounds=self.arounds,
                     provides=provides,
                     reaches_transaction=transacted and (self.reaches_transaction or around is not None),

@@ -18,6 +18,7 @@ from jmsql.store.destinations.subscriptions import ChangeRefusedException
 from jmsql.values.destinations import Queue, Topic
 from jmsql.values.outcomes import Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
+from jmsql.worker.handlers.dead_letters import DeadLetterHook
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.parameters import Parameter
 
@@ -54,6 +55,8 @@ class Listener:
     never_retry: tuple[type[Exception], ...]
     timeout: float | None
     reply_to: Queue | Topic | None
+    dead_letter_hooks: tuple[DeadLetterHook, ...]
+    """Called with the messages that become dead letters, and their errors."""
     arounds: tuple[Around, ...]
     """What surrounds each call, the outermost first."""
     provides: frozenset[type] | None

@@ -544,6 +544,38 @@ class TestAround:
             app.listener(ORDERS)(print)
 
 
+def note_dead_letter(message: jmsql.Message, error: BaseException) -> None:
+    from tests.integration.django.shop.models import Article
+
+    Article.objects.create(name=f"{message.get_body(str)}: {error}")
+
+
+class TestDeadLetters:
+    @override_settings(JMSQL_ON_DEAD_LETTER=f"{__name__}.note_dead_letter")
+    def test_the_orm_works_in_the_function_of_the_settings(
+        self, app: Application, handled: Handled, send: Any, article: Any
+    ) -> None:
+        @app.listener(ORDERS, never_retry=RuntimeError)
+        def order(body: str) -> None:
+            raise RuntimeError("torn")
+
+        send("kite")
+        handled(app, lambda: article.objects.count() == 1)
+        assert article.objects.get().name == "kite: torn"
+
+    @override_settings(JMSQL_ON_DEAD_LETTER=f"{__name__}.note_dead_letter")
+    def test_in_a_test_it_is_the_same(self, app: Application, send: Any, article: Any) -> None:
+        @app.listener(ORDERS, never_retry=RuntimeError)
+        def order(body: str) -> None:
+            raise RuntimeError("torn")
+
+        with transaction.atomic():
+            jmsql.enlist(connection).create_producer().send(ORDERS, "kite")
+            app.drain(raise_failures=False)
+            assert article.objects.get().name == "kite: torn"
+            transaction.set_rollback(True)
+
+
 def test_a_request_inside_of_atomic_is_refused(project: None) -> None:
     with connection_factory().create_connection() as client:
         client.start()

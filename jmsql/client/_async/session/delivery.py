@@ -25,6 +25,8 @@ class Delivery(ABC):
 
     operation: Fetch
     """The store's operation that hands out messages."""
+    has_dead_letter = False
+    """True if the last release has made a message a dead letter. `HandlerSession.pop_dead_letter` sets it back."""
 
     @property
     @abstractmethod

@@ -242,9 +242,9 @@ class Claims(Delivery):
             FailedDelivery(buffer, key_of(queue_id, row), row.handle, (row.delivery_count or 0) + 1)
             for buffer, queue_id, row in delivered
         ]
-        self._give_up(
-            self._redelivery.failures(failed, failure) + [Release(buffer.key(row), row.handle) for buffer, row in held]
-        )
+        releases = self._redelivery.failures(failed, failure)
+        self._give_up(releases + [Release(buffer.key(row), row.handle) for buffer, row in held])
+        self.has_dead_letter = any(release.dead_letter_queue_id is not None for release in releases)
         self._delivered.clear()
         self._extended.clear()
         for buffer, _ in held:

@@ -611,6 +611,12 @@ class HandlerSession(Session):
         """Whether nothing that was received is still to be acknowledged, committed or released."""
         return self._transaction.is_settled
 
+    def pop_dead_letter(self) -> bool:
+        """Return whether a message has become a dead letter since the last call."""
+        delivery = self._transaction.delivery
+        has_dead_letter, delivery.has_dead_letter = delivery.has_dead_letter, False
+        return has_dead_letter
+
     def processing(self, message: Message) -> AbstractContextManager[object]:
         """Let the instrumentation, if there is any, follow the call of a handler."""
         return instrumentation.processing(self._state.facts, message)

@@ -241,6 +241,7 @@ class HandlerTask:
             while not (self._session.is_settled or self._is_stopping or self.is_lost):  # the server could not be told
                 await self._pause(self._timings.reconnect_pause)
                 await release(self.listener, self._session, handling.verdict)
+                await handling.tell_dead_letter()
 
     async def _close(self) -> None:
         try:

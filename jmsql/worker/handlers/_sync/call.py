@@ -131,6 +131,7 @@ class HandlerCall(AnyCall):
                 (self._context or copy_context()).run(self._tell_failure, verdict)
                 release(self.listener, self.session, verdict)
             self._call_back([partial(function, error) for function in self.failure_callbacks])
+            self.tell_dead_letter()
             if ends_task(error):
                 raise
             return error
@@ -216,6 +217,8 @@ class HandlerCall(AnyCall):
         verdict = self.listener.verdict(deadline.error)
         self._tell_failure(verdict)
         release(self.listener, self.session, verdict)
+        self.verdict = verdict
+        self.tell_dead_letter()
         self.session.close()
         return True
 
@@ -290,11 +293,24 @@ class HandlerCall(AnyCall):
         """
         return self._exits.enter_context(_orm_session(kind, self.connection()))
 
+    def tell_dead_letter(self) -> None:
+        """Call the functions of `on_dead_letter` if the release of the message has made it a dead letter."""
+        hooks, verdict = self.listener.dead_letter_hooks, self.verdict
+        if hooks and verdict is not None and self._is_dead_letter(verdict):
+            error = verdict.error if isinstance(verdict, Reject) else verdict
+            self._call_back([partial(hook, self.message, error) for hook in hooks])
+
+    def _is_dead_letter(self, verdict: BaseException) -> bool:  # noqa: ARG002 - the session knows
+        """Return whether an error has made the message a dead letter, once."""
+        return self.session.pop_dead_letter()
+
     def _call_back(self, functions: Iterable[Callable[[], object]]) -> None:
         for function in functions:
             try:
                 call_isolated(function)
-            except Exception:  # the message is settled, whatever this does
+            except BaseException as error:  # the message is settled, whatever this does
+                if ends_task(error):
+                    raise
                 logger.exception("%s: what is called after the end of a transaction has failed.", self.listener)
 
     # The log

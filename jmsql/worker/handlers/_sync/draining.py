@@ -16,15 +16,18 @@ from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.errors import jms_errors
 from jmsql.store.receiving import own_messages
+from jmsql.store.receiving.redelivery import policy as queue_policy
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Query, Steps
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.store.wire.roles import Role, read_role
 from jmsql.timings import Timings, complete
 from jmsql.values.destinations import Destination, Queue
+from jmsql.values.outcomes import Reject, RetryAfter
+from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
 from jmsql.worker.handlers._sync.call import HandlerCall
 from jmsql.worker.handlers.drained import DrainedMessage
-from jmsql.worker.handlers.listener import Listener
+from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Listener
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection
@@ -153,6 +156,17 @@ class _DrainedCall(HandlerCall):
     def _tell_failure(self, error: BaseException) -> None:
         """Do nothing: who calls `drain` is told."""
 
+    def _is_dead_letter(self, verdict: BaseException) -> bool:
+        """Return whether a worker would have moved the message to a dead-letter queue, where it stays here."""
+        listener = self.listener
+        if listener.destination == Queue(DEFAULT_DEAD_LETTER_QUEUE):
+            return False
+        if isinstance(verdict, Reject | RetryAfter):
+            return isinstance(verdict, Reject)
+        session: Any = self.session  # one with a savepoint
+        policy: RedeliveryPolicy | None = listener.redelivery or session.run_steps(_policy(listener))
+        return (policy or DEFAULT_REDELIVERY).is_exhausted(self.delivery_count or 1)
+
 
 class HandlerRuns:
     """Calls handlers with messages that the transaction has sent.
@@ -225,6 +239,14 @@ def _queue(listener: Listener) -> Steps[int | None]:
         return (yield from own_messages.queue_of(destination.name))
     assert listener.subscription is not None
     return (yield from own_messages.queue_of_subscription(listener.subscription, durable=listener.durable))
+
+
+def _policy(listener: Listener) -> Steps[RedeliveryPolicy | None]:
+    queue_id = yield from _queue(listener)
+    if queue_id is None:
+        return None
+    rules = (yield from queue_policy(queue_id)).rules
+    return None if rules is None else rules.policy
 
 
 def _taking(

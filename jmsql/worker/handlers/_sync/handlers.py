@@ -235,6 +235,7 @@ class HandlerThread:
             while not (self._session.is_settled or self._is_stopping or self.is_lost):  # the server could not be told
                 self._pause(self._timings.reconnect_pause)
                 release(self.listener, self._session, handling.verdict)
+                handling.tell_dead_letter()
 
     def _close(self) -> None:
         try:

@@ -209,7 +209,8 @@ class _HandlerLocks(Locks):
         releases = await self._redelivery.failures([failed], failure)
         await self._redelivery.release(releases)
         self.handled = None
-        if any(release.dead_letter_queue_id is not None for release in releases):
+        self.has_dead_letter = any(release.dead_letter_queue_id is not None for release in releases)
+        if self.has_dead_letter:
             await self._redelivery.bury()
         handled.buffer.count("rolled_back", [row.delivery_count])
         handled.buffer.source.notify(handled.key)

@@ -210,7 +210,8 @@ class _HandlerLocks(Locks):
         releases = self._redelivery.failures([failed], failure)
         self._redelivery.release(releases)
         self.handled = None
-        if any(release.dead_letter_queue_id is not None for release in releases):
+        self.has_dead_letter = any(release.dead_letter_queue_id is not None for release in releases)
+        if self.has_dead_letter:
             self._redelivery.bury()
         handled.buffer.count("rolled_back", [row.delivery_count])
         handled.buffer.source.notify(handled.key)
