@@ -58,8 +58,8 @@ pythons: $(SETUP) ## run the core's tests with each Python that is installed (PY
 	@$(BIN)/python -m tests.supported_versions $(PYTHONS)
 
 # What tests need beside Python: a pooler, a clock that can be set, a network that can swallow packets, a browser, promtool
-# (of Prometheus), Java.
-packages: WANTED := pgbouncer libfaketime iproute2 chromium chromium-driver prometheus default-jre-headless
+# (of Prometheus), curl, Java.
+packages: WANTED := pgbouncer libfaketime iproute2 chromium chromium-driver prometheus curl default-jre-headless
 # Servers among them do not start: Debian asks this program first.
 POLICY := /usr/sbin/policy-rc.d
 packages: $(SETUP) ## find what the tests need beside Python, or install it (Debian, as root)
@@ -73,6 +73,7 @@ packages java:
 			pgbouncer) command -v pgbouncer || test -x /usr/sbin/pgbouncer ;; \
 			libfaketime) ls /usr/lib/*/faketime/libfaketimeMT.so.1 ;; \
 			iproute2) command -v ip ;; \
+			curl) command -v curl ;; \
 			chromium) command -v chromium ;; \
 			chromium-driver) command -v chromedriver ;; \
 			prometheus) command -v promtool ;; \
