@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, overload
 
 from jmsql.client._sync.connection.simplified import message_of
-from jmsql.messages import Message, decode_message
+from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Queue, require_queue
 from jmsql.worker import draining
+from jmsql.worker.handlers.received import as_received
 
 if TYPE_CHECKING:
     from jmsql.worker.application import Application, AwaitedTransaction, BlockingTransaction
-    from jmsql.worker.handlers.listener import Listener
-
-_NORMAL_PRIORITY = 4
-_PERSISTENT = 2
 
 
 @overload
@@ -132,26 +127,8 @@ def call(
         BaseException: The error of the handler, whose work is undone.
     """
     for listener in app.listeners:
-        if listener.handler is handler:
+        if draining.is_named(listener, handler):
             joined = app.own_transaction if transaction is None else transaction
-            return draining.call(joined, app.schema, listener, _received(listener, message), app.begin)
+            received = as_received(message_of(message), listener.destination)
+            return draining.call(joined, app.schema, listener, received, app.begin)
     raise ValueError(f"{app} has no handler {handler!r}.")
-
-
-def _received(listener: Listener, body: object) -> Message:
-    """Return a message as its handler receives it."""
-    message = body if isinstance(body, Message) else message_of(body)
-    now = int(time.time() * 1000)
-    return decode_message(
-        message.encode(),
-        message.jms_message_id or f"ID:{uuid.uuid4()}",
-        message.jms_timestamp or now,
-        message.jms_expiration,
-        _NORMAL_PRIORITY if message.jms_priority is None else message.jms_priority,
-        message.jms_delivery_mode or _PERSISTENT,
-        listener.destination,
-        bool(message.jms_redelivered),
-        message.delivery_count or 1,
-        None,
-        message.jms_delivery_time or now,
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from jmsql.values.outcomes import Reject, RetryAfter
@@ -10,24 +11,33 @@ from jmsql.worker.timings import WorkerTimings
 if TYPE_CHECKING:
     from jmsql.worker.application import Application
     from jmsql.worker.handlers.drained import DrainedMessage
+    from jmsql.worker.handlers.function import ListenerFunction
     from jmsql.worker.handlers.listener import HandlerCall
+    from jmsql.worker.router import Router
 
-__all__ = ["Application", "DrainedMessage", "HandlerCall", "Reject", "RetryAfter", "WorkerTimings"]
+__all__ = [
+    "Application",
+    "DrainedMessage",
+    "HandlerCall",
+    "ListenerFunction",
+    "Reject",
+    "RetryAfter",
+    "Router",
+    "WorkerTimings",
+]
+
+_MODULES = {
+    "Application": "application",
+    "DrainedMessage": "handlers.drained",
+    "HandlerCall": "handlers.listener",
+    "ListenerFunction": "handlers.function",
+    "Router": "router",
+}
+"""Names of modules that the supervisor of a worker's processes, which works with no database, does not load."""
 
 if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
 
     def __getattr__(name: str) -> object:
-        # The supervisor of a worker's processes works with no database, and loads nothing that does.
-        if name == "Application":
-            from jmsql.worker.application import Application
-
-            return Application
-        if name == "DrainedMessage":
-            from jmsql.worker.handlers.drained import DrainedMessage
-
-            return DrainedMessage
-        if name == "HandlerCall":
-            from jmsql.worker.handlers.listener import HandlerCall
-
-            return HandlerCall
+        if name in _MODULES:
+            return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

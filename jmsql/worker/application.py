@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.concurrency.functions import is_coroutine_function
-from jmsql.exceptions import InvalidSelectorException
 from jmsql.public_names import set_module
-from jmsql.selectors import Selector
 from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.store.schema.version import DEFAULT_SCHEMA
-from jmsql.values.destinations import Destination, Queue, Topic, require_destination
+from jmsql.values.destinations import Destination
 from jmsql.values.duration import seconds
-from jmsql.values.policies import RedeliveryPolicy, claim_duration
 from jmsql.worker.handlers.dead_letters import DeadLetterHook, dead_letter_hooks
 from jmsql.worker.handlers.drained import DrainedMessage
+from jmsql.worker.handlers.function import ListenerFunction, name_of
 from jmsql.worker.handlers.listener import Around, Listener, is_asynchronous
 from jmsql.worker.handlers.parameters import read_parameters
+from jmsql.worker.router import Router
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
 
@@ -42,11 +41,8 @@ if TYPE_CHECKING:
     AwaitedTransaction = AsyncSession | async_scoped_session[Any] | AsyncConnection | psycopg.AsyncConnection[Any]
 
 
-Handler = TypeVar("Handler", bound=Callable[..., object])
-
-
 @set_module("jmsql.worker")
-class Application:
+class Application(Router):
     """The listeners that a worker runs: ``jmsql worker package.module:name``.
 
     An application of asyncio's can run them itself: see `running` and `run_async`.
@@ -76,6 +72,7 @@ class Application:
         around: Around | None = None,
         provides: Iterable[type] | None = None,
     ) -> None:
+        super().__init__()
         self._factory = factory
         self._around = around
         self._on_dead_letter = on_dead_letter
@@ -133,103 +130,33 @@ class Application:
         """The context managers around each call, the outermost first; the integration of a framework adds its own."""
         return () if self.around is None else (self.around,)
 
-    def listener(
-        self,
-        destination: str | Destination,
-        *,
-        selector: str | None = None,
-        transacted: bool = True,
-        concurrency: int | None = None,
-        subscription: str | None = None,
-        durable: bool = True,
-        redelivery: RedeliveryPolicy | None = None,
-        visibility_timeout: float | timedelta | None = None,
-        never_retry: type[Exception] | Iterable[type[Exception]] = (),
-        timeout: float | timedelta | None = None,
-        reply_to: str | Destination | None = None,
-        on_dead_letter: DeadLetterHook | None = None,
-    ) -> Callable[[Handler], Handler]:
-        """Register a handler: a function, or a coroutine function, which is called with one message at a time.
+    is_application = True
 
-        Its parameters say what it is given; see [the worker](worker.md#what-a-handler-is-given).
+    def _register(self, functions: Sequence[tuple[ListenerFunction[..., object], str]]) -> None:
+        listeners = [self._listener(function, prefix) for function, prefix in functions]
+        super()._register(functions)
+        for (function, _), listener in zip(functions, listeners, strict=True):
+            self.listeners.append(listener)
+            function.place(self, listener)
 
-        Args:
-            destination: A queue or a topic; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``.
-            selector: Which of its messages are wanted; None or "": all.
-            transacted: Whether receiving the message, the statements of its `database`, and the messages that its
-                `session` or `context` sends, are one transaction. If not, the message is acknowledged when the handler
-                returns, and no transaction is open while it runs.
-            concurrency: How many of its messages each process handles at a time; None: as many as the worker is told.
-            subscription: The name of the subscription to the topic, which all workers share.
-            durable: Whether that subscription collects messages while no worker runs.
-            redelivery: The policy for messages with which the handler fails; None: that of the destination, or
-                else they come again after 1 s, 2 s, 4 s and so on, up to four hours, and move to the dead-letter
-                queue after 20 deliveries.
-            visibility_timeout: After how many seconds (or a `timedelta`) without a heartbeat of its process a message
-                goes to another handler, if it is not transacted; None: that of the destination, or else only
-                when the process has ended.
-            never_retry: Exceptions with which a message fails for good: it moves to the dead-letter queue at once, as
-                if the handler had raised `Reject` from them.
-            timeout: After how many seconds (or a `timedelta`) the handler is ended, and its message has failed with a
-                `TimeoutError`: see [time-outs](handlers.md#time-outs). None: it may take any time.
-            reply_to: Where the reply goes if the message has no JMSReplyTo: a queue, the name of one, or
-                a topic; None: nowhere. See [replies](handlers.md#replies).
-            on_dead_letter: Called with each message that the handler has failed with for good, and the error, once it
-                has moved to the dead-letter queue; a function, or for a coroutine function perhaps one, too. See
-                [dead letters](handlers.md#when-a-message-becomes-a-dead-letter).
-
-        Returns:
-            A decorator that registers the handler, and returns it unchanged.
-
-        Raises:
-            InvalidDestinationException: That is not a destination.
-            InvalidSelectorException: The selector has an error; the message shows where.
-            TypeError: The handler asks for something that it cannot be given; `never_retry` names no exception; or
-                `on_dead_letter` cannot be called there.
-            ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the visibility
-                timeout is less than a second, or for a handler that is transacted; the timeout is 0, or negative.
-        """
-        final = _exceptions(never_retry)
-        answers = None if reply_to is None else _destination(reply_to)
-        found = _destination(destination)
-
-        def register(handler: Handler) -> Handler:
-            name = _name(handler)
-            _check(name, found, concurrency, subscription)
-            claimed_for = _visibility_timeout(name, visibility_timeout, transacted=transacted)
-            try:
-                Selector.parse(selector)
-            except InvalidSelectorException as error:
-                raise InvalidSelectorException(f"The selector of the handler {name}: {error}") from error
-            around = self.around
-            _check_around(handler, name, around)
-            provides = self._provides if around is not None else frozenset[type]()
-            parameters = read_parameters(handler, name, transacted=transacted, provides=provides)
-            self.listeners.append(
-                Listener(
-                    name=name,
-                    handler=handler,
-                    parameters=parameters,
-                    destination=found,
-                    selector=selector,
-                    transacted=transacted,
-                    concurrency=concurrency,
-                    subscription=subscription,
-                    durable=durable,
-                    redelivery=redelivery,
-                    visibility_timeout=claimed_for,
-                    never_retry=final,
-                    timeout=_timeout(name, timeout),
-                    reply_to=answers,
-                    dead_letter_hooks=self.dead_letter_hooks(handler, name, on_dead_letter),
-                    arounds=self.arounds,
-                    provides=provides,
-                    reaches_transaction=transacted and (self.reaches_transaction or around is not None),
-                )
-            )
-            return handler
-
-        return register
+    def _listener(self, function: ListenerFunction[..., object], prefix: str) -> Listener:
+        """Return the listener that a function is in this application."""
+        handler, options, around = function.function, function.options, self.around
+        name = name_of(handler)
+        _check_around(handler, name, around)
+        provides = self._provides if around is not None else frozenset[type]()
+        declared = function.declared_destination
+        return Listener(
+            **vars(options),
+            name=name,
+            handler=handler,
+            parameters=read_parameters(handler, name, transacted=options.transacted, provides=provides),
+            destination=type(declared)(prefix + declared.name) if prefix else declared,
+            dead_letter_hooks=self.dead_letter_hooks(handler, name, options.on_dead_letter),
+            arounds=self.arounds,
+            provides=provides,
+            reaches_transaction=options.transacted and (self.reaches_transaction or around is not None),
+        )
 
     @asynccontextmanager
     async def running(
@@ -409,26 +336,6 @@ class Application:
         return f"<{type(self).__name__} {', '.join(map(str, self.listeners)) or 'without listeners'}>"
 
 
-def _destination(destination: str | Destination) -> Queue | Topic:
-    found = require_destination(destination)
-    assert isinstance(found, Queue | Topic)
-    return found
-
-
-def _name(handler: object) -> str:
-    owner = handler if hasattr(handler, "__qualname__") else type(handler)
-    return f"{owner.__module__}.{getattr(owner, '__qualname__', '?')}"
-
-
-def _check(name: str, destination: Destination, concurrency: int | None, subscription: str | None) -> None:
-    if isinstance(destination, Topic) and not subscription:
-        raise ValueError(f"The handler {name} listens to {destination}: name its subscription, subscription='…'.")
-    if isinstance(destination, Queue) and subscription is not None:
-        raise ValueError(f"The handler {name} listens to {destination}, and only topics have subscriptions.")
-    if concurrency is not None and concurrency < 1:
-        raise ValueError(f"The concurrency of the handler {name} is at least 1, not {concurrency}.")
-
-
 def _check_around(handler: Callable[..., object], name: str, around: Around | None) -> None:
     if around is not None and is_asynchronous(around) and not is_coroutine_function(handler):
         raise TypeError(
@@ -436,28 +343,3 @@ def _check_around(handler: Callable[..., object], name: str, around: Around | No
             "which can surround coroutine functions alone. Make the handler a coroutine function, or around=… a plain "
             "context manager; or give the plain functions an application of their own."
         )
-
-
-def _exceptions(classes: type[Exception] | Iterable[type[Exception]]) -> tuple[type[Exception], ...]:
-    found = (classes,) if isinstance(classes, type) else tuple(classes)
-    for each in found:
-        if not (isinstance(each, type) and issubclass(each, Exception)):
-            raise TypeError(f"never_retry names classes of exceptions, such as ValueError, not {each!r}.")
-    return found
-
-
-def _timeout(name: str, timeout: float | timedelta | None) -> float | None:
-    if timeout is None:
-        return None
-    duration = seconds(timeout, "timeout")
-    if not duration:
-        raise ValueError(f"The timeout of the handler {name} is more than 0 s.")
-    return duration
-
-
-def _visibility_timeout(name: str, limit: float | timedelta | None, *, transacted: bool) -> float | None:
-    if limit is None:
-        return None
-    if transacted:
-        raise ValueError(f"The handler {name} is transacted: its transaction holds the message, and no claim does.")
-    return claim_duration(limit)

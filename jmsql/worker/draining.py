@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,6 +10,7 @@ import psycopg
 import sqlalchemy
 
 from jmsql.client import enlistment
+from jmsql.client.sending.targets import is_awaited
 from jmsql.exceptions import IllegalStateException
 from jmsql.selectors import Selector
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable
@@ -19,6 +19,7 @@ from jmsql.store.statement import Steps
 from jmsql.values.destinations import Queue, Topic, require_destination
 from jmsql.worker.handlers._sync.draining import HandlerRuns, SavepointSession
 from jmsql.worker.handlers.drained import DrainedMessage
+from jmsql.worker.handlers.function import ListenerFunction
 from jmsql.worker.handlers.listener import Listener
 
 if TYPE_CHECKING:
@@ -27,24 +28,6 @@ if TYPE_CHECKING:
 
 
 Begin: TypeAlias = Callable[[], AbstractContextManager[object]]
-
-
-def is_awaited(transaction: object) -> bool:
-    """Tell whether what is done in a transaction is awaited.
-
-    Args:
-        transaction: A session or a connection, as `jmsql.enlist` and `jmsql.asyncio.enlist` take them.
-    """
-    kinds: list[type] = [psycopg.AsyncConnection]
-    if "sqlalchemy.ext.asyncio" in sys.modules:  # what the application has not imported, it has no object of
-        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-
-        kinds += [AsyncConnection, AsyncSession, async_scoped_session]
-    if "asyncpg" in sys.modules:
-        import asyncpg
-
-        kinds.append(asyncpg.Connection)
-    return isinstance(transaction, tuple(kinds))
 
 
 class _Round:
@@ -413,11 +396,18 @@ def chosen(listeners: Sequence[Listener], only: object = None, without: object =
     return [each for each in listeners if each in wanted and each not in left_out]
 
 
+def is_named(listener: Listener, given: object) -> bool:
+    """Return True if a listener is named: by its function, as registered or as written, or by its destination."""
+    if isinstance(given, ListenerFunction):
+        return given.has(listener)
+    return given in (listener.handler, listener.destination)
+
+
 def _named(listeners: Sequence[Listener], given: Any) -> list[Listener]:
     named: list[Listener] = []
     for each in (given,) if callable(given) or isinstance(given, str | Queue | Topic) else given:
         destination = require_destination(each) if isinstance(each, str) else each
-        found = [listener for listener in listeners if destination in (listener.handler, listener.destination)]
+        found = [listener for listener in listeners if is_named(listener, destination)]
         if not found:
             raise ValueError(f"The application has no listener with {each!r}; it has {', '.join(map(str, listeners))}.")
         named += found

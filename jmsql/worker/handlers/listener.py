@@ -20,7 +20,9 @@ from jmsql.values.outcomes import Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 from jmsql.worker.handlers.deadline import Deadline
+from jmsql.worker.handlers.options import ListenerOptions
 from jmsql.worker.handlers.parameters import Parameter
+from jmsql.worker.handlers.received import as_received, message_for
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -37,26 +39,16 @@ DEFAULT_REDELIVERY = RedeliveryPolicy(
 """What holds for messages of which neither the listener nor the destination says anything: about a day in all."""
 
 
-@dataclass(frozen=True)
-class Listener:
+@dataclass(frozen=True, kw_only=True)
+class Listener(ListenerOptions):
     """A handler, and which messages it is called with."""
 
     name: str
     handler: Callable[..., object]
     parameters: tuple[Parameter, ...]
     destination: Queue | Topic
-    selector: str | None
-    transacted: bool
-    concurrency: int | None
-    subscription: str | None
-    durable: bool
-    redelivery: RedeliveryPolicy | None
-    visibility_timeout: float | None
-    never_retry: tuple[type[Exception], ...]
-    timeout: float | None
-    reply_to: Queue | Topic | None
     dead_letter_hooks: tuple[DeadLetterHook, ...]
-    """Called with the messages that become dead letters, and their errors."""
+    """Called with the messages that become dead letters, and their errors: that of the listener before the others."""
     arounds: tuple[Around, ...]
     """What surrounds each call, the outermost first."""
     provides: frozenset[type] | None
@@ -78,6 +70,19 @@ class Listener:
                 "with reply_to=…, or return None.",
                 self,
             )
+
+    def checked_message(self, body: object) -> Message:
+        """Return the message that carries a body, once the handler's parameters have been read from it.
+
+        Raises:
+            MessageFormatException: The handler would refuse it, or it cannot be encoded.
+        """
+        message = message_for(self.body, body)
+        received = as_received(message, self.destination)
+        for parameter in self.parameters:
+            if parameter.reads_message and parameter.provided_as is None:
+                parameter.check(received)
+        return message
 
     @property
     def body(self) -> Any:

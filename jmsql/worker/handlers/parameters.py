@@ -52,8 +52,22 @@ class Parameter(NamedTuple):
     """Whether the handler can do something in the session's transaction with it."""
     body: Any = None
     """The annotation that describes the message's body, if it is that."""
+    reads_message: bool = False
+    """True if its value comes from the message alone."""
     provided_as: type | None = None
     """The class by which what surrounds the call may provide it; None: it cannot."""
+
+    def check(self, message: Message) -> None:
+        """Make sure that a message has a value for it.
+
+        Raises:
+            MessageFormatException: The handler would refuse the message.
+        """
+        call: Any = SimpleNamespace(message=message)
+        try:
+            self.value(call)
+        except RejectBecause as refusal:
+            raise refusal.error from None
 
 
 class Kinds(NamedTuple):
@@ -222,7 +236,7 @@ def _read(
             if may_be_provided is not None:
                 return _provided(parameter, may_be_provided, handler)
             raise TypeError(f"{refusal} As a body: {error}.") from error
-        given = Parameter(name, _reading(read), body=annotation)
+        given = Parameter(name, _reading(read), body=annotation, reads_message=True)
     return given._replace(provided_as=may_be_provided)
 
 
@@ -249,7 +263,7 @@ def _check_rows(parameter: inspect.Parameter, handler: str) -> None:
 def _of_session(name: str, kind: type[Any], kinds: Kinds, *, transacted: bool) -> Parameter | None:
     """Return a parameter for the message or what its session has; None: it is something else."""
     if issubclass(kind, Message):
-        return Parameter(name, _message(kind))
+        return Parameter(name, _message(kind), reads_message=True)
     if issubclass(kind, kinds.session):
         return Parameter(name, lambda call: call.session, shares_transaction=transacted)
     if issubclass(kind, kinds.context):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -51,10 +52,14 @@ class Callable_:  # noqa: N801
 
 
 @pytest.mark.parametrize("handler", [named, annotated, coroutine, Callable_(), functools.partial(named)])
-def test_a_handler_is_returned_as_it_was(handler: Callable[..., object]) -> None:
+def test_a_registered_handler_is_called_as_before(handler: Callable[..., object]) -> None:
     application = Application()
-    assert application.listener("orders")(handler) is handler
+    registered = application.listener("orders")(handler)
+    assert registered.function is handler
+    assert registered.destination == Queue("orders")
+    assert inspect.signature(registered) == inspect.signature(handler)
     (listener,) = application.listeners
+    assert listener.handler is handler
     assert listener.destination == Queue("orders")
 
 

@@ -1,0 +1,21 @@
+"""The options of a send, for the calls that hand them on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypedDict
+
+from jmsql.values.destinations import Destination
+
+
+class SendOptions(TypedDict, total=False):
+    """The options of `jmsql.send`, as it describes them."""
+
+    priority: int
+    delivery_delay: float | timedelta
+    time_to_live: float | timedelta
+    group: str | None
+    properties: Mapping[str, Any] | None
+    reply_to: Destination | str | None
+    correlation_id: str | None

@@ -1,0 +1,209 @@
+"""A registered handler: the function, and the destination that sends to it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
+
+from jmsql.client.sending.options import SendOptions
+from jmsql.client.sending.targets import is_awaited
+from jmsql.exceptions import IllegalStateException
+from jmsql.messages import Message
+from jmsql.public_names import set_module
+from jmsql.values.destinations import Queue, Topic
+from jmsql.worker.handlers.listener import Listener
+from jmsql.worker.handlers.options import ListenerOptions
+
+if TYPE_CHECKING:
+    import psycopg
+    import sqlalchemy
+    from sqlalchemy import orm
+    from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
+
+    import jmsql
+    from jmsql import asyncio as jmsql_asyncio
+    from jmsql.client.asynchronous_enlistment import Enlistable as AwaitedTransaction
+    from jmsql.client.enlistment import Enlistable as BlockingTransaction
+
+    BlockingTarget: TypeAlias = jmsql.Session | jmsql.JMSContext | jmsql.Connection | BlockingTransaction
+    AwaitedTarget: TypeAlias = (
+        jmsql_asyncio.Session | jmsql_asyncio.JMSContext | jmsql_asyncio.Connection | AwaitedTransaction
+    )
+
+    class _Given(  # type: ignore[misc]  # it never has an object: parameters of any of these classes would take one
+        sqlalchemy.Connection,
+        orm.Session,
+        psycopg.Connection[Any],
+        jmsql.Session,
+        jmsql.JMSContext,
+        sqlalchemy_asyncio.AsyncConnection,
+        sqlalchemy_asyncio.AsyncSession,
+        psycopg.AsyncConnection[Any],
+        jmsql_asyncio.Session,
+        jmsql_asyncio.JMSContext,
+    ):
+        """The classes that a handler is given beside the body."""
+
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+Body = TypeVar("Body")
+
+# How type checkers find the body among a handler's parameters: the first one, or the second after a connection. A
+# handler of messages, or without a body, is sent anything. They see `self` as the function that it calls.
+if TYPE_CHECKING:
+    _AnyBody: TypeAlias = (
+        Callable[[], object] | Callable[[_Given], object] | Callable[Concatenate[Message, ...], object]
+    )
+    _SecondBody: TypeAlias = Callable[Concatenate[_Given, Body, ...], object]
+    _FirstBody: TypeAlias = Callable[Concatenate[Body, ...], object]
+
+
+class _Owner(Protocol):
+    @property
+    def schema(self) -> str:
+        """The schema of jmsql's tables."""
+
+
+@set_module("jmsql.worker")
+class ListenerFunction(Generic[P, R_co]):
+    """A handler that is registered: a call of it calls the function; `send` sends a message to it.
+
+    Made by the decorator of [`Application.listener`][jmsql.worker.Application.listener].
+
+    Attributes:
+        function: The function as it was written.
+        name: Its name, as in the log.
+        options: The options with which it is registered.
+    """
+
+    function: Callable[P, R_co]
+
+    def __init__(self, function: Callable[P, R_co], destination: Queue | Topic, options: ListenerOptions) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.name = name_of(function)
+        self.options = options
+        self._declared = destination
+        self._places: list[tuple[_Owner, Listener]] = []
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function, without a message or a transaction of jmsql."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def declared_destination(self) -> Queue | Topic:
+        """The destination as the decorator has it, without the prefixes of the applications that include it."""
+        return self._declared
+
+    @property
+    def destination(self) -> Queue | Topic:
+        """The destination of its messages.
+
+        Raises:
+            IllegalStateException: Its router is included in no application yet, or under several prefixes.
+        """
+        return self._place()[1].destination
+
+    @overload
+    def send(self: _AnyBody, target: BlockingTarget, body: object, **options: Unpack[SendOptions]) -> str: ...
+
+    @overload
+    def send(  # type: ignore[misc]
+        self: _SecondBody[Body], target: BlockingTarget, body: Body, **options: Unpack[SendOptions]
+    ) -> str: ...
+
+    @overload
+    def send(self: _FirstBody[Body], target: BlockingTarget, body: Body, **options: Unpack[SendOptions]) -> str: ...
+
+    @overload
+    def send(
+        self: _AnyBody, target: AwaitedTarget, body: object, **options: Unpack[SendOptions]
+    ) -> Coroutine[Any, Any, str]: ...
+
+    @overload
+    def send(  # type: ignore[misc]
+        self: _SecondBody[Body], target: AwaitedTarget, body: Body, **options: Unpack[SendOptions]
+    ) -> Coroutine[Any, Any, str]: ...
+
+    @overload
+    def send(
+        self: _FirstBody[Body], target: AwaitedTarget, body: Body, **options: Unpack[SendOptions]
+    ) -> Coroutine[Any, Any, str]: ...
+
+    def send(self, target: Any, body: Any, **options: Unpack[SendOptions]) -> str | Coroutine[Any, Any, str]:
+        """Send a message to the handler's destination, and return its identifier.
+
+        The body is checked as the handler will read it. Type checkers take the handler's first parameter for the body,
+        or its second if the first is a connection or a session.
+
+        Args:
+            target: A session, context or connection of jmsql, or a transaction of yours, as for
+                [`jmsql.send`][jmsql.send]; or one of asyncio, as for [`jmsql.asyncio.send`][jmsql.asyncio.send]: then
+                the call is awaited.
+            body: The body, or a message.
+            options: `priority`, `delivery_delay`, `time_to_live`, `group`, `properties`, `reply_to` and
+                `correlation_id`, as for [`jmsql.send`][jmsql.send].
+
+        Returns:
+            JMSMessageID; under asyncio an awaitable of it.
+
+        Raises:
+            MessageFormatException: The handler would refuse the body, or it cannot be encoded; the message shows where.
+            IllegalStateException: The target is closed; or the listener's router is included in no application.
+            TypeError: The target is none of these.
+            JMSException: It was not sent; the message says why.
+        """
+        owner, listener = self._place()
+        message = listener.checked_message(body)
+        sent: str | Coroutine[Any, Any, str] = _send(target)(
+            target, listener.destination, message, schema=owner.schema, **options
+        )
+        return sent
+
+    def place(self, owner: _Owner, listener: Listener) -> None:
+        """Note that an application has the listener."""
+        self._places.append((owner, listener))
+
+    def has(self, listener: Listener) -> bool:
+        """Return True if a listener of an application is this one."""
+        return any(each is listener for _, each in self._places)
+
+    def _place(self) -> tuple[_Owner, Listener]:
+        """Return the application that has it, and the listener there."""
+        if len(self._places) == 1:
+            return self._places[0]
+        if not self._places:
+            raise IllegalStateException(
+                f"{self.name} belongs to a Router that no application includes here, and its queue may get a "
+                "prefix: import the module that calls include(…), or call it."
+            )
+        different = {(listener.destination, owner.schema) for owner, listener in self._places}
+        if len(different) > 1:
+            found = ", ".join(sorted(f"{destination} ({schema})" for destination, schema in different))
+            raise IllegalStateException(f"{self.name} is in several places: {found}. Send with jmsql.send(…).")
+        return self._places[-1]
+
+    def __reduce__(self) -> str:
+        return getattr(self, "__qualname__", self.name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} on {self._declared}>"
+
+
+def name_of(handler: object) -> str:
+    """Return the name of a handler."""
+    owner = handler if hasattr(handler, "__qualname__") else type(handler)
+    return f"{owner.__module__}.{getattr(owner, '__qualname__', '?')}"
+
+
+def _send(target: object) -> Callable[..., Any]:
+    """Return the function that sends to a target."""
+    if is_awaited(target):
+        from jmsql.client.sending._async.send import send as awaited
+
+        return awaited
+    from jmsql.client.sending._sync.send import send as blocking
+
+    return blocking

@@ -1,0 +1,96 @@
+"""The options of a listener."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from jmsql.exceptions import InvalidSelectorException
+from jmsql.selectors import Selector
+from jmsql.values.destinations import Destination, Queue, Topic
+from jmsql.values.duration import seconds
+from jmsql.values.policies import RedeliveryPolicy, claim_duration
+from jmsql.worker.handlers.dead_letters import DeadLetterHook
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenerOptions:
+    """The options of a listener, as `Application.listener` describes them; times are in seconds.
+
+    An option of your own is a field here, and a parameter of `Router.listener`, which alone makes this.
+    """
+
+    selector: str | None
+    transacted: bool
+    concurrency: int | None
+    subscription: str | None
+    durable: bool
+    redelivery: RedeliveryPolicy | None
+    visibility_timeout: float | None
+    never_retry: tuple[type[Exception], ...]
+    timeout: float | None
+    reply_to: Queue | Topic | None
+    on_dead_letter: DeadLetterHook | None
+
+    def check(self, name: str, destination: Destination) -> None:
+        """Check the options of a handler against each other.
+
+        Args:
+            name: The handler's name, for errors.
+            destination: Its destination.
+
+        Raises:
+            InvalidSelectorException: The selector has an error.
+            ValueError: A topic needs a subscription, a queue has none; or the concurrency is less than 1.
+        """
+        if isinstance(destination, Topic) and not self.subscription:
+            raise ValueError(f"The handler {name} listens to {destination}: name its subscription, subscription='…'.")
+        if isinstance(destination, Queue) and self.subscription is not None:
+            raise ValueError(f"The handler {name} listens to {destination}, and only topics have subscriptions.")
+        if self.concurrency is not None and self.concurrency < 1:
+            raise ValueError(f"The concurrency of the handler {name} is at least 1, not {self.concurrency}.")
+        try:
+            Selector.parse(self.selector)
+        except InvalidSelectorException as error:
+            raise InvalidSelectorException(f"The selector of the handler {name}: {error}") from error
+
+
+def exception_classes(classes: type[Exception] | Iterable[type[Exception]]) -> tuple[type[Exception], ...]:
+    """Return the exceptions of `never_retry`.
+
+    Raises:
+        TypeError: It names no exception.
+    """
+    found = (classes,) if isinstance(classes, type) else tuple(classes)
+    for each in found:
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            raise TypeError(f"never_retry names classes of exceptions, such as ValueError, not {each!r}.")
+    return found
+
+
+def time_limit(name: str, timeout: float | timedelta | None) -> float | None:
+    """Return the time limit of a handler in seconds.
+
+    Raises:
+        ValueError: It is 0, or negative.
+    """
+    if timeout is None:
+        return None
+    duration = seconds(timeout, "timeout")
+    if not duration:
+        raise ValueError(f"The timeout of the handler {name} is more than 0 s.")
+    return duration
+
+
+def claim_limit(name: str, limit: float | timedelta | None, *, transacted: bool) -> float | None:
+    """Return the visibility timeout of a handler in seconds.
+
+    Raises:
+        ValueError: It is less than a second, or the handler is transacted.
+    """
+    if limit is None:
+        return None
+    if transacted:
+        raise ValueError(f"The handler {name} is transacted: its transaction holds the message, and no claim does.")
+    return claim_duration(limit)

@@ -1,0 +1,164 @@
+"""Listeners of a part of an application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import ParamSpec, TypeVar
+
+from jmsql.public_names import set_module
+from jmsql.values.destinations import Destination, Queue, Topic, require_destination
+from jmsql.values.policies import RedeliveryPolicy
+from jmsql.worker.handlers.dead_letters import DeadLetterHook
+from jmsql.worker.handlers.function import ListenerFunction, name_of
+from jmsql.worker.handlers.options import ListenerOptions, claim_limit, exception_classes, time_limit
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@set_module("jmsql.worker")
+class Router:
+    """Listeners of a part of an application, which includes it: `app.include(router)`.
+
+    A module with a router of its own needs not import the application. What surrounds a call, and the database, are
+    those of the application.
+    """
+
+    def __init__(self) -> None:
+        self._functions: list[tuple[ListenerFunction[..., object], str]] = []
+        self._parents: list[tuple[Router, str]] = []
+
+    def listener(
+        self,
+        destination: str | Destination,
+        *,
+        selector: str | None = None,
+        transacted: bool = True,
+        concurrency: int | None = None,
+        subscription: str | None = None,
+        durable: bool = True,
+        redelivery: RedeliveryPolicy | None = None,
+        visibility_timeout: float | timedelta | None = None,
+        never_retry: type[Exception] | Iterable[type[Exception]] = (),
+        timeout: float | timedelta | None = None,
+        reply_to: str | Destination | None = None,
+        on_dead_letter: DeadLetterHook | None = None,
+    ) -> Callable[[Callable[P, R]], ListenerFunction[P, R]]:
+        """Register a handler: a function, or a coroutine function, which is called with one message at a time.
+
+        Its parameters say what it is given; see [the worker](worker.md#what-a-handler-is-given).
+
+        Args:
+            destination: A queue or a topic; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``.
+            selector: Which of its messages are wanted; None or "": all.
+            transacted: Whether receiving the message, the statements of its `database`, and the messages that its
+                `session` or `context` sends, are one transaction. If not, the message is acknowledged when the handler
+                returns, and no transaction is open while it runs.
+            concurrency: How many of its messages each process handles at a time; None: as many as the worker is told.
+            subscription: The name of the subscription to the topic, which all workers share.
+            durable: Whether that subscription collects messages while no worker runs.
+            redelivery: The policy for messages with which the handler fails; None: that of the destination, or
+                else they come again after 1 s, 2 s, 4 s and so on, up to four hours, and move to the dead-letter
+                queue after 20 deliveries.
+            visibility_timeout: After how many seconds (or a `timedelta`) without a heartbeat of its process a message
+                goes to another handler, if it is not transacted; None: that of the destination, or else only
+                when the process has ended.
+            never_retry: Exceptions with which a message fails for good: it moves to the dead-letter queue at once, as
+                if the handler had raised `Reject` from them.
+            timeout: After how many seconds (or a `timedelta`) the handler is ended, and its message has failed with a
+                `TimeoutError`: see [time-outs](handlers.md#time-outs). None: it may take any time.
+            reply_to: Where the reply goes if the message has no JMSReplyTo: a queue, the name of one, or
+                a topic; None: nowhere. See [replies](handlers.md#replies).
+            on_dead_letter: Called with each message that the handler has failed with for good, and the error, once it
+                has moved to the dead-letter queue; a function, or for a coroutine function perhaps one, too. See
+                [dead letters](handlers.md#when-a-message-becomes-a-dead-letter).
+
+        Returns:
+            A decorator that registers the handler, and returns it as a
+            [`ListenerFunction`][jmsql.worker.ListenerFunction]: it is called as before, and has `send`.
+
+        Raises:
+            InvalidDestinationException: That is not a destination.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            TypeError: The handler asks for something that it cannot be given; `never_retry` names no exception; or
+                `on_dead_letter` cannot be called there.
+            ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the visibility
+                timeout is less than a second, or for a handler that is transacted; the timeout is 0, or negative.
+        """
+        final = exception_classes(never_retry)
+        answers = None if reply_to is None else _destination(reply_to)
+        found = _destination(destination)
+
+        def register(handler: Callable[P, R]) -> ListenerFunction[P, R]:
+            function = handler.function if isinstance(handler, ListenerFunction) else handler
+            name = name_of(function)
+            options = ListenerOptions(
+                selector=selector,
+                transacted=transacted,
+                concurrency=concurrency,
+                subscription=subscription,
+                durable=durable,
+                redelivery=redelivery,
+                visibility_timeout=claim_limit(name, visibility_timeout, transacted=transacted),
+                never_retry=final,
+                timeout=time_limit(name, timeout),
+                reply_to=answers,
+                on_dead_letter=on_dead_letter,
+            )
+            options.check(name, found)
+            registered = ListenerFunction(function, found, options)
+            self._register([(registered, "")])
+            return registered
+
+        return register
+
+    def include(self, router: Router, prefix: str = "") -> None:
+        """Add the listeners of a router, also those that it gets later.
+
+        Args:
+            router: The router.
+            prefix: Begins the names of its queues and topics here: with ``"shop."`` its queue ``orders`` is
+                ``shop.orders``. The queues of `reply_to`, and subscriptions, keep their names.
+
+        Raises:
+            TypeError: It is no router, or an application; or a handler asks for something that it cannot be given.
+            ValueError: The router is included here already, or includes this one.
+        """
+        if not isinstance(router, Router) or router.is_application:
+            raise TypeError(f"include() takes a jmsql.worker.Router, not {router!r}.")
+        if any(parent is self for parent, _ in router._parents):
+            raise ValueError(f"{router!r} is included here already.")
+        if router._is_in(self):
+            raise ValueError(f"{router!r} cannot include itself.")
+        self._register_with(self, prefix, router._functions)
+        router._parents.append((self, prefix))
+
+    is_application = False
+    """True if messages of the listeners are handled without another one that includes them."""
+
+    def _register(self, functions: Sequence[tuple[ListenerFunction[..., object], str]]) -> None:
+        """Add listeners, each with the prefix that it has here, to this router and those that include it."""
+        for parent, prefix in self._parents:
+            self._register_with(parent, prefix, functions)
+        self._functions += functions
+
+    @staticmethod
+    def _register_with(
+        parent: Router, prefix: str, functions: Sequence[tuple[ListenerFunction[..., object], str]]
+    ) -> None:
+        parent._register([(function, prefix + inner) for function, inner in functions])
+
+    def _is_in(self, router: Router) -> bool:
+        """Return True if this is a router or one of those that include it."""
+        return router is self or any(self._is_in(parent) for parent, _ in router._parents)
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{prefix}{function.declared_destination.name}" for function, prefix in self._functions)
+        return f"<{type(self).__name__} {names or 'without listeners'}>"
+
+
+def _destination(destination: str | Destination) -> Queue | Topic:
+    found = require_destination(destination)
+    assert isinstance(found, Queue | Topic)
+    return found
