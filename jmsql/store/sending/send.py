@@ -76,19 +76,20 @@ _queues_to_copy_to = {
 }
 
 
-def send(messages: Sequence[OutgoingMessage], *, flush: bool = True) -> Steps[None]:
+def send(messages: Sequence[OutgoingMessage], *, flush: bool = True, copies: bool = True) -> Steps[None]:
     """Insert messages, in their order: all of them, or none if a queue does not exist.
 
     Args:
         messages: At least one; all of them have a delivery time to wait for, or none has.
         flush: False lets the transaction of this statement alone commit without waiting for the disk.
+        copies: Whether many messages are copied, by several statements; outside of a transaction one is to do.
 
     Raises:
         InvalidDestinationException: A queue does not exist.
         JMSException: PostgreSQL refused.
     """
     sent = 0
-    if len(messages) >= FEWEST_COPIED:
+    if copies and len(messages) >= FEWEST_COPIED:
         sent = yield from _copy(messages, flush=flush)
     if not sent:
         sent = yield from insertion(messages, flush=flush)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from jmsql.client.sending.options import SendOptions
@@ -157,10 +159,65 @@ class ListenerFunction(Generic[P, R_co]):
         """
         owner, listener = self._place()
         message = listener.checked_message(body)
-        sent: str | Coroutine[Any, Any, str] = _send(target)(
-            target, listener.destination, message, schema=owner.schema, **options
-        )
-        return sent
+        send: Callable[..., str | Coroutine[Any, Any, str]] = _sending(target).send
+        return send(target, listener.destination, message, schema=owner.schema, **options)
+
+    @overload
+    def send_many(
+        self: _AnyBody, target: BlockingTarget, bodies: Iterable[object], **options: Unpack[SendOptions]
+    ) -> list[str]: ...
+
+    @overload
+    def send_many(  # type: ignore[misc]
+        self: _SecondBody[Body], target: BlockingTarget, bodies: Iterable[Body], **options: Unpack[SendOptions]
+    ) -> list[str]: ...
+
+    @overload
+    def send_many(
+        self: _FirstBody[Body], target: BlockingTarget, bodies: Iterable[Body], **options: Unpack[SendOptions]
+    ) -> list[str]: ...
+
+    @overload
+    def send_many(
+        self: _AnyBody, target: AwaitedTarget, bodies: Iterable[object], **options: Unpack[SendOptions]
+    ) -> Coroutine[Any, Any, list[str]]: ...
+
+    @overload
+    def send_many(  # type: ignore[misc]
+        self: _SecondBody[Body], target: AwaitedTarget, bodies: Iterable[Body], **options: Unpack[SendOptions]
+    ) -> Coroutine[Any, Any, list[str]]: ...
+
+    @overload
+    def send_many(
+        self: _FirstBody[Body], target: AwaitedTarget, bodies: Iterable[Body], **options: Unpack[SendOptions]
+    ) -> Coroutine[Any, Any, list[str]]: ...
+
+    def send_many(
+        self, target: Any, bodies: Iterable[Any], **options: Unpack[SendOptions]
+    ) -> list[str] | Coroutine[Any, Any, list[str]]:
+        """Send many messages to the handler's destination, a hundred in one exchange with PostgreSQL.
+
+        All bodies are checked before the first is sent. In a transaction the messages are there with the commit, and
+        over a connection together. In a session without transactions each hundred is there by itself.
+
+        Args:
+            target: As for `send`.
+            bodies: The bodies, or messages.
+            options: As for `send`; all the messages have them.
+
+        Returns:
+            Each JMSMessageID, in the order of the bodies; under asyncio an awaitable of them.
+
+        Raises:
+            MessageFormatException: The handler would refuse a body, or it cannot be encoded; nothing is sent.
+            IllegalStateException: As for `send`, like the others.
+            TypeError: The target is none of these.
+            JMSException: They were not sent; the message says why.
+        """
+        owner, listener = self._place()
+        messages = [listener.checked_message(body) for body in bodies]
+        send_many: Callable[..., list[str] | Coroutine[Any, Any, list[str]]] = _sending(target).send_many
+        return send_many(target, listener.destination, messages, schema=owner.schema, **options)
 
     def place(self, owner: _Owner, listener: Listener) -> None:
         """Note that an application has the listener."""
@@ -198,12 +255,7 @@ def name_of(handler: object) -> str:
     return f"{owner.__module__}.{getattr(owner, '__qualname__', '?')}"
 
 
-def _send(target: object) -> Callable[..., Any]:
-    """Return the function that sends to a target."""
-    if is_awaited(target):
-        from jmsql.client.sending._async.send import send as awaited
-
-        return awaited
-    from jmsql.client.sending._sync.send import send as blocking
-
-    return blocking
+def _sending(target: object) -> ModuleType:
+    """Return the module that sends to a target."""
+    world = "_async" if is_awaited(target) else "_sync"
+    return import_module(f"jmsql.client.sending.{world}.send")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
@@ -119,6 +120,14 @@ class JMSProducer(PropertyAccess):
                 setattr(message, name, header)
         await self._producer.send(message, destination, completion_listener=self._completion_listener)
         return self
+
+    def in_batches(self) -> AbstractAsyncContextManager[None]:
+        """Send the messages of an ``async with`` block up to a hundred at a time, each batch in one exchange.
+
+        Without a transaction each batch takes effect by itself. If the block raises, messages that are still collected
+        are not sent.
+        """
+        return self._producer.in_batches()
 
     # How messages are sent
 

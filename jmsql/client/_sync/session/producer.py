@@ -7,12 +7,13 @@ import itertools
 import operator
 import os
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client import instrumentation
+from jmsql.client._sync.session.send_batch import SendBatch
 from jmsql.client.listeners import AsynchronousSend, CompletionListener, completion_functions
 from jmsql.exceptions import (
     IllegalStateException,
@@ -255,6 +256,22 @@ class MessageProducer:
                     sent.reset()  # now: after the send it belongs to the listener
                 send = AsynchronousSend(target, followed, sent, completion_listener, size)
                 self._transaction.send_asynchronously(send)
+
+    @contextmanager
+    def in_batches(self) -> Iterator[None]:
+        """Send the messages of an ``async with`` block up to a hundred at a time, each batch in one exchange.
+
+        Without a transaction each batch takes effect by itself. If the block raises, messages that are still collected
+        are not sent.
+        """
+        transaction = self._transaction
+        batch: Any = SendBatch(transaction)
+        self._transaction = batch
+        try:
+            yield
+            batch.flush()
+        finally:
+            self._transaction = transaction
 
     def close(self) -> None:
         """Send no more. Messages that it sent in a transaction are committed with it. Closing again does nothing.

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.context import JMSContext
-from jmsql.client._sync.connection.simplified import message_of
+from jmsql.client._sync.connection.simplified import JMSProducer, message_of
 from jmsql.client._sync.session.session import Session
 from jmsql.client.enlistment import enlist
+from jmsql.client.sending.options import SendOptions
+from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Destination, require_destination
 
@@ -65,25 +67,86 @@ def send(
         MessageNotWriteableException: The body is a received message, and properties are given.
         JMSException: It was not sent; the message says why.
     """
-    given = dict(properties or {})
-    if group is not None:
-        given["JMSXGroupID"] = group
-    options: dict[str, Any] = {
-        "priority": priority,
-        "delivery_delay": delivery_delay,
-        "time_to_live": time_to_live,
-        "properties": given,
-        "jms_reply_to": None if reply_to is None else require_destination(reply_to),
-        "jms_correlation_id": correlation_id,
-    }
+    options = _options(
+        priority=priority,
+        delivery_delay=delivery_delay,
+        time_to_live=time_to_live,
+        group=group,
+        properties=properties,
+        reply_to=reply_to,
+        correlation_id=correlation_id,
+    )
     message = message_of(body)
     if isinstance(target, Connection):
         with target.create_session() as session:
             JMSContext(session).create_producer(**options).send(destination, message)
-    elif isinstance(target, Session):
-        JMSContext(target).create_producer(**options).send(destination, message)
     else:
-        context = target if isinstance(target, JMSContext) else enlist(target, schema=schema)
-        context.create_producer(**options).send(destination, message)
+        _context(target, schema).create_producer(**options).send(destination, message)
+    return _identifier(message)
+
+
+def send_many(
+    target: Session | JMSContext | Connection | Enlistable,
+    destination: Destination | str,
+    bodies: Iterable[object],
+    *,
+    schema: str,
+    **options: Unpack[SendOptions],
+) -> list[str]:
+    """Send messages as `send` does, a hundred at a time; over a connection, all or none.
+
+    Args:
+        target: As for `send`, like the others.
+        destination: Where to.
+        bodies: The bodies, or messages. All of them are encoded before the first is sent.
+        schema: The PostgreSQL schema of jmsql's tables.
+        options: Those of `send`.
+
+    Returns:
+        The identifiers, in the order of the bodies.
+    """
+    given = _options(**options)
+    messages = [message_of(body) for body in bodies]
+    if isinstance(target, Connection):
+        with target.create_session(transacted=True) as session:
+            identifiers = _send_all(JMSContext(session).create_producer(**given), destination, messages)
+            session.commit()
+            return identifiers
+    return _send_all(_context(target, schema).create_producer(**given), destination, messages)
+
+
+def _send_all(producer: JMSProducer, destination: Destination | str, messages: list[Message]) -> list[str]:
+    identifiers = []
+    with producer.in_batches():
+        for message in messages:
+            producer.send(destination, message)
+            identifiers.append(_identifier(message))  # now: it may come again
+    return identifiers
+
+
+def _context(target: Session | JMSContext | Enlistable, schema: str) -> JMSContext:
+    """Return the context of a session or of the caller's transaction."""
+    if isinstance(target, Session):
+        return JMSContext(target)
+    return target if isinstance(target, JMSContext) else enlist(target, schema=schema)
+
+
+def _options(**given: Unpack[SendOptions]) -> dict[str, Any]:
+    """Return the options of a producer."""
+    options: dict[str, Any] = dict(given)
+    properties, group = dict(options.pop("properties", None) or {}), options.pop("group", None)
+    if group is not None:
+        properties["JMSXGroupID"] = group
+    reply_to = options.pop("reply_to", None)
+    correlation_id = options.pop("correlation_id", None)
+    return {
+        **options,
+        "properties": properties,
+        "jms_reply_to": None if reply_to is None else require_destination(reply_to),
+        "jms_correlation_id": correlation_id,
+    }
+
+
+def _identifier(message: Message) -> str:
     assert message.jms_message_id is not None  # this producer has not disabled it
     return message.jms_message_id

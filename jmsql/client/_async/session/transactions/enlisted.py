@@ -121,39 +121,42 @@ class EnlistedTransaction(Transaction):
             database = await finished(runner.run(self._find_database()))
         return database.clock.milliseconds()
 
-    async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:  # noqa: ARG002 - nothing waits
-        runner = await self._join()
-        await finished(self._send(runner, destination, message))
-        if meters:
-            measure(destination, Counts(sent=1))
+    async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
+        await self.send_batch(destination, [(message, size)])
 
-    async def _send(self, runner: Runner, destination: Destination, message: OutgoingMessage) -> None:
+    async def send_batch(self, destination: Destination, messages: Sequence[tuple[OutgoingMessage, int]]) -> None:
+        runner = await self._join()
+        await finished(self._send(runner, destination, [message for message, _ in messages]))
+        if meters:
+            measure(destination, Counts(sent=len(messages)))
+
+    async def _send(self, runner: Runner, destination: Destination, messages: Sequence[OutgoingMessage]) -> None:
         try:
-            await runner.run(self._insert(destination, message))
+            await runner.run(self._insert(destination, messages))
         except InvalidDestinationException:
             if isinstance(destination, TemporaryQueue | Topic):
                 raise
             if await self._make_queue_beside(runner, destination.name):
                 # Unless the transaction itself has just deleted the queue, which is there for others.
                 with contextlib.suppress(InvalidDestinationException):
-                    await runner.run(self._insert(destination, message))
+                    await runner.run(self._insert(destination, messages))
                     return
             making = queue_id_in_transaction(destination.name, self._timings.lock_timeout)
             await runner.run(in_transaction(making) if runner.is_idle else making)
-            await runner.run(self._insert(destination, message))
+            await runner.run(self._insert(destination, messages))
 
-    def _insert(self, destination: Destination, message: OutgoingMessage) -> Steps[None]:
+    def _insert(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
         if isinstance(destination, Topic):
-            yield from publish(destination, [message], _NOBODY)
+            yield from publish(destination, messages, _NOBODY)
         else:
-            yield from send([message])
+            yield from send(messages, copies=False)
         database = yield from self._find_database()
         is_due = enlisted_notifications.is_due(
             (database.identity, self._schema, destination), self._timings.notification_interval
         )
         due = [destination.name] if is_due else []
         queues, topics = ([], due) if isinstance(destination, Topic) else (due, [])
-        yield from notify_sent(queues, topics, delayed=message.jms_delivery_time is not None)
+        yield from notify_sent(queues, topics, delayed=messages[0].jms_delivery_time is not None)
 
     async def _make_queue_beside(self, runner: Runner, name: str) -> bool:
         """Make a queue outside of the transaction; return whether that can be."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NoReturn
 
@@ -56,6 +57,12 @@ class NoTransaction(OwnTransaction):
     # Sending
 
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:  # noqa: ARG002 - one message is a batch of its own
+        await self._send(destination, [message])
+
+    async def send_batch(self, destination: Destination, messages: Sequence[tuple[OutgoingMessage, int]]) -> None:
+        await self._send(destination, [message for message, _ in messages])
+
+    async def _send(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> None:
         if self._sender is not None:
             await self._sender.wait_until_sent()
         client, database, state = self._client, self.database, self.state
@@ -63,18 +70,19 @@ class NoTransaction(OwnTransaction):
             with uninterrupted():
                 try:
                     question = client.waited_for([destination])
-                    waited_for = await database.run_and_ask(self._insertion(destination, message), question)
+                    waited_for = await database.run_and_ask(self._insertion(destination, messages), question)
                 except InvalidDestinationException:
                     await client.destinations.make_again([destination])
                     waited_for = None
-                    await database.run(self._insertion(destination, message))
-                await client.sent(News({destination: 1}, message.jms_delivery_time is not None), waited_for)
+                    await database.run(self._insertion(destination, messages))
+                news = News({destination: len(messages)}, messages[0].jms_delivery_time is not None)
+                await client.sent(news, waited_for)
 
-    def _insertion(self, destination: Destination, message: OutgoingMessage) -> Steps[None]:
-        flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
+    def _insertion(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
+        flush = messages[0].jms_delivery_mode == DeliveryMode.PERSISTENT
         if isinstance(destination, Topic):
-            return publish(destination, [message], self._client.publisher, flush=flush)
-        return send([message], flush=flush)
+            return publish(destination, messages, self._client.publisher, flush=flush)
+        return send(messages, flush=flush, copies=False)
 
     def _create_sender(self) -> AsynchronousSender:
         insertion = BatchInsertion(self._client)

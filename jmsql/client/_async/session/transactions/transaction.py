@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,11 @@ class Transaction(ABC):
     @abstractmethod
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         """Send a message, now or with the commit."""
+
+    async def send_batch(self, destination: Destination, messages: Sequence[tuple[OutgoingMessage, int]]) -> None:
+        """Send messages with their sizes to one destination; all of them have a delivery time to wait for, or none."""
+        for message, size in messages:
+            await self.send(destination, message, size)
 
     @abstractmethod
     async def send_asynchronously(self, send: AsynchronousSend) -> None:

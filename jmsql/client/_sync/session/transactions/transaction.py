@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,11 @@ class Transaction(ABC):
     @abstractmethod
     def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         """Send a message, now or with the commit."""
+
+    def send_batch(self, destination: Destination, messages: Sequence[tuple[OutgoingMessage, int]]) -> None:
+        """Send messages with their sizes to one destination; all of them have a delivery time to wait for, or none."""
+        for message, size in messages:
+            self.send(destination, message, size)
 
     @abstractmethod
     def send_asynchronously(self, send: AsynchronousSend) -> None:

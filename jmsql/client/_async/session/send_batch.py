@@ -1,0 +1,47 @@
+"""Messages that travel together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jmsql.client._async.session.transactions.transaction import Transaction
+    from jmsql.store.rows.message_rows import OutgoingMessage
+    from jmsql.values.destinations import Destination
+
+_MOST_MESSAGES = 100
+_MOST_BYTES = 4 * 1024 * 1024
+
+
+class SendBatch:
+    """Stands between a producer and its session's transaction, and hands over up to a hundred messages at a time.
+
+    Args:
+        transaction: The session's transaction, which does everything else.
+    """
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._place: tuple[Destination, bool] | None = None
+        """The destination of the collected messages, and True if they have a delivery time to wait for."""
+        self._messages: list[tuple[OutgoingMessage, int]] = []
+        self._bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transaction, name)
+
+    async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
+        """Collect a message."""
+        place = destination, message.jms_delivery_time is not None
+        if len(self._messages) >= _MOST_MESSAGES or self._bytes + size > _MOST_BYTES or self._place != place:
+            await self.flush()
+        self._place = place
+        self._messages.append((message, size))
+        self._bytes += size
+
+    async def flush(self) -> None:
+        """Send the messages that are collected."""
+        messages, self._messages, self._bytes = self._messages, [], 0
+        if messages:
+            assert self._place is not None
+            await self._transaction.send_batch(self._place[0], messages)
