@@ -96,6 +96,17 @@ def worker(
         list[str] | None,
         typer.Option(metavar="NAME=SECONDS", help="One of the fields of jmsql.worker.WorkerTimings; may be repeated."),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DESTINATIONS",
+            help="Handle messages of these queues and topics alone, such as orders,mail*; may be repeated.",
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--except", metavar="DESTINATIONS", help="Leave out these queues and topics; may be repeated."),
+    ] = None,
     list_listeners: Annotated[
         bool, typer.Option("--list", help="List the listeners, and handle nothing; it needs no database.")
     ] = False,
@@ -117,14 +128,20 @@ def worker(
     handlers that run finish, and another process takes its place at once. The limits of processes differ by up to a
     tenth, so that not all end together.
 
+    --only and --except choose listeners by their destinations: names, separated by commas, in which * stands for any
+    characters, perhaps with queue:// or topic:// before them. So an application has a worker for its mail and others
+    for the rest; --list shows the choice.
+
     Exits with 0 when all handlers have finished, 1 when some were cut off, 2 or 3 if it cannot begin.
 
     Example: `jmsql worker shop.messaging:app --concurrency 4 --processes 2`
 
+    Example: `jmsql worker shop.messaging:app --only orders,mail* --except mail.bulk`
+
     Example: `jmsql worker shop.messaging:app --list`
     """
     if list_listeners:
-        _list(application, concurrency, as_json=as_json)
+        _list(application, concurrency, only or (), without or (), as_json=as_json)
         return
     if as_json:
         raise typer.BadParameter("It goes with --list; the log has --log-format json.", param_hint="--json")
@@ -137,6 +154,8 @@ def worker(
         long_transaction=long_transaction_seconds,
         changed_subscriptions=changed_subscriptions,
         timings=_timings(timing or []),
+        only=tuple(only or ()),
+        without=tuple(without or ()),
     )
     supervisor = Supervisor(
         settings, processes, url, SourceFiles(Path.cwd(), settings.timings.reload_interval) if reload else None
@@ -156,12 +175,12 @@ def worker(
     raise typer.Exit(exit_code)
 
 
-def _list(application: str, concurrency: int, *, as_json: bool) -> None:
+def _list(application: str, concurrency: int, only: Sequence[str], without: Sequence[str], *, as_json: bool) -> None:
     """Print what the listeners of an application are."""
     from jmsql.worker.listing import listeners_of  # loads what a supervisor does without
 
     try:
-        listeners = listeners_of(application, concurrency)
+        listeners = listeners_of(application, concurrency, only, without)
     except RefusalError as error:
         if error.traceback is not None:
             typer.echo(error.traceback, err=True)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     BlockingTransaction = (
         orm.Session | orm.scoped_session[Any] | sqlalchemy.Connection | psycopg.Connection[Any] | DjangoConnection
     )
-    Chosen = Callable[..., object] | Destination | str
+    Chosen = Callable[..., object] | Router | Destination | str
     AwaitedTransaction = AsyncSession | async_scoped_session[Any] | AsyncConnection | psycopg.AsyncConnection[Any]
 
 
@@ -298,8 +298,8 @@ class Application(Router):
             most: How many messages are handled at the most.
             raise_failures: Whether the error of a handler is raised here, and ends it. If not, the failed message
                 stays, with the other results, and is not tried again.
-            only: Handlers, as they were registered, or destinations; a string names a queue. Messages of other
-                listeners are left. None: all are handled.
+            only: Handlers, routers or destinations; a string names a queue. Messages of other listeners are left. None:
+                all are handled.
             without: The same: their messages are left.
 
         Returns:

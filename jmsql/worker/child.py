@@ -9,7 +9,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
@@ -18,7 +18,6 @@ from jmsql.client.process_counters import ProcessCounters
 from jmsql.exceptions import JMSException
 from jmsql.store.connections.database_url import place_of
 from jmsql.values.clock import monotonic
-from jmsql.worker.application import Application
 from jmsql.worker.handlers.handler_groups import (
     HandlerGroup,
     HandlersInEventLoop,
@@ -27,8 +26,9 @@ from jmsql.worker.handlers.handler_groups import (
     asynchronous,
     synchronous,
 )
+from jmsql.worker.handlers.listener import Listener
 from jmsql.worker.limits import MEBIBYTE, MemoryLimit, MessageQuota, in_mebibytes, resident_memory
-from jmsql.worker.loading import RefusalError, load_application
+from jmsql.worker.loading import RefusalError, choose_listeners, load_application
 from jmsql.worker.logs import complete_log, start_log
 from jmsql.worker.reports import Limit, Listening, Refusal, Retirement, send_report
 from jmsql.worker.settings import Settings
@@ -72,7 +72,8 @@ class Child:
             application = load_application(self._settings.application)
             complete_log(self._settings.log_format, self._name, self._settings.log_level)
             factory = self._settings.factory(application.factory)
-            groups.extend(self._open(application, factory))  # if it fails, it has those that it has opened
+            chosen = choose_listeners(application.listeners, self._settings.only, self._settings.without)
+            groups.extend(self._open(chosen, factory))  # if it fails, it has those that it has opened
             memory = self._limit_memory()
         except (RefusalError, JMSException) as error:
             for group in groups:
@@ -81,7 +82,7 @@ class Child:
         self._watch = HandlerWatch(
             lambda: [task for group in groups for task in list(group.members)], self._settings.long_transaction
         )
-        listeners = [listener.facts(self._settings.concurrency) for listener in application.listeners]
+        listeners = [listener.facts(self._settings.concurrency) for listener in chosen]
         send_report(self._channel, Listening(listeners, place_of(factory.url)))
         self._report()  # the supervisor is to know that it can work before it does
         gc.freeze()  # what is loaded stays: to look for garbage in it at exit takes half as long as to load it
@@ -148,12 +149,12 @@ class Child:
         return exit_code
 
     def _open(
-        self, application: Application, factory: ConnectionFactory | AsyncConnectionFactory
+        self, listeners: Sequence[Listener], factory: ConnectionFactory | AsyncConnectionFactory
     ) -> Iterator[HandlerGroup]:
-        blocking = [listener for listener in application.listeners if not listener.is_async]
+        blocking = [listener for listener in listeners if not listener.is_async]
         if blocking:
             yield HandlersInThreads.open(synchronous(factory), blocking, self._settings, self._quota)
-        awaited = [listener for listener in application.listeners if listener.is_async]
+        awaited = [listener for listener in listeners if listener.is_async]
         if awaited:
             yield HandlersInEventLoop.open(asynchronous(factory), awaited, self._settings, self._quota)
 

@@ -21,6 +21,7 @@ from jmsql.worker.handlers._sync.draining import HandlerRuns, SavepointSession
 from jmsql.worker.handlers.drained import DrainedMessage
 from jmsql.worker.handlers.function import ListenerFunction
 from jmsql.worker.handlers.listener import Listener
+from jmsql.worker.router import Router
 
 if TYPE_CHECKING:
     from jmsql.messages import Message
@@ -397,15 +398,15 @@ def chosen(listeners: Sequence[Listener], only: object = None, without: object =
 
 
 def is_named(listener: Listener, given: object) -> bool:
-    """Return True if a listener is named: by its function, as registered or as written, or by its destination."""
-    if isinstance(given, ListenerFunction):
+    """Return True if a listener is named: by its function, registered or as written, its router or destination."""
+    if isinstance(given, ListenerFunction | Router):
         return given.has(listener)
     return given in (listener.handler, listener.destination)
 
 
 def _named(listeners: Sequence[Listener], given: Any) -> list[Listener]:
     named: list[Listener] = []
-    for each in (given,) if callable(given) or isinstance(given, str | Queue | Topic) else given:
+    for each in (given,) if callable(given) or isinstance(given, str | Queue | Topic | Router) else given:
         destination = require_destination(each) if isinstance(each, str) else each
         found = [listener for listener in listeners if is_named(listener, destination)]
         if not found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
@@ -11,23 +12,28 @@ from typing import Any
 from jmsql.messages.codecs.schemas import Schema
 from jmsql.worker.handlers.bodies import body_schema
 from jmsql.worker.handlers.listener import Listener
-from jmsql.worker.loading import load_application
+from jmsql.worker.loading import choose_listeners, load_application
 
 
-def listeners_of(application: str, concurrency: int) -> list[dict[str, Any]]:
+def listeners_of(
+    application: str, concurrency: int, only: Sequence[str] = (), without: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Import an application as a process of a worker does, and return what its listeners are.
 
     Args:
         application: The application: ``package.module:name``.
         concurrency: How many messages a listener handles at a time, unless it says so itself.
+        only: Patterns of the destinations that are wanted; none: all are.
+        without: Patterns of those that are not.
 
     Raises:
-        RefusalError: There is none of that name, it has no listeners, or its module cannot be imported.
+        RefusalError: There is none of that name, it has no listeners, or its module cannot be imported; or a pattern
+            is that of no listener.
     """
     if (directory := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, directory)
     with redirect_stdout(sys.stderr):  # what the application prints is no part of the list
-        listeners = load_application(application).listeners
+        listeners = choose_listeners(load_application(application).listeners, only, without)
     return [_document(listener, concurrency) for listener in listeners]
 
 

@@ -6,14 +6,17 @@ import importlib
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jmsql.exceptions import JMSException
 
 if TYPE_CHECKING:
+    from jmsql.values.destinations import Destination
     from jmsql.worker.application import Application
+    from jmsql.worker.handlers.listener import Listener
 
 
 _REGISTERS = re.compile(r"^ *@\w+\.listener\(", re.MULTILINE)
@@ -61,6 +64,46 @@ def load_application(reference: str) -> Application:
             "leave it out. Subscriptions are shared by their names."
         )
     return application
+
+
+def choose_listeners(
+    listeners: Sequence[Listener], only: Sequence[str] = (), without: Sequence[str] = ()
+) -> list[Listener]:
+    """Return the listeners whose destinations are chosen.
+
+    Args:
+        listeners: All of the application.
+        only: Patterns of the destinations that are wanted, separated by commas perhaps; none: all are wanted.
+        without: Those of the others, which take precedence.
+
+    Raises:
+        RefusalError: A pattern is that of no listener, or none is left.
+    """
+    wanted, left_out = _matching(listeners, "--only", only), _matching(listeners, "--except", without)
+    chosen = [each for each in listeners if (not only or each in wanted) and each not in left_out]
+    if not chosen:
+        raise RefusalError(f"--only and --except leave no listener of {_destinations(listeners)}.")
+    return chosen
+
+
+def _matching(listeners: Sequence[Listener], option: str, patterns: Sequence[str]) -> list[Listener]:
+    found: list[Listener] = []
+    for pattern in (part.strip() for text in patterns for part in text.split(",")):
+        matching = [each for each in listeners if _matches(each.destination, pattern)]
+        if not matching:
+            raise RefusalError(
+                f"No listener has the destination {option} {pattern!r}. They have {_destinations(listeners)}."
+            )
+        found += matching
+    return found
+
+
+def _matches(destination: Destination, pattern: str) -> bool:
+    return fnmatchcase(destination.uri if "://" in pattern else destination.name, pattern)
+
+
+def _destinations(listeners: Iterable[Listener]) -> str:
+    return ", ".join(sorted({each.destination.uri for each in listeners}))
 
 
 def _way_to_listeners(application: Application, module_name: str, name: str) -> str:

@@ -11,6 +11,7 @@ from jmsql.values.destinations import Destination, Queue, Topic, require_destina
 from jmsql.values.policies import RedeliveryPolicy
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 from jmsql.worker.handlers.function import ListenerFunction, name_of
+from jmsql.worker.handlers.listener import Listener
 from jmsql.worker.handlers.options import ListenerOptions, claim_limit, exception_classes, time_limit
 
 P = ParamSpec("P")
@@ -133,6 +134,10 @@ class Router:
             raise ValueError(f"{router!r} cannot include itself.")
         self._register_with(self, prefix, router._functions)
         router._parents.append((self, prefix))
+
+    def has(self, listener: Listener) -> bool:
+        """Return True if a listener of an application is one of these."""
+        return any(function.has(listener) for function, _ in self._functions)
 
     is_application = False
     """True if messages of the listeners are handled without another one that includes them."""

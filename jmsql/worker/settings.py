@@ -47,6 +47,8 @@ class Settings(HandlerSettings):
         metrics: Whether the processes count what their connections send and receive.
         max_messages: After how many messages a process is replaced; None: by none.
         max_memory: With how many MiB of memory a process is replaced; None: with any.
+        only: Patterns of the destinations whose listeners it has; none: all have a listener.
+        without: Patterns of the destinations whose listeners it leaves out.
     """
 
     application: str
@@ -57,6 +59,8 @@ class Settings(HandlerSettings):
     metrics: bool = False
     max_messages: int | None = None
     max_memory: int | None = None
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Write the settings as text."""
@@ -71,6 +75,8 @@ class Settings(HandlerSettings):
             "log_level": document["log_level"] and LogLevel(document["log_level"]),
             "changed_subscriptions": SubscriptionChange(document["changed_subscriptions"]),
             "timings": WorkerTimings(**document["timings"]),
+            "only": tuple(document["only"]),
+            "without": tuple(document["without"]),
         }
         return cls(**document | given)
 

@@ -19,7 +19,7 @@ import jmsql
 import jmsql.asyncio as jms
 from jmsql import Queue, Topic
 from jmsql.testing import call, empty, sent, subscribe, wait_for
-from jmsql.worker import Application, Reject, RetryAfter, WorkerTimings
+from jmsql.worker import Application, Reject, RetryAfter, Router, WorkerTimings
 
 ORDERS, BILLS, NOTES = Queue("orders"), Queue("bills"), Queue("notes")
 PRICES = Topic("prices")
@@ -514,6 +514,34 @@ class TestCoroutineFunctions:
         assert len(await done(sent(transaction, other))) == 1
         with pytest.raises(ValueError, match="no listener with 'missing'"):
             app.drain(transaction=transaction, only="missing")
+
+    @pytest.mark.parametrize("kind", [driver, async_session], indirect=True)
+    async def test_listeners_and_routers_are_drained_alone(self, transaction: Any) -> None:
+        app, mail, bills = Application(), Router(), Router()
+
+        @mail.listener("letters")
+        async def post(body: str) -> None:
+            """Do nothing."""
+
+        @bills.listener("notes")
+        @bills.listener(BILLS)
+        async def pay(body: str) -> None:
+            """Do nothing."""
+
+        app.include(mail, "mail.")
+        app.include(bills)
+        if not isinstance(transaction, AsyncSession):
+            with pytest.raises(ValueError, match="no listener with"):
+                app.drain(transaction=transaction, only=Router())
+            return
+        await post.send(transaction, "kite")
+        await pay.send(transaction, "lantern")
+        await send(transaction, BILLS, "lantern")
+        assert await app.drain(transaction=transaction, only=[], without=mail) == []
+        assert [str(each.listener) for each in await app.drain(transaction=transaction, only=pay)] == [pay.name]
+        assert [each.message.get_body(str) for each in await app.drain(transaction=transaction, only=mail)] == ["kite"]
+        assert await app.drain(transaction=transaction, without=[mail, BILLS]) == []
+        assert len(await app.drain(transaction=transaction, only=pay.function)) == 1
 
     @pytest.mark.parametrize("kind", BLOCKING, indirect=True)
     async def test_they_are_refused_where_it_is_not(self, app: Application, transaction: Any) -> None:

@@ -115,6 +115,39 @@ def test_programs_read_json_with_the_schemas_of_bodies(listed: Any) -> None:
     assert print_it["redelivery"]["maximum_deliveries"] == 3
 
 
+@pytest.mark.parametrize(
+    ("options", "destinations"),
+    [
+        (["--only", "orders"], ["queue://orders"]),
+        (["--only", "orders, *xt?"], ["queue://orders", "queue://texts"]),
+        (["--only", "texts", "--only", "prices"], ["topic://prices", "queue://texts"]),
+        (["--except", "topic://*"], ["queue://orders", "queue://texts"]),
+        (["--only", "queue://*", "--except", "texts"], ["queue://orders"]),
+    ],
+)
+def test_the_choice_of_listeners_is_shown(listed: Any, options: list[str], destinations: list[str]) -> None:
+    result = listed("listed_shop:app", "--list", "--json", *options)
+    assert [each["destination"] for each in json.loads(result.stdout)] == destinations
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            ["--only", "oders"],
+            "No listener has the destination --only 'oders'. They have queue://orders, queue://texts",
+        ),
+        (["--only", "orders,"], "No listener has the destination --only ''."),
+        (["--except", "ORDERS"], "No listener has the destination --except 'ORDERS'."),
+        (["--only", "orders", "--except", "*"], "--only and --except leave no listener of queue://orders"),
+    ],
+)
+def test_a_choice_of_no_listener_is_refused(listed: Any, options: list[str], reason: str) -> None:
+    result = listed("listed_shop:app", "--list", *options)
+    assert result.exit_code == 2
+    assert reason in result.stderr
+
+
 def test_an_application_that_cannot_be_imported_is_refused_with_its_traceback(listed: Any) -> None:
     result = listed("broken_shop:app", "--list")
     assert result.exit_code == 2

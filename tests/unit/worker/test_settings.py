@@ -20,6 +20,8 @@ def test_settings_pass_through_text() -> None:
         drain_timeout=5.0,
         long_transaction=1.5,
         timings=timings,
+        only=("orders,mail*",),
+        without=("reports",),
     )
     assert Settings.from_json(settings.to_json()) == settings
 
