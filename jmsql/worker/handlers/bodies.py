@@ -122,7 +122,7 @@ def _read_json(kind: type) -> Read:
     return read
 
 
-def _read_by(schema: Schema, kind: object, by_name: dict[str, Schema]) -> Read:
+def _read_by(schema: Schema, kind: Any, by_name: dict[str, Schema]) -> Read:
     """Return what reads bodies by their schema.
 
     Args:
@@ -130,6 +130,8 @@ def _read_by(schema: Schema, kind: object, by_name: dict[str, Schema]) -> Read:
         kind: The class of what is read, if it is one.
         by_name: Of a choice between classes, the schema of each: JMSType says which, if it names one of them.
     """
+    # A TypedDict refuses isinstance; that of typing_extensions is another one than that of typing.
+    is_checkable = _is_class(kind) and kind not in _BUILT_IN and not hasattr(kind, "__required_keys__")
 
     def read(message: Message) -> object:
         chosen = by_name.get(message.jms_type or "", schema) if len(by_name) > 1 else schema
@@ -143,9 +145,7 @@ def _read_by(schema: Schema, kind: object, by_name: dict[str, Schema]) -> Read:
                 value = {name: _plain(member) for name, member in message.items()}
             case _:
                 value = message.get_body(object)
-        if value is None or (
-            isinstance(kind, type) and isinstance(value, kind) and _is_class(kind) and kind not in _BUILT_IN
-        ):
+        if value is None or (is_checkable and isinstance(value, kind)):
             return value
         return chosen.convert(value)
 

@@ -10,19 +10,22 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from jmsql.client._sync.connection.simplified import message_of
 from jmsql.concurrency.functions import is_coroutine_function, refuse_coroutine_function, refuse_generator_function
-from jmsql.exceptions import IllegalStateException
-from jmsql.messages import Message
+from jmsql.exceptions import IllegalStateException, MessageFormatException
+from jmsql.messages import Message, as_jms_message
+from jmsql.messages.codecs.schemas import Schema
 from jmsql.public_names import set_module
 from jmsql.store.destinations.subscriptions import ChangeRefusedException
 from jmsql.values.destinations import Queue, Topic
 from jmsql.values.outcomes import Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
+from jmsql.worker.handlers.bodies import body_schema as schema_of_body
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.options import ListenerOptions
 from jmsql.worker.handlers.parameters import Parameter
-from jmsql.worker.handlers.received import as_received, message_for
+from jmsql.worker.handlers.received import as_received, json_message
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -74,15 +77,36 @@ class Listener(ListenerOptions):
     def checked_message(self, body: object) -> Message:
         """Return the message that carries a body, once the handler's parameters have been read from it.
 
+        It is the message of `jmsql.send`. Where that cannot hold the body, or would hold a text that the handler reads
+        as JSON, it is JSON.
+
         Raises:
             MessageFormatException: The handler would refuse it, or it cannot be encoded.
         """
-        message = message_for(self.body, body)
+        try:
+            message = as_jms_message(message_of(body))
+        except MessageFormatException:
+            if self.body_schema is None:
+                raise
+            return self._checked(json_message(self.body_schema, body))
+        try:
+            return self._checked(message)
+        except MessageFormatException:
+            if self.body_schema is None or not isinstance(body, str):
+                raise
+        return self._checked(json_message(self.body_schema, body))
+
+    def _checked(self, message: Message) -> Message:
         received = as_received(message, self.destination)
         for parameter in self.parameters:
             if parameter.reads_message and parameter.provided_as is None:
                 parameter.check(received)
         return message
+
+    @functools.cached_property
+    def body_schema(self) -> Schema | None:
+        """The schema of the messages' bodies; None: they are read as the messages have them, or not at all."""
+        return None if self.body is None else schema_of_body(self.body)
 
     @property
     def body(self) -> Any:

@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any
 
-from jmsql.client._sync.connection.simplified import message_of
-from jmsql.exceptions import MessageFormatException
-from jmsql.messages import Message, TextMessage, as_jms_message, decode_message
+from jmsql.messages import Message, TextMessage, decode_message
+from jmsql.messages.codecs.schemas import Schema
 from jmsql.values.destinations import Destination
-from jmsql.worker.handlers.bodies import body_schema
 
 _NORMAL_PRIORITY = 4
 _PERSISTENT = 2
+_IDENTIFIER = f"ID:{uuid.UUID(int=0)}"
+"""JMSMessageID of messages that are never sent."""
 
 
-def message_for(annotation: Any, body: object) -> Message:
-    """Make the message that carries a body: that of `jmsql.send`, or else JSON, as the annotation has it.
-
-    Args:
-        annotation: The annotation that describes the body; None: it is not known.
-        body: The body, or a message.
+def json_message(schema: Schema, body: object) -> TextMessage:
+    """Make the message that carries a body as JSON.
 
     Raises:
-        MessageFormatException: The body cannot be encoded; the message shows where in it.
+        MessageFormatException: It is no such body, or JSON cannot say what it holds; the message shows where.
     """
-    try:
-        message = as_jms_message(message_of(body))
-        message.encode()
-    except MessageFormatException:
-        schema = None if annotation is None else body_schema(annotation)
-        if schema is None:
-            raise
-        return TextMessage(schema.encode(schema.convert(body)))
-    return message
+    return TextMessage(schema.encode(schema.convert(body)))
 
 
 def as_received(message: Message, destination: Destination) -> Message:
@@ -42,7 +29,7 @@ def as_received(message: Message, destination: Destination) -> Message:
     now = int(time.time() * 1000)
     return decode_message(
         message.encode(),
-        message.jms_message_id or f"ID:{uuid.uuid4()}",
+        message.jms_message_id or _IDENTIFIER,
         message.jms_timestamp or now,
         message.jms_expiration,
         _NORMAL_PRIORITY if message.jms_priority is None else message.jms_priority,

@@ -17,6 +17,7 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import TypedDict
 
 from jmsql import (
     BytesMessage,
@@ -62,6 +63,10 @@ class Registered:
     number: int
 
 
+class Entries(TypedDict):
+    number: int
+
+
 class Model(pydantic.BaseModel, populate_by_name=True):
     number: int = pydantic.Field(alias="Number")
     price: Decimal = Decimal(0)
@@ -104,8 +109,9 @@ CASES = pytest.mark.parametrize(
         (Registered, {"number": 3}, Registered(3)),
         (dict[str, int], {"number": 3}, {"number": 3}),
         (Model | None, {"Number": 3}, model(3)),
+        (Entries, {"number": 3}, {"number": 3}),
     ],
-    ids=["dataclass", "pydantic", "msgspec", "registered", "dict", "optional"],
+    ids=["dataclass", "pydantic", "msgspec", "registered", "dict", "optional", "TypedDict"],
 )
 
 

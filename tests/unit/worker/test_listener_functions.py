@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import pickle
 from dataclasses import dataclass
+from datetime import date
+from typing import Any, Literal
 from unittest.mock import Mock
 
 import pytest
@@ -50,6 +52,29 @@ def test_a_handler_of_two_queues_sends_to_that_of_the_outer_decorator() -> None:
 def test_the_options_are_those_of_the_send() -> None:
     parameters = set(inspect.signature(jmsql_send).parameters)
     assert parameters - {"target", "destination", "body", "schema"} == set(SendOptions.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "body", "text"),
+    [
+        (list[Order], [Order(1)], '[{"number":1}]'),
+        (dict[str, Order] | None, {"a": Order(1)}, '{"a":{"number":1}}'),
+        (Literal["red", "blue"], "red", '"red"'),
+        (date, "2026-11-28", '"2026-11-28"'),
+        (int, "5", "5"),
+        (Order, '{"number": 1}', '{"number": 1}'),
+        (str, "red", "red"),
+        (object, "red", "red"),
+    ],
+    ids=str,
+)
+def test_a_body_that_no_message_holds_goes_as_json(annotation: Any, body: object, text: str) -> None:
+    def handle(body): ...  # type: ignore[no-untyped-def]
+
+    handle.__annotations__ = {"body": annotation}
+    application = Application()
+    application.listener("orders")(handle)
+    assert application.listeners[0].checked_message(body).get_body(str) == text
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
