@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.session import Session
     from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.client.enlistment import enlist
+    from jmsql.client.results._sync.result import Result, result, status
     from jmsql.client.sending._sync.send import send
     from jmsql.exceptions import (
         IllegalStateException,
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
         InvalidSelectorException,
         JMSException,
         JMSSecurityException,
+        JobFailed,
         MessageEOFException,
         MessageFormatException,
         MessageNotReadableException,
         MessageNotWriteableException,
         NullValueError,
         NumberFormatException,
+        RequestFailed,
         ResourceAllocationException,
         TransactionInProgressException,
         TransactionRolledBackException,
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from jmsql.timings import Timings
     from jmsql.values.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
     from jmsql.values.policies import RedeliveryPolicy
+    from jmsql.values.result_state import ResultState
 
     __version__: str
     """The version of the installed package, such as ``1.2.0``."""
@@ -81,6 +85,7 @@ __all__ = [
     "JMSException",
     "JMSProducer",
     "JMSSecurityException",
+    "JobFailed",
     "MapMessage",
     "Message",
     "MessageConsumer",
@@ -95,8 +100,11 @@ __all__ = [
     "Queue",
     "QueueBrowser",
     "RedeliveryPolicy",
+    "RequestFailed",
     "Requestor",
     "ResourceAllocationException",
+    "Result",
+    "ResultState",
     "Session",
     "StreamMessage",
     "TemporaryQueue",
@@ -113,7 +121,9 @@ __all__ = [
     "register_codec",
     "register_pickled_type",
     "register_type",
+    "result",
     "send",
+    "status",
 ]
 
 _PLACES = {
@@ -133,6 +143,7 @@ _PLACES = {
     "JMSException": "jmsql.exceptions",
     "JMSProducer": "jmsql.client._sync.connection.simplified",
     "JMSSecurityException": "jmsql.exceptions",
+    "JobFailed": "jmsql.exceptions",
     "MapMessage": "jmsql.messages",
     "Message": "jmsql.messages",
     "MessageConsumer": "jmsql.client._sync.session.consumer",
@@ -147,7 +158,10 @@ _PLACES = {
     "Queue": "jmsql.values.destinations",
     "QueueBrowser": "jmsql.client._sync.session.browser",
     "RedeliveryPolicy": "jmsql.values.policies",
+    "RequestFailed": "jmsql.exceptions",
     "ResourceAllocationException": "jmsql.exceptions",
+    "Result": "jmsql.client.results._sync.result",
+    "ResultState": "jmsql.values.result_state",
     "Session": "jmsql.client._sync.session.session",
     "StreamMessage": "jmsql.messages",
     "TemporaryQueue": "jmsql.values.destinations",
@@ -164,7 +178,9 @@ _PLACES = {
     "register_codec": "jmsql.messages",
     "register_pickled_type": "jmsql.messages.codecs.pickled_types",
     "register_type": "jmsql.messages",
+    "result": "jmsql.client.results._sync.result",
     "send": "jmsql.client.sending._sync.send",
+    "status": "jmsql.client.results._sync.result",
 }
 """Where the names are that are loaded when a program first uses them: a process that needs few starts quickly."""
 

@@ -9,6 +9,8 @@ Source: JMS 1.1 chapter 7.3; Jakarta Messaging 3.1 chapter 9.
 
 from __future__ import annotations
 
+from typing import Any
+
 from jmsql.public_names import set_module
 
 __all__ = [
@@ -18,12 +20,14 @@ __all__ = [
     "InvalidSelectorException",
     "JMSException",
     "JMSSecurityException",
+    "JobFailed",
     "MessageEOFException",
     "MessageFormatException",
     "MessageNotReadableException",
     "MessageNotWriteableException",
     "NullValueError",
     "NumberFormatException",
+    "RequestFailed",
     "ResourceAllocationException",
     "TransactionInProgressException",
     "TransactionRolledBackException",
@@ -47,7 +51,7 @@ class JMSException(Exception):
         super().__init__(reason)
         self.error_code = error_code
 
-    def __reduce__(self) -> tuple[type[JMSException], tuple[str, str | None]]:
+    def __reduce__(self) -> tuple[type[JMSException], tuple[Any, ...]]:
         return type(self), (str(self), self.error_code)
 
     @property
@@ -119,6 +123,42 @@ class TransactionRolledBackException(JMSException):
 @set_module("jmsql")
 class UnsupportedOperationException(JMSException):
     """The provider does not offer this optional operation."""
+
+
+@set_module("jmsql")
+class JobFailed(JMSException):
+    """A message whose result is asked for has failed, has expired or was cancelled.
+
+    Args:
+        reason: What has happened, with the last line of the error.
+        error: The handler's error with its traceback; None: there was none.
+        state: "failed", "expired" or "cancelled".
+    """
+
+    def __init__(self, reason: str = "", error: str | None = None, state: str = "failed") -> None:
+        super().__init__(reason)
+        self.error = error
+        self.state = state
+
+    def __reduce__(self) -> tuple[type[JobFailed], tuple[Any, ...]]:
+        return type(self), (str(self), self.error, self.state)
+
+
+@set_module("jmsql")
+class RequestFailed(JMSException):
+    """The handler of a request has failed for the last time: no reply comes.
+
+    Args:
+        reason: What has happened, with the last line of the error.
+        error: The handler's error with its traceback; None: there was none.
+    """
+
+    def __init__(self, reason: str = "", error: str | None = None) -> None:
+        super().__init__(reason)
+        self.error = error
+
+    def __reduce__(self) -> tuple[type[RequestFailed], tuple[Any, ...]]:
+        return type(self), (str(self), self.error)
 
 
 @set_module("jmsql")

@@ -140,6 +140,8 @@ class InternalTimings(Timings):
     `lease_duration`."""
     orphan_interval: float = 60.0
     """How often the maintenance looks for delivery states without a message."""
+    result_removal_interval: float = 10.0
+    """How often it removes results whose time is over."""
     table_check_interval: float = 10.0
     """How often it checks the page counts of the tables."""
     history_maintenance_interval: float = 60.0
@@ -208,6 +210,7 @@ _FOR_ALL = {
     "locked_message_interval": 0.1,
     "missed_message_interval": 1.0,
     "orphan_interval": 60.0,
+    "result_removal_interval": 10.0,
     "table_check_interval": 10.0,
     "history_maintenance_interval": 60.0,
     "history_lock_timeout": 0.1,

@@ -27,6 +27,7 @@ from jmsql.client._async.session.producer import MessageProducer
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.asynchronous_enlistment import enlist
+from jmsql.client.results._async.result import Result, result, status
 from jmsql.client.sending._async.send import send
 from jmsql.exceptions import (
     IllegalStateException,
@@ -35,12 +36,14 @@ from jmsql.exceptions import (
     InvalidSelectorException,
     JMSException,
     JMSSecurityException,
+    JobFailed,
     MessageEOFException,
     MessageFormatException,
     MessageNotReadableException,
     MessageNotWriteableException,
     NullValueError,
     NumberFormatException,
+    RequestFailed,
     ResourceAllocationException,
     TransactionInProgressException,
     TransactionRolledBackException,
@@ -61,6 +64,7 @@ from jmsql.messages.codecs.pickled_types import register_pickled_type
 from jmsql.timings import Timings
 from jmsql.values.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.values.policies import RedeliveryPolicy
+from jmsql.values.result_state import ResultState
 
 __all__ = [
     "AcknowledgeMode",
@@ -78,6 +82,7 @@ __all__ = [
     "JMSException",
     "JMSProducer",
     "JMSSecurityException",
+    "JobFailed",
     "MapMessage",
     "Message",
     "MessageConsumer",
@@ -92,8 +97,11 @@ __all__ = [
     "Queue",
     "QueueBrowser",
     "RedeliveryPolicy",
+    "RequestFailed",
     "Requestor",
     "ResourceAllocationException",
+    "Result",
+    "ResultState",
     "Session",
     "StreamMessage",
     "TemporaryQueue",
@@ -110,5 +118,7 @@ __all__ = [
     "register_codec",
     "register_pickled_type",
     "register_type",
+    "result",
     "send",
+    "status",
 ]

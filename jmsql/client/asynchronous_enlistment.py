@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import asyncpg
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
+    from jmsql.client._async.shared.endings import Endings
+
     Enlistable: TypeAlias = (
         AsyncSession | async_scoped_session[Any] | AsyncConnection | psycopg.AsyncConnection[Any] | asyncpg.Connection
     )
@@ -79,6 +81,15 @@ def enlist(
     joined = caller_transaction(transaction)
     remember_enlisted(transaction, _is_open)
     return JMSContext(EnlistedSession(joined, schema, complete(timings)))
+
+
+def endings_of_caller(transaction: Enlistable, schema: str) -> Endings:
+    """Return what reads how messages have ended, in a transaction that `enlist` takes.
+
+    Raises:
+        TypeError: It is none of these.
+    """
+    return EnlistedSession(caller_transaction(transaction), schema, complete(Timings())).endings()
 
 
 def _is_open(transaction: object) -> bool:

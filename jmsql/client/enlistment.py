@@ -24,6 +24,8 @@ from jmsql.timings import Timings, complete
 if TYPE_CHECKING:
     from sqlalchemy import orm
 
+    from jmsql.client._sync.shared.endings import Endings
+
 
 class DjangoConnection(Protocol):
     """Django's `connection`, which connects when it is first used."""
@@ -68,6 +70,16 @@ def enlist(
     joined = caller_transaction(transaction)
     remember_enlisted(transaction, _is_open)
     return JMSContext(EnlistedSession(joined, schema, complete(timings)))
+
+
+def endings_of_caller(transaction: Enlistable, schema: str) -> Endings:
+    """Return what reads how messages have ended, in a transaction that `enlist` takes.
+
+    Raises:
+        TypeError: It is none of these.
+        IllegalStateException: It is Django's connection, and the caller a coroutine function.
+    """
+    return EnlistedSession(caller_transaction(transaction), schema, complete(Timings())).endings()
 
 
 def _is_open(transaction: object) -> bool:

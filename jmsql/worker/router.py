@@ -12,7 +12,7 @@ from jmsql.values.policies import RedeliveryPolicy
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 from jmsql.worker.handlers.function import ListenerFunction, name_of
 from jmsql.worker.handlers.listener import Listener
-from jmsql.worker.handlers.options import ListenerOptions, claim_limit, exception_classes, time_limit
+from jmsql.worker.handlers.options import ListenerOptions, claim_limit, exception_classes, result_keeping, time_limit
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +45,7 @@ class Router:
         timeout: float | timedelta | None = None,
         reply_to: str | Destination | None = None,
         on_dead_letter: DeadLetterHook | None = None,
+        keep_result: float | timedelta | None = None,
     ) -> Callable[[Callable[P, R]], ListenerFunction[P, R]]:
         """Register a handler: a function, or a coroutine function, which is called with one message at a time.
 
@@ -74,6 +75,9 @@ class Router:
             on_dead_letter: Called with each message that the handler has failed with for good, and the error, once it
                 has moved to the dead-letter queue; a function, or for a coroutine function perhaps one, too. See
                 [dead letters](handlers.md#when-a-message-becomes-a-dead-letter).
+            keep_result: For how many seconds (or a `timedelta`) the value that the handler returns is kept, for
+                [`jmsql.result`][jmsql.result], and so is the end of a message that fails or expires; None: not at all.
+                See [results and status](results.md).
 
         Returns:
             A decorator that registers the handler, and returns it as a
@@ -85,7 +89,8 @@ class Router:
             TypeError: The handler asks for something that it cannot be given; `never_retry` names no exception; or
                 `on_dead_letter` cannot be called there.
             ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the visibility
-                timeout is less than a second, or for a handler that is transacted; the timeout is 0, or negative.
+                timeout is less than a second, or for a handler that is transacted; the timeout is 0, or negative; or
+                results are to be kept for 0 s, or of a topic's messages.
         """
         final = exception_classes(never_retry)
         answers = None if reply_to is None else _destination(reply_to)
@@ -106,6 +111,7 @@ class Router:
                 timeout=time_limit(name, timeout),
                 reply_to=answers,
                 on_dead_letter=on_dead_letter,
+                keep_result=result_keeping(name, found, keep_result),
             )
             options.check(name, found)
             registered = ListenerFunction(function, found, options)

@@ -41,10 +41,10 @@ declare
             ' jmsql_internal.connection, jmsql_internal.consumer, jmsql_internal.grouped_queue,'
             ' jmsql_internal.leadership, jmsql_internal.destination_counters, jmsql_internal.message,'
             ' jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
-            ' jmsql_internal.message_history',
+            ' jmsql_internal.message_history, jmsql_internal.result, jmsql_internal.result_keeping',
         'select on'
             ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.counters,'
-            ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups',
+            ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups, jmsql.results',
         'select (transaction_id) on jmsql_internal.pending_transaction',
         'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
             'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
@@ -73,13 +73,18 @@ declare
         'insert (connection_id, queue_id, selector, consumers), update (consumers) on jmsql_internal.consumer',
         'insert (destination_id, sent, acknowledged, rolled_back, redelivered), '
             'update (sent, acknowledged, rolled_back, redelivered) on jmsql_internal.destination_counters',
+        'insert (queue_id, seconds, keeps_message), update (seconds, keeps_message) on jmsql_internal.result_keeping',
+        'insert (message_id, queue_id, deliveries, sent_at, started_at, finished_at, kept_until, state, value, error, '
+            'jms_type, properties, text_body), '
+            'update (deliveries, sent_at, started_at, finished_at, kept_until, state, value, error, jms_type, properties, '
+            'text_body) on jmsql_internal.result',
         'execute on function jmsql_internal.bury_dead_letters(integer)'];
     administration constant text[] := messaging || array[
         'delete on'
             ' jmsql_internal.message, jmsql_internal.delayed_message, jmsql_internal.delivery,'
             ' jmsql_internal.delivery_outcome, jmsql_internal.body,'
             ' jmsql_internal.queue, jmsql_internal.topic, jmsql_internal.connection,'
-            ' jmsql_internal.destination_counters',
+            ' jmsql_internal.destination_counters, jmsql_internal.result, jmsql_internal.result_keeping',
         'update (transaction_id) on jmsql_internal.delayed_message',
         'insert (queue_id, deleted_at) on jmsql_internal.queue',
         'select on jmsql_internal.permission, jmsql.grants, jmsql.spark_sources',

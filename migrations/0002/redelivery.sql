@@ -96,8 +96,46 @@ begin
             from exhausted c
             where c.target <> c.queue_id
             order by c.sequence
+            returning queue_id),
+        -- A message may have been replayed under its identifier, and be there twice.
+        kept as (
+            insert into jmsql_internal.result as r (
+                message_id, queue_id, deliveries, sent_at, finished_at, kept_until, state, error, jms_type, properties,
+                text_body)
+            select distinct on (c.jms_message_id, c.queue_id)
+                   c.jms_message_id, c.queue_id, c.delivery_count, jmsql_internal.to_timestamp(c.jms_timestamp),
+                   clock_timestamp(), clock_timestamp() + k.seconds * interval '1 second', 'failed',
+                   coalesce(c.last_error, 'The message was delivered as often as it may be, and never acknowledged.'),
+                   case when k.keeps_message then c.jms_type end, case when k.keeps_message then c.properties end,
+                   case when k.keeps_message then c.text_body end
+            from exhausted c
+            join jmsql_internal.result_keeping k on k.queue_id = c.queue_id
+            where c.target <> c.queue_id and c.jms_message_id is not null
+            on conflict (message_id, queue_id) do update
+            set deliveries = excluded.deliveries, sent_at = excluded.sent_at, started_at = excluded.started_at,
+                finished_at = excluded.finished_at, kept_until = excluded.kept_until, state = excluded.state,
+                value = excluded.value, error = excluded.error, jms_type = excluded.jms_type,
+                properties = excluded.properties, text_body = excluded.text_body
+            returning r.message_id),
+        -- A requestor waits for the reply. By the version of the UUID in its name, the queue is a requestor's.
+        answered as (
+            insert into jmsql_internal.message (
+                queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, message_type,
+                jms_correlation_id, properties, text_body)
+            select q.queue_id, c.inverse_priority, gen_random_uuid(), jmsql_internal.current_milliseconds(), 1,
+                   'TextMessage', coalesce(c.jms_correlation_id, 'ID:' || c.jms_message_id),
+                   '{"JMS_jmsql_RequestFailed": true}', coalesce(c.last_error, '')
+            from exhausted c
+            join jmsql_internal.queue q on q.name = substr(c.jms_reply_to, 14) and q.connection_id is not null
+            where c.target <> c.queue_id and c.jms_reply_to ~ '^temp-queue://temporary-[0-9a-f]{8}-[0-9a-f]{4}-8'
             returning queue_id)
-        select b.queue_id, count(*) from buried b group by b.queue_id;
+        select n.number, sum(n.messages)::bigint
+        from (select b.queue_id, 1 from buried b
+              union all
+              select a.queue_id, 1 from answered a
+              union all
+              select jmsql_internal.result_channel(k.message_id), 1 from kept k) as n (number, messages)
+        group by n.number;
 end
 $$;
 

@@ -39,6 +39,7 @@ THEMES = (
     "clocks",
     "looks",
     "spark",
+    "results",
     "search_path",
     "access",
 )

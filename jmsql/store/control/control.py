@@ -227,8 +227,11 @@ class ControlConnection:
         self._duties.handlers.remove(queue_id, handler)
 
     def begin_waiting(self, queue_id: int, handler: NotificationHandler) -> None:
-        """Call `handler` whenever the queue may have something new, for one that waits for it, until `end_waiting`."""
-        self.subscribe(queue_id, handler)
+        """Call `handler` whenever the queue may have something new, for one that waits for it, until `end_waiting`.
+
+        In place of a queue's number, `channel_of` of a result may stand.
+        """
+        self._duties.handlers.add(queue_id, handler)
         self.wake_ups.keep(queue_id)
 
     def end_waiting(self, queue_id: int, handler: NotificationHandler) -> None:

@@ -15,6 +15,7 @@ from jmsql.store.maintenance.leadership import HAS_MESSAGE, LeadershipLostError,
 from jmsql.store.maintenance.maintenance_task import MaintenanceTask, load_task
 from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.receiving.redelivery import LostClaim, Release, bury, forget_outcomes, lost_claims, release
+from jmsql.store.receiving.results import EXPIRED_PARTS, remove_results
 from jmsql.store.rows.columns import SEND_COLUMNS
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothing, record, row_count, rows, value
@@ -79,11 +80,16 @@ class Work(NamedTuple):
     bodies: bool
 
 
+_NO_RESULTS = {"kept": "", "count_of_told": ""}
 _parts["find_abandoned"] = _sql["find_abandoned"]
 _forget_dead_connections = _sql.statement(
     "forget_dead_connections", "forgetting dead clients", record(Work._make), _parts
 )
-reap_expired = _sql.statement("reap_expired", "removing what has expired", value(int), _parts)
+reap_expired = {
+    keeps_results: _sql.statement("reap_expired", "removing what has expired", value(int), results | _parts)
+    for keeps_results, results in ((False, _NO_RESULTS), (True, EXPIRED_PARTS))
+}
+"""The removal of expired messages, by what the schema knows: 0001 has no results."""
 _find_abandoned = _sql.statement("find_abandoned", "looking for abandoned subscriptions", column)
 _limit_idleness = _sql.statement("limit_idleness", "ending an abandoned subscription", nothing)
 _forget_temporary = _sql.statement("forget_temporary", "removing temporary destinations", nothing)
@@ -113,6 +119,7 @@ class Maintenance:
         history = HistoryMaintenance(timings, pooled=pooled)
         self._tasks = (
             MaintenanceTask("orphans", self._forget_orphans, timings.orphan_interval),
+            MaintenanceTask("results", self._remove_results, timings.result_removal_interval),
             MaintenanceTask("pages", self._restore_pages, timings.table_check_interval),
             MaintenanceTask("history", history.run, timings.history_maintenance_interval),
         )
@@ -260,7 +267,10 @@ class Maintenance:
             self._next_look = started + max(0.9 * self._timings.missed_message_interval, _LOOK_SHARE * duration)
 
     def _reap_expired(self, runner: Runner) -> bool:
-        return runner.run(reap_expired.bind(limit=_REAP_LIMIT)) == _REAP_LIMIT
+        return runner.run(reap_expired[self._keeps_outcomes].bind(limit=_REAP_LIMIT)) == _REAP_LIMIT
+
+    def _remove_results(self, runner: Runner) -> bool:
+        return self._keeps_outcomes and runner.run(remove_results(_PURGE_LIMIT)) == _PURGE_LIMIT
 
     def _forget_temporary(self, runner: Runner) -> bool:
         runner.run(_forget_temporary.bind())

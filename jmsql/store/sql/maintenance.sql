@@ -84,8 +84,8 @@ moved as (
     left join state s using (queue_id, inverse_priority, sequence)
     join jmsql_internal.queue q
       on q.queue_id = e.expiry_queue_id and q.name is not null and q.connection_id is null
-    order by e.sequence)
-select count(*) from deleted;
+    order by e.sequence){kept}
+select count(*){count_of_told} from deleted;
 
 -- name: restore_pages
 select name from jmsql_internal.restore_pages() as name;

@@ -42,6 +42,7 @@ order by m.jms_delivery_time, m.sequence;
 -- name: empty
 with deliveries as (delete from jmsql_internal.delivery),
     outcomes as (delete from jmsql_internal.delivery_outcome),
+    results as (delete from jmsql_internal.result),
     delayed as (delete from jmsql_internal.delayed_message),
     history as (delete from jmsql_internal.message_history),
     bodies as (delete from jmsql_internal.body)

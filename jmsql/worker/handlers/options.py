@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from jmsql.exceptions import InvalidSelectorException
 from jmsql.selectors import Selector
+from jmsql.store.receiving.results import Keeping
 from jmsql.values.destinations import Destination, Queue, Topic
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
@@ -32,6 +33,8 @@ class ListenerOptions:
     timeout: float | None
     reply_to: Queue | Topic | None
     on_dead_letter: DeadLetterHook | None
+    keep_result: Keeping | None
+    """How long the results of its messages are kept; None: they are not."""
 
     def check(self, name: str, destination: Destination) -> None:
         """Check the options of a handler against each other.
@@ -94,3 +97,22 @@ def claim_limit(name: str, limit: float | timedelta | None, *, transacted: bool)
     if transacted:
         raise ValueError(f"The handler {name} is transacted: its transaction holds the message, and no claim does.")
     return claim_duration(limit)
+
+
+def result_keeping(name: str, destination: Destination, keep_result: float | timedelta | None) -> Keeping | None:
+    """Return how long a handler keeps results; None: it keeps none.
+
+    Raises:
+        ValueError: That is 0, or negative; or the destination is a topic.
+    """
+    if keep_result is None:
+        return None
+    duration = seconds(keep_result, "keep_result")
+    if not duration:
+        raise ValueError(f"The handler {name} keeps results for more than 0 s, or not at all: keep_result=None.")
+    if not isinstance(destination, Queue):
+        raise ValueError(  # noqa: TRY004 - a destination, of the wrong kind
+            f"The handler {name} listens to {destination}, whose messages have an end for each subscription: results "
+            "are kept of messages in queues."
+        )
+    return Keeping(duration)

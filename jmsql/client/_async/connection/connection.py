@@ -17,6 +17,7 @@ from jmsql.client._async.session.session import Session
 from jmsql.client._async.session.sessions import Sessions
 from jmsql.client._async.shared.client_context import ClientContext
 from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
+from jmsql.client._async.shared.endings import ClientEndings, Endings
 from jmsql.client._async.shared.exception_listening import ExceptionListener, ExceptionListening
 from jmsql.client._async.shared.redelivery import Redelivery
 from jmsql.client._async.shared.side_connection import SideConnection
@@ -34,7 +35,7 @@ from jmsql.store.control.control import Abandonment, ControlConnection, open_con
 from jmsql.store.control.counters import Consumption, DestinationCounters
 from jmsql.store.control.server import ServerClock
 from jmsql.timings import InternalTimings, Timings
-from jmsql.values.destinations import Destination, Queue, require_destination, require_queue
+from jmsql.values.destinations import Destination, Queue, TemporaryQueue, require_destination, require_queue
 
 if TYPE_CHECKING:
     from jmsql.client._async.connection.connection_consumer import ServerSessionPool
@@ -261,6 +262,10 @@ class Connection:
         """Do what `create_session` does, for other classes of sessions; the client identifier can still be set then."""
         return kind(self._client, mode, self._sessions)
 
+    def endings(self) -> Endings:
+        """Return what reads how messages have ended."""
+        return ClientEndings(self._client)
+
     def requestor(self, queue: Queue | str) -> Requestor:
         """Return a requestor for a queue, which can be called from any thread, also many times at once.
 
@@ -275,8 +280,16 @@ class Connection:
         """
         self._use()
         if self._replies is None:
-            self._replies = Replies(lambda: self.open_session(Session), lambda: self._client.started)
+            self._replies = Replies(
+                lambda: self.open_session(Session), self._create_reply_queue, lambda: self._client.started
+            )
         return Requestor(self._replies, require_queue(queue))
+
+    async def _create_reply_queue(self) -> TemporaryQueue:
+        """Make a temporary queue by whose name the server knows that a requestor waits."""
+        return await self._client.destinations.create_temporary(
+            TemporaryQueue, self._sessions.check_unused, of_requestor=True
+        )
 
     # For application servers
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jmsql.client._async.connection.simplified import message_of
 from jmsql.client.transaction_of_caller import open_transaction
 from jmsql.concurrency.tasks import Lock, Notifications, detached
-from jmsql.exceptions import IllegalStateException
-from jmsql.messages import Message
+from jmsql.exceptions import IllegalStateException, RequestFailed
+from jmsql.messages import Message, TextMessage
 from jmsql.public_names import set_module
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue, TemporaryQueue
@@ -21,6 +21,10 @@ from jmsql.values.duration import seconds
 if TYPE_CHECKING:
     from jmsql.client._async.session.producer import MessageProducer
     from jmsql.client._async.session.session import Session
+
+
+_REQUEST_FAILED = "JMS_jmsql_RequestFailed"
+"""The property of what the server sends in place of a reply: the request is a dead letter, and the text its error."""
 
 
 class _Pending:
@@ -36,8 +40,14 @@ class _Pending:
 class Replies:
     """The temporary queue of a connection for the replies to all its requests, and the requests that wait."""
 
-    def __init__(self, create_session: Callable[[], Session], is_started: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        create_session: Callable[[], Session],
+        create_queue: Callable[[], Coroutine[Any, Any, TemporaryQueue]],
+        is_started: Callable[[], bool],
+    ) -> None:
         self._create_session = create_session
+        self._create_queue = create_queue
         self._is_started = is_started
         self._sending = Lock()
         self._lock = threading.Lock()
@@ -76,7 +86,7 @@ class Replies:
             while True:
                 count = pending.notifications.count
                 if pending.reply is not None:
-                    return pending.reply
+                    return _checked(pending.reply, queue)
                 remaining = deadline - monotonic()
                 if self._closed:
                     raise IllegalStateException("The connection was closed while a request waited for its reply.")
@@ -106,7 +116,7 @@ class Replies:
         sender, receiver = self._create_session(), self._create_session()
         try:
             self._producer = await sender.create_producer(None)
-            queue = await receiver.create_temporary_queue()
+            queue = await self._create_queue()
             consumer = await receiver.create_consumer(queue)
             await consumer.set_message_listener(self._replied)
         except BaseException:
@@ -130,6 +140,15 @@ class Replies:
         self._closed = True
         for pending in list(self._pending.values()):
             pending.notifications.notify()
+
+
+def _checked(reply: Message, queue: Queue) -> Message:
+    """Return a reply, unless the server says by it that the request is a dead letter."""
+    if not reply.property_exists(_REQUEST_FAILED):
+        return reply
+    error = reply.text if isinstance(reply, TextMessage) else None
+    last_line = (error or "").rstrip("\n").rpartition("\n")[2]
+    raise RequestFailed(f"The request to {queue} has failed: {last_line}", error or None)
 
 
 async def _close(*sessions: Session) -> None:
@@ -167,6 +186,7 @@ class Requestor:
 
         Raises:
             TimeoutError: No reply has come in time. The request may have been handled nevertheless.
+            RequestFailed: The handler has failed for the last time: the request is a dead letter.
             IllegalStateException: The connection is closed, or stopped; or it is called inside of a transaction that is
                 open, and would be while it waits: that of a transacted handler, one that the same thread or task has
                 enlisted, or `atomic()` of Django's.

@@ -13,7 +13,9 @@ from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.receive import claim
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
+from jmsql.store.receiving.results import acknowledged_with
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
+from jmsql.store.statement import in_transaction
 from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
@@ -204,17 +206,25 @@ class Claims(Delivery):
         """The claims on delivered messages, as far as they have visibility timeouts."""
         return list(self._extended)
 
-    async def acknowledge(self) -> None:
+    async def acknowledge(self, result: Query[None] | None = None) -> None:
         """Acknowledge all that was delivered.
+
+        Args:
+            result: What stores the result of the message in the same transaction, unless its claim was lost.
 
         Raises:
             JMSException: Some of the claims were lost; those messages are delivered again.
         """
         if not self._delivered:
+            if result is not None:  # the handler has acknowledged its message itself
+                await self._connection.attempt(result)
             return
         delivered = list(self._delivered)
         claimed = [(key_of(queue_id, row), row.handle) for _, queue_id, row in delivered]
-        acknowledged = await self._connection.attempt(self._connection.recipient.acknowledge(claimed))
+        acknowledging: Query[int] | Steps[int] = self._connection.recipient.acknowledge(claimed)
+        if result is not None:
+            acknowledging = in_transaction(acknowledged_with(result, acknowledging, len(claimed)))
+        acknowledged = await self._connection.attempt(acknowledging)
         self._delivered.clear()
         self._extended.clear()
         count_outcome([(buffer, row) for buffer, _, row in delivered], "acknowledged")

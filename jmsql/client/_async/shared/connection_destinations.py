@@ -21,6 +21,9 @@ logger = logging.getLogger("jmsql")
 _TRUSTED = 1.0
 """Seconds for which a topic or temporary queue that was there counts as being there."""
 
+_REQUESTORS_VERSION = 8
+"""The version of the UUID in the name of a requestor's queue: the one for uses of an application's own."""
+
 _MOST_LOOKED_UP = 1000
 
 Temporary = TypeVar("Temporary", TemporaryQueue, TemporaryTopic)
@@ -136,12 +139,16 @@ class ConnectionDestinations:
 
     # Temporary destinations
 
-    async def create_temporary(self, kind: type[Temporary], check_unused: Callable[[Destination], None]) -> Temporary:
+    async def create_temporary(
+        self, kind: type[Temporary], check_unused: Callable[[Destination], None], *, of_requestor: bool = False
+    ) -> Temporary:
         """Make a temporary queue or topic.
 
-        When its owner deletes it, `check_unused` is called before, and raises if it has a consumer.
+        When its owner deletes it, `check_unused` is called before, and raises if it has a consumer. By the version of
+        the UUID in the name, the server knows the queue of a requestor, whom it tells of requests that have failed.
         """
-        name = f"temporary-{uuid.uuid4()}"
+        digits = str(uuid.uuid4())
+        name = f"temporary-{digits[:14]}{_REQUESTORS_VERSION}{digits[15:]}" if of_requestor else f"temporary-{digits}"
 
         async def delete() -> None:
             if destination in self._temporary:  # it may be deleted already: by this, or with the connection

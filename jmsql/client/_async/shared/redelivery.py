@@ -32,6 +32,7 @@ from jmsql.store.receiving.redelivery import (
     record_deliveries,
     record_first_deliveries,
 )
+from jmsql.store.receiving.results import channel_of_kept
 from jmsql.store.rows.message_rows import MessageKey, MessageRow
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue
@@ -41,6 +42,7 @@ from jmsql.values.postgresql_text import to_postgresql
 
 if TYPE_CHECKING:
     from jmsql.client._async.link.lease import Lease
+    from jmsql.store.statement import Query
 
 
 logger = logging.getLogger("jmsql")
@@ -322,6 +324,10 @@ class Redelivery:
         except JMSException as error:
             logger.warning("Messages of a transaction that is over are released a little later: %s", error)
             self._control.release_later(releases)
+
+    def result_kept(self, kept: Query[None]) -> None:
+        """Notify those that wait for the result of a message, which was stored."""
+        self._control.notifier.sent([channel_of_kept(kept)])
 
     async def bury(self) -> None:
         """Move exhausted messages to the dead-letter queues; maintenance does it later if this fails."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.consumer import MessageConsumer
     from jmsql.client._sync.session.producer import MessageProducer
     from jmsql.client._sync.session.session import Session
+    from jmsql.client._sync.shared.endings import Endings
     from jmsql.client._sync.shared.exception_listening import ExceptionListener
     from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.client.listeners import CompletionListener
@@ -166,6 +167,10 @@ class JMSContext:
     def create_temporary_topic(self) -> TemporaryTopic:
         """Make a topic that lives as long as the connection, for its own consumers."""
         return self._session.create_temporary_topic()
+
+    def endings(self) -> Endings:
+        """Return what reads how messages have ended."""
+        return self._session.endings()
 
     def create_message(self) -> Message:
         """Make a message without a body."""

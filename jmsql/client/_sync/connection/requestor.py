@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client.transaction_of_caller import open_transaction
 from jmsql.concurrency.threads import Lock, Notifications
-from jmsql.exceptions import IllegalStateException
-from jmsql.messages import Message
+from jmsql.exceptions import IllegalStateException, RequestFailed
+from jmsql.messages import Message, TextMessage
 from jmsql.public_names import set_module
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue, TemporaryQueue
@@ -22,6 +22,10 @@ from jmsql.values.duration import seconds
 if TYPE_CHECKING:
     from jmsql.client._sync.session.producer import MessageProducer
     from jmsql.client._sync.session.session import Session
+
+
+_REQUEST_FAILED = "JMS_jmsql_RequestFailed"
+"""The property of what the server sends in place of a reply: the request is a dead letter, and the text its error."""
 
 
 class _Pending:
@@ -37,8 +41,14 @@ class _Pending:
 class Replies:
     """The temporary queue of a connection for the replies to all its requests, and the requests that wait."""
 
-    def __init__(self, create_session: Callable[[], Session], is_started: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        create_session: Callable[[], Session],
+        create_queue: Callable[[], TemporaryQueue],
+        is_started: Callable[[], bool],
+    ) -> None:
         self._create_session = create_session
+        self._create_queue = create_queue
         self._is_started = is_started
         self._sending = Lock()
         self._lock = threading.Lock()
@@ -77,7 +87,7 @@ class Replies:
             while True:
                 count = pending.notifications.count
                 if pending.reply is not None:
-                    return pending.reply
+                    return _checked(pending.reply, queue)
                 remaining = deadline - monotonic()
                 if self._closed:
                     raise IllegalStateException("The connection was closed while a request waited for its reply.")
@@ -107,7 +117,7 @@ class Replies:
         sender, receiver = self._create_session(), self._create_session()
         try:
             self._producer = sender.create_producer(None)
-            queue = receiver.create_temporary_queue()
+            queue = self._create_queue()
             consumer = receiver.create_consumer(queue)
             consumer.set_message_listener(self._replied)
         except BaseException:
@@ -131,6 +141,15 @@ class Replies:
         self._closed = True
         for pending in list(self._pending.values()):
             pending.notifications.notify()
+
+
+def _checked(reply: Message, queue: Queue) -> Message:
+    """Return a reply, unless the server says by it that the request is a dead letter."""
+    if not reply.property_exists(_REQUEST_FAILED):
+        return reply
+    error = reply.text if isinstance(reply, TextMessage) else None
+    last_line = (error or "").rstrip("\n").rpartition("\n")[2]
+    raise RequestFailed(f"The request to {queue} has failed: {last_line}", error or None)
 
 
 def _close(*sessions: Session) -> None:
@@ -168,6 +187,7 @@ class Requestor:
 
         Raises:
             TimeoutError: No reply has come in time. The request may have been handled nevertheless.
+            RequestFailed: The handler has failed for the last time: the request is a dead letter.
             IllegalStateException: The connection is closed, or stopped; or it is called inside of a transaction that is
                 open, and would be while it waits: that of a transacted handler, one that the same thread or task has
                 enlisted, or `atomic()` of Django's.

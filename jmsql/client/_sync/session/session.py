@@ -19,9 +19,10 @@ from jmsql.client._sync.session.session_state import SessionState
 from jmsql.client._sync.session.sessions import Sessions
 from jmsql.client._sync.session.transactions.handler import HandlerClaims, HandlerTransaction
 from jmsql.client._sync.session.transactions.local import LocalTransaction
-from jmsql.client._sync.session.transactions.none import no_transaction
+from jmsql.client._sync.session.transactions.none import ClientAcknowledge, no_transaction
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction, Transaction
 from jmsql.client._sync.shared.client_context import ClientContext
+from jmsql.client._sync.shared.endings import Endings
 from jmsql.client._sync.shared.redelivery import failure_of
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer_state import ConsumerState
@@ -33,6 +34,7 @@ from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, Str
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.destinations.subscriptions import SubscriptionChange, SubscriptionDefinition
+from jmsql.store.receiving.results import Handled, Keeping, keep, keep_for
 from jmsql.values.destinations import (
     Destination,
     Queue,
@@ -150,6 +152,11 @@ class Session:
         self._check_open()
         destinations = self._receiving.connection.destinations
         return destinations.create_temporary(TemporaryTopic, self._sessions.check_unused)
+
+    def endings(self) -> Endings:
+        """Return what reads how messages have ended."""
+        self._check_open()
+        return self._transaction.endings()
 
     def create_message(self) -> Message:
         """Make a message without a body."""
@@ -564,7 +571,9 @@ def _name(name: str) -> str:
 class HandlerSession(Session):
     """A session that is watched while a handler works in it."""
 
-    _transaction: OwnTransaction
+    _transaction: HandlerTransaction | ClientAcknowledge
+    _consumer: ConsumerState
+    """The consumer of its listener; a handler may make others."""
 
     def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
         super().__init__(client, acknowledge_mode, sessions)
@@ -588,10 +597,27 @@ class HandlerSession(Session):
         Returns:
             That, or what this session claims; None: it is not transacted, and claims for itself.
         """
+        (self._consumer,) = self._state.consumers
         if not isinstance(self._transaction, HandlerTransaction):
             return None
-        (consumer,) = self._state.consumers
-        return self._transaction.claim_together(consumer, claims)
+        return self._transaction.claim_together(self._consumer, claims)
+
+    def keep_results(self, keeping: Keeping) -> None:
+        """Have dead letters and expired messages of its consumer's queue leave results.
+
+        Raises:
+            IllegalStateException: The schema is of a version that has no results.
+            JMSException: The server could not be asked, or refused.
+        """
+        if not self._client.control.server.keeps_outcomes:
+            raise IllegalStateException("keep_result needs version 2 of the schema: run `jmsql migrate`.")
+        queue_id = self._consumer.buffer.source.queue_id
+        self._client.side.run(keep_for, queue_id, keeping.seconds, keeps_message=keeping.keeps_message)
+
+    def keep_result(self, message: Message, handled: Handled, keeping: Keeping) -> None:
+        """Have the result of a message stored with its commit or acknowledgement."""
+        if message.jms_message_id is not None:
+            self._transaction.result = keep(self._consumer.buffer.source.queue_id, message, handled, keeping)
 
     def get_driver_connection(self) -> psycopg.Connection[Any]:
         """Return psycopg's own connection in the session's transaction, which refuses to end that."""

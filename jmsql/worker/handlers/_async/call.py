@@ -16,8 +16,10 @@ from jmsql.client._async.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import InterruptibleCall, call, call_isolated, current, ends_task, entered, obtain
-from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException, MessageFormatException
 from jmsql.messages import Message
+from jmsql.messages.plain_json import plain_json
+from jmsql.store.receiving.results import Handled, Keeping
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
 from jmsql.values.outcomes import UNREADABLE, Interruption, Reject, RetryAfter
@@ -122,6 +124,8 @@ class HandlerCall(AnyCall):
                     await self._call()
                     if self.result is not None:
                         await self._reply(self.result)
+                    if self.listener.keep_result is not None:
+                        await self._keep_result(self.listener.keep_result)
                 if self.listener.transacted:
                     await self.session.commit()
                 else:
@@ -132,6 +136,8 @@ class HandlerCall(AnyCall):
             if self.deadline is None or not self.deadline.is_abandoned:
                 # In the handler's context, so that a handler of the log knows an error that `around` has seen there.
                 (self._context or copy_context()).run(self._tell_failure, verdict)
+                if self.listener.keep_result is not None:
+                    await self._keep_failures(self.listener.keep_result)
                 await release(self.listener, self.session, verdict)
             await self._call_back([partial(function, error) for function in self.failure_callbacks])
             await self.tell_dead_letter()
@@ -257,7 +263,8 @@ class HandlerCall(AnyCall):
         """Send what the handler has returned to who has asked, in the message's transaction."""
         destination = self.message.jms_reply_to or self.listener.reply_to
         if destination is None:
-            self.listener.warn_of_lost_reply()
+            if self.listener.keep_result is None:
+                self.listener.warn_of_lost_reply()
             return
         try:
             producer = await self.session.create_producer(destination)
@@ -270,6 +277,28 @@ class HandlerCall(AnyCall):
         reply.jms_correlation_id = self.message.jms_correlation_id or self.message_id
         await producer.send(reply)
         await producer.close()
+
+    async def _keep_result(self, keeping: Keeping) -> None:
+        """Have what the handler has returned stored as the message's result, in its transaction.
+
+        Raises:
+            MessageFormatException: That is no JSON.
+        """
+        try:
+            value = plain_json(self.result)
+        except MessageFormatException as error:
+            raise MessageFormatException(
+                f"{self.listener} keeps results, and its value cannot be kept: {error}"
+            ) from error
+        handled = Handled("done", value, None, monotonic() - self.started)
+        await self.session.keep_result(self.message, handled, keeping)
+
+    async def _keep_failures(self, keeping: Keeping) -> None:
+        """Have the error stored if this was the last attempt: the queue may have been made again since the start."""
+        try:
+            await self.session.keep_results(keeping)
+        except JMSException as problem:
+            logger.warning("%s: the result of a failure may not be kept: %s", self.listener, problem)
 
     async def interrupt(self, timeout: float) -> bool:
         """Interrupt the handler, or in a thread the statement that it runs in the session's transaction.

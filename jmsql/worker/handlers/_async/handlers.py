@@ -111,6 +111,8 @@ class HandlerTask:
         await consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout
         claims = session.claim_together(claims)
+        if listener.keep_result is not None:
+            await session.keep_results(listener.keep_result)
         open_another = partial(cls.open, connection, listener, number, settings, turn, on_end, on_lost, quota)
         timings = settings.timings
         return cls(listener, number, session, consumer, timings, open_another, turn, claims, on_end, on_lost, quota)

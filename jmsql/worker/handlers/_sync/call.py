@@ -15,8 +15,10 @@ from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency.threads import InterruptibleCall, call, call_isolated, current, ends_task, entered, obtain
-from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException, MessageFormatException
 from jmsql.messages import Message
+from jmsql.messages.plain_json import plain_json
+from jmsql.store.receiving.results import Handled, Keeping
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
 from jmsql.values.outcomes import UNREADABLE, Interruption, Reject, RetryAfter
@@ -119,6 +121,8 @@ class HandlerCall(AnyCall):
                     self._call()
                     if self.result is not None:
                         self._reply(self.result)
+                    if self.listener.keep_result is not None:
+                        self._keep_result(self.listener.keep_result)
                 if self.listener.transacted:
                     self.session.commit()
                 else:
@@ -129,6 +133,8 @@ class HandlerCall(AnyCall):
             if self.deadline is None or not self.deadline.is_abandoned:
                 # In the handler's context, so that a handler of the log knows an error that `around` has seen there.
                 (self._context or copy_context()).run(self._tell_failure, verdict)
+                if self.listener.keep_result is not None:
+                    self._keep_failures(self.listener.keep_result)
                 release(self.listener, self.session, verdict)
             self._call_back([partial(function, error) for function in self.failure_callbacks])
             self.tell_dead_letter()
@@ -239,7 +245,8 @@ class HandlerCall(AnyCall):
         """Send what the handler has returned to who has asked, in the message's transaction."""
         destination = self.message.jms_reply_to or self.listener.reply_to
         if destination is None:
-            self.listener.warn_of_lost_reply()
+            if self.listener.keep_result is None:
+                self.listener.warn_of_lost_reply()
             return
         try:
             producer = self.session.create_producer(destination)
@@ -252,6 +259,28 @@ class HandlerCall(AnyCall):
         reply.jms_correlation_id = self.message.jms_correlation_id or self.message_id
         producer.send(reply)
         producer.close()
+
+    def _keep_result(self, keeping: Keeping) -> None:
+        """Have what the handler has returned stored as the message's result, in its transaction.
+
+        Raises:
+            MessageFormatException: That is no JSON.
+        """
+        try:
+            value = plain_json(self.result)
+        except MessageFormatException as error:
+            raise MessageFormatException(
+                f"{self.listener} keeps results, and its value cannot be kept: {error}"
+            ) from error
+        handled = Handled("done", value, None, monotonic() - self.started)
+        self.session.keep_result(self.message, handled, keeping)
+
+    def _keep_failures(self, keeping: Keeping) -> None:
+        """Have the error stored if this was the last attempt: the queue may have been made again since the start."""
+        try:
+            self.session.keep_results(keeping)
+        except JMSException as problem:
+            logger.warning("%s: the result of a failure may not be kept: %s", self.listener, problem)
 
     def interrupt(self, timeout: float) -> bool:
         """Interrupt the handler, or in a thread the statement that it runs in the session's transaction.

@@ -11,12 +11,14 @@ import psycopg
 
 from jmsql.client._sync.session.enlisted_session import EnlistedSession
 from jmsql.client._sync.session.transactions.caller import CallerTransaction
+from jmsql.client._sync.shared.redelivery import Failure, failure_of
 from jmsql.concurrency.threads import entered, obtain
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.errors import jms_errors
 from jmsql.store.receiving import own_messages
 from jmsql.store.receiving.redelivery import policy as queue_policy
+from jmsql.store.receiving.results import Handled, Keeping, keep
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Query, Steps
 from jmsql.store.wire._sync.runner import PsycopgRunner
@@ -56,6 +58,8 @@ class SavepointSession(EnlistedSession):
         self._block: ExitStack | None = None
         """The open transaction of a message in autocommit mode."""
         self._role: Role | None = None
+        self._result: Steps[None] | None = None
+        """What stores the result of the message; None: no result is kept."""
 
     def autocommit_connection(self) -> psycopg.Connection[Any] | None:
         """Return the connection if each of its statements commits by itself now, as without a transaction."""
@@ -90,16 +94,20 @@ class SavepointSession(EnlistedSession):
 
     def commit(self) -> None:
         """Release the savepoint, with what was done since, or commit the transaction of the message."""
+        role, self._role = self._role, None
+        result, self._result = self._result, None
+        if role is not None:
+            self.run_steps(role.set())
+        if result is not None:
+            self.run_steps(result)
         if self._block is None:
-            role, self._role = self._role, None
-            if role is not None:
-                self.run_steps(role.set())
             self.run_steps(own_messages.release_savepoint)
         else:
             self._end_block(None)
 
     def rollback(self, error: BaseException | str | None = None) -> None:  # noqa: ARG002
         """Go back to the savepoint, or roll the transaction of the message back."""
+        self._result = None
         if self._block is None:
             self.run_steps(own_messages.undo_savepoint)
             self.run_steps(own_messages.release_savepoint)
@@ -117,6 +125,17 @@ class SavepointSession(EnlistedSession):
 
     def recover(self, error: BaseException | str | None = None) -> None:
         self.rollback(error)
+
+    def keep_results(self, keeping: Keeping) -> None:
+        """Do nothing: nothing here dies, nor expires."""
+
+    def keep_result(self, message: Message, handled: Handled, keeping: Keeping) -> None:
+        """Have the result of a message stored with `commit`."""
+        self._result = _keeping(message, handled, keeping)
+
+    def keep_failure(self, message: Message, failure: Failure, keeping: Keeping, seconds: float) -> None:
+        """Store that a message has failed, which is rolled back."""
+        self.run_steps(_keeping(message, Handled("failed", None, failure.text, seconds), keeping))
 
     def processing(self, message: Message) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody follows it
         """Do nothing: no instrumentation follows what is tested."""
@@ -224,13 +243,27 @@ class HandlerRuns:
     def _run(self, listener: Listener, message: Message) -> tuple[BaseException | None, object]:
         self._session.note_role()
         handling: Any = _DrainedCall(listener, message, self._session)  # type: ignore[arg-type]  # which does the same
-        return handling.run(), handling.result
+        error: BaseException | None = handling.run()
+        keeping, failure = listener.keep_result, failure_of(handling.verdict)
+        if keeping is not None and failure is not None and failure.retry is None:
+            # It is not tried again here, and so has failed for good.
+            self._session.keep_failure(message, failure, keeping, handling.seconds)
+        return error, handling.result
 
     def sent(self, queue: Queue) -> list[Message]:
         """Return what the transaction has sent to a queue and no handler has received; all of it in autocommit mode."""
         committed = self._session.autocommit_connection() is not None
         rows: list[MessageRow] = self._session.run_steps(_reading(queue, committed=committed))
         return [row.message(queue) for row in rows]
+
+
+def _keeping(message: Message, handled: Handled, keeping: Keeping) -> Steps[None]:
+    destination = message.jms_destination
+    if message.jms_message_id is None or not isinstance(destination, Queue):
+        return  # a test has made the message
+    queue_id = yield from own_messages.queue_of(destination.name)
+    if queue_id is not None:
+        yield from keep(queue_id, message, handled, keeping)
 
 
 def _queue(listener: Listener) -> Steps[int | None]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from jmsql.client._async.session.transactions.transaction import Transaction
 from jmsql.client._async.session.waiting import Waiting
+from jmsql.client._async.shared.endings import Endings
 from jmsql.client.creation_beside import Place, make_queue_beside
 from jmsql.client.pacing import PollInterval, enlisted_notifications
 from jmsql.concurrency.tasks import finished, in_thread, uninterrupted
@@ -277,6 +278,9 @@ class EnlistedTransaction(Transaction):
             database = await self.look(self._find_database())
         return listening_connection(database.identity, self._schema)
 
+    def endings(self) -> Endings:
+        return _EnlistedEndings(self, self._caller)
+
     async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> NoReturn:  # noqa: ARG002 - refused
         raise IllegalStateException(
             "A session in your transaction does not count deliveries, since it cannot know how that ends. Make a "
@@ -299,6 +303,27 @@ class EnlistedTransaction(Transaction):
 
     async def close(self) -> None:
         """Do nothing: what it has sent and received stays part of the transaction."""
+
+
+class _EnlistedEndings(Endings):
+    """Reads in the caller's transaction."""
+
+    def __init__(self, transaction: EnlistedTransaction, caller: CallerTransaction) -> None:
+        self._transaction = transaction
+        self._caller = caller
+
+    async def read(self, find: Callable[[str], Query[T]] | Callable[[str], Steps[T]], message_uuid: str) -> T:
+        return await self._transaction.look(find(message_uuid))
+
+    async def listening_connection(self) -> ListeningConnection | None:
+        return await self._transaction.listening_connection()
+
+    @property
+    def transaction(self) -> str | None:
+        return "the caller's transaction" if self._caller.is_open else super().transaction
+
+    def notifications(self) -> Notifications:
+        return self._caller.news()
 
 
 class _EnlistedWaiting(Waiting):

@@ -160,6 +160,8 @@ class _HandlerLocks(Locks):
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
         super().__init__(database, redelivery)
         self.handled: _Claimed | None = None
+        self.result: Query[None] | None = None
+        """What stores the result of the message with the commit; None: no result is kept."""
         self._handler_failure: Failure | None = None
         """The reason for the last rollback. The base class forgets its own before the message is released."""
 
@@ -175,6 +177,8 @@ class _HandlerLocks(Locks):
     async def before_commit(self) -> Sequence[Query[Any]]:
         last = await super().before_commit() if self._has_more else []
         handled = self.handled
+        if self.result is not None:
+            last = [*last, self.result]
         if handled is None:
             return last
         return [*last, self._database.recipient.acknowledge_last(handled.key, handled.row.handle)]
@@ -182,6 +186,9 @@ class _HandlerLocks(Locks):
     async def committed(self) -> list[MessageKey]:
         handled, self.handled = self.handled, None
         freed = await super().committed() if self._has_more else []
+        if self.result is not None:
+            self._redelivery.result_kept(self.result)
+            self.result = None
         if handled is not None:
             handled.buffer.count("acknowledged", [handled.row.delivery_count])
             if handled.key.group_hash is not None:
@@ -194,6 +201,7 @@ class _HandlerLocks(Locks):
         await super().before_rollback(failure)
 
     async def rolled_back(self) -> list[MessageKey]:
+        self.result = None
         returned = await super().rolled_back()
         if self.handled is not None:
             try:
@@ -246,6 +254,15 @@ class HandlerTransaction(LocalTransaction):
         self._client.subscription_registry.listen(claims.buffer)  # the session that did so may be closed
         self._claims = claims
         return claims
+
+    @property
+    def result(self) -> Query[None] | None:
+        """What stores the result of the message with the commit; None: no result is kept."""
+        return self._received.result
+
+    @result.setter
+    def result(self, result: Query[None] | None) -> None:
+        self._received.result = result
 
     async def share_driver(self) -> psycopg.AsyncConnection[Any]:
         """Return psycopg's own connection for the handler to use in the transaction, which it is not let end."""

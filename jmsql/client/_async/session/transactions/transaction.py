@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from jmsql.client._async.session.waiting import Watch
+from jmsql.client._async.shared.endings import ClientEndings
 from jmsql.store.destinations.lookup import require_access
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.session.waiting import Waiting
     from jmsql.client._async.shared.client_context import ClientContext
+    from jmsql.client._async.shared.endings import Endings
     from jmsql.client._async.shared.redelivery import Failure
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
@@ -133,6 +135,10 @@ class Transaction(ABC):
         """Return how a consumer waits for messages."""
 
     @abstractmethod
+    def endings(self) -> Endings:
+        """Return what reads how messages have ended."""
+
+    @abstractmethod
     async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
         """Return what a consumer's policy means, making its dead-letter queue if need be."""
 
@@ -236,6 +242,9 @@ class OwnTransaction(Transaction):
 
     def watch(self, consumer: ConsumerState) -> Watch:
         return Watch(self.state, self._client, consumer.buffer.poll, self.database, self.delivery)
+
+    def endings(self) -> Endings:
+        return ClientEndings(self._client)
 
     async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
         return await self._client.redelivery.rules_of(policy, queue_id)

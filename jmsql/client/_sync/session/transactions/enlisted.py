@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from jmsql.client._sync.session.transactions.transaction import Transaction
 from jmsql.client._sync.session.waiting import Waiting
+from jmsql.client._sync.shared.endings import Endings
 from jmsql.client.creation_beside import Place, make_queue_beside
 from jmsql.client.pacing import PollInterval, enlisted_notifications
 from jmsql.concurrency.threads import in_thread
@@ -274,6 +275,9 @@ class EnlistedTransaction(Transaction):
             database = self.look(self._find_database())
         return listening_connection(database.identity, self._schema)
 
+    def endings(self) -> Endings:
+        return _EnlistedEndings(self, self._caller)
+
     def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> NoReturn:  # noqa: ARG002 - refused
         raise IllegalStateException(
             "A session in your transaction does not count deliveries, since it cannot know how that ends. Make a "
@@ -296,6 +300,27 @@ class EnlistedTransaction(Transaction):
 
     def close(self) -> None:
         """Do nothing: what it has sent and received stays part of the transaction."""
+
+
+class _EnlistedEndings(Endings):
+    """Reads in the caller's transaction."""
+
+    def __init__(self, transaction: EnlistedTransaction, caller: CallerTransaction) -> None:
+        self._transaction = transaction
+        self._caller = caller
+
+    def read(self, find: Callable[[str], Query[T]] | Callable[[str], Steps[T]], message_uuid: str) -> T:
+        return self._transaction.look(find(message_uuid))
+
+    def listening_connection(self) -> ListeningConnection | None:
+        return self._transaction.listening_connection()
+
+    @property
+    def transaction(self) -> str | None:
+        return "the caller's transaction" if self._caller.is_open else super().transaction
+
+    def notifications(self) -> Notifications:
+        return self._caller.news()
 
 
 class _EnlistedWaiting(Waiting):

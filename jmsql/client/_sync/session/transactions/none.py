@@ -144,6 +144,9 @@ class NoTransaction(OwnTransaction):
 class ClientAcknowledge(NoTransaction):
     """CLIENT: the application acknowledges all that the session has received so far."""
 
+    result: Query[None] | None = None
+    """What stores the result of a handler's message with its acknowledgement; None: no result is kept."""
+
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         row = self._claims.next(consumer.buffer)
         if row is None:
@@ -158,13 +161,20 @@ class ClientAcknowledge(NoTransaction):
         state.check_open()
         with (
             state.lock if state.listener is None else state,
-            self.database.connected(needed=self._claims.has_delivered),
+            self.database.connected(needed=self._claims.has_delivered or self.result is not None),
         ):
             self._acknowledge()
 
     def _acknowledge(self) -> None:
+        result, self.result = self.result, None
         with settling(self.state.facts, "acknowledge"):
-            self._claims.acknowledge()
+            self._claims.acknowledge(result)
+        if result is not None:
+            self._client.redelivery.result_kept(result)
+
+    def _release(self, failure: Failure | None = None) -> None:
+        self.result = None
+        super()._release(failure)
 
 
 def _acceptance(consumer: ConsumerState, check: MessageCheck) -> Accept:

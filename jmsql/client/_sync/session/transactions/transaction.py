@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.session.waiting import Watch
+from jmsql.client._sync.shared.endings import ClientEndings
 from jmsql.store.destinations.lookup import require_access
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.session.waiting import Waiting
     from jmsql.client._sync.shared.client_context import ClientContext
+    from jmsql.client._sync.shared.endings import Endings
     from jmsql.client._sync.shared.redelivery import Failure
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
@@ -132,6 +134,10 @@ class Transaction(ABC):
         """Return how a consumer waits for messages."""
 
     @abstractmethod
+    def endings(self) -> Endings:
+        """Return what reads how messages have ended."""
+
+    @abstractmethod
     def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
         """Return what a consumer's policy means, making its dead-letter queue if need be."""
 
@@ -235,6 +241,9 @@ class OwnTransaction(Transaction):
 
     def watch(self, consumer: ConsumerState) -> Watch:
         return Watch(self.state, self._client, consumer.buffer.poll, self.database, self.delivery)
+
+    def endings(self) -> Endings:
+        return ClientEndings(self._client)
 
     def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
         return self._client.redelivery.rules_of(policy, queue_id)

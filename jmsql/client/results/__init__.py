@@ -1,0 +1,1 @@
+"""The results of messages, and their states, wherever the caller is."""
