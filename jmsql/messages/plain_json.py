@@ -30,7 +30,10 @@ def plain_json(value: object) -> str:
         text = json.dumps(_body(value), default=_simplified, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise MessageFormatException(f"{type_name(value)} is no JSON, {reason}. Return what JSON has.") from error
+        raise MessageFormatException(
+            f"JSON has no way to say it: {reason}. Return dicts, lists, texts, numbers, bools and None, or a dataclass "
+            "or model of these."
+        ) from error
     if len(text) > LARGEST:
         raise MessageFormatException(
             f"Its JSON has {len(text):,} characters; at most {LARGEST:,} are allowed. Store it elsewhere, and return a "
