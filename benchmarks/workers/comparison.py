@@ -209,7 +209,7 @@ class _Rates:
                     continue
                 self._setting.tell(f"round {number + 1}{arrangement}: {name}")
                 try:
-                    found[name].append(_turn(contestant, concurrency, processes, count))
+                    found[name].append(_turn(contestant, concurrency, processes, count * contestant.system.pace))
                 except WorkerFailedError as error:
                     _skip(self._setting, name, arrangement, error)
                     del found[name]

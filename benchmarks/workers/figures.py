@@ -15,12 +15,28 @@ DOUBLED = "worker-peers kill -9: doubled"
 
 JMSQL, JMSQL_COROUTINES = "jmsql, def", "jmsql, async def"
 JMSQL_PSYCOPG, JMSQL_PSYCOPG_COROUTINES = "jmsql, def, psycopg", "jmsql, async def, psycopg"
+JMSQL_CHUNKS, JMSQL_CHUNK_COROUTINES = "jmsql, def, psycopg, chunks", "jmsql, async def, psycopg, chunks"
 
-OWN = (JMSQL, JMSQL_COROUTINES, JMSQL_PSYCOPG, JMSQL_PSYCOPG_COROUTINES)
-"""jmsql's workers: with SQLAlchemy's connection unless they name another."""
+OWN = (
+    JMSQL,
+    JMSQL_COROUTINES,
+    JMSQL_PSYCOPG,
+    JMSQL_PSYCOPG_COROUTINES,
+    JMSQL_CHUNKS,
+    JMSQL_CHUNK_COROUTINES,
+)
+"""jmsql's workers: with SQLAlchemy's connection unless they name another, and one message a call but for chunks."""
 
-_BESIDE = {JMSQL_COROUTINES: JMSQL, JMSQL_PSYCOPG: JMSQL, JMSQL_PSYCOPG_COROUTINES: JMSQL_PSYCOPG}
-"""What jmsql's other workers are compared with."""
+_BESIDE = {
+    JMSQL_COROUTINES: (JMSQL, 1.0),
+    JMSQL_PSYCOPG: (JMSQL, 1.0),
+    JMSQL_PSYCOPG_COROUTINES: (JMSQL_PSYCOPG, 1.0),
+    JMSQL_CHUNKS: (JMSQL_PSYCOPG, 10.0),
+    JMSQL_CHUNK_COROUTINES: (JMSQL_PSYCOPG_COROUTINES, 10.0),
+}
+"""The reference of each of jmsql's other workers, and by what factor it has to win."""
+_CHUNKS_BOUND = 3.0
+"""By what factor chunks have to win against the peers on PostgreSQL."""
 
 ARRANGEMENTS = ((1, 1), (10, 1), (50, 1), (10, 2), (50, 2))
 """How many handlers at a time in a process, and how many processes."""
@@ -45,12 +61,17 @@ def pairs(workers: Sequence[str], bounds: Mapping[str, float]) -> list[tuple[str
     found = []
     for worker in workers:
         if worker in OWN:
-            found += [(worker, _BESIDE[worker], 1.0)] if _BESIDE.get(worker) in workers else []
+            reference, bound = _BESIDE.get(worker, (None, 1.0))
+            found += [(worker, reference, bound)] if reference in workers and reference is not None else []
             continue
         bound = bounds.get(worker, 1.0)
         found.append((JMSQL, worker, bound))
         if bound > 1.0:
-            found += [(subject, worker, bound) for subject in OWN if subject in workers and "psycopg" in subject]
+            found += [
+                (subject, worker, _CHUNKS_BOUND if "chunks" in subject else bound)
+                for subject in OWN
+                if subject in workers and "psycopg" in subject
+            ]
     return found
 
 

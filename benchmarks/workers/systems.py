@@ -8,7 +8,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from benchmarks.workers.brokers import Broker, open_rabbitmq, open_redis
-from benchmarks.workers.figures import JMSQL, JMSQL_COROUTINES, JMSQL_PSYCOPG, JMSQL_PSYCOPG_COROUTINES
+from benchmarks.workers.figures import (
+    JMSQL,
+    JMSQL_CHUNK_COROUTINES,
+    JMSQL_CHUNKS,
+    JMSQL_COROUTINES,
+    JMSQL_PSYCOPG,
+    JMSQL_PSYCOPG_COROUTINES,
+)
 
 Command = Sequence[str]
 Commands = Callable[[int, int], list[Command]]
@@ -32,6 +39,7 @@ class System:
         installation: The command that makes its tables; None: there are none.
         recovery: For how many seconds to wait, once it was killed and started again, for what it had: at least as long
             as its documentation says that this takes.
+        pace: How many times as many messages it handles in a turn, so that the turn is long enough to be measured.
     """
 
     name: str
@@ -41,18 +49,19 @@ class System:
     open_broker: Callable[[], AbstractContextManager[Broker]] | None = None
     installation: Command | None = None
     recovery: float = 45.0
+    pace: int = 1
 
 
 def _python(*arguments: str | int) -> Command:
     return [sys.executable, "-m", *map(str, arguments)]
 
 
-def _jmsql(name: str, application: str) -> System:
+def _jmsql(name: str, application: str, pace: int = 1) -> System:
     def commands(concurrency: int, processes: int) -> list[Command]:
         command = ["jmsql.cli", "worker", f"{_APPLICATIONS}.{application}:app"]
         return [_python(*command, "--concurrency", concurrency, "--processes", processes)]
 
-    return System(name, f"{_APPLICATIONS}.{application}", commands)
+    return System(name, f"{_APPLICATIONS}.{application}", commands, pace=pace)
 
 
 def _procrastinate() -> System:
@@ -116,6 +125,8 @@ SYSTEMS = (
     _jmsql(JMSQL_COROUTINES, "jmsql_coroutine_worker"),
     _jmsql(JMSQL_PSYCOPG, "jmsql_psycopg_worker"),
     _jmsql(JMSQL_PSYCOPG_COROUTINES, "jmsql_psycopg_coroutine_worker"),
+    _jmsql(JMSQL_CHUNKS, "jmsql_chunk_worker", pace=10),
+    _jmsql(JMSQL_CHUNK_COROUTINES, "jmsql_chunk_coroutine_worker", pace=10),
     _procrastinate(),
     _pgqueuer(),
     _celery("Celery, RabbitMQ", open_rabbitmq, ["pika"]),

@@ -47,8 +47,8 @@ class Instrumentation(Protocol):
         Gives what is to be called with what it returns.
         """
 
-    def processing(self, session: SessionFacts, message: Message) -> AbstractContextManager[object]:
-        """Follow the call of a listener."""
+    def processing(self, session: SessionFacts, *messages: Message) -> AbstractContextManager[object]:
+        """Follow the call of a listener, with one message or a chunk of them."""
 
     def settling(self, session: SessionFacts, operation: str) -> AbstractContextManager[object]:
         """Follow the acknowledgement of what the session has received, or whatever else becomes of it."""
@@ -63,9 +63,9 @@ def install(new: Instrumentation | None) -> None:
     active = new
 
 
-def processing(session: SessionFacts, message: Message) -> AbstractContextManager[object]:
+def processing(session: SessionFacts, *messages: Message) -> AbstractContextManager[object]:
     """Follow the call of a listener, if anybody follows messages."""
-    return nullcontext() if active is None else active.processing(session, message)
+    return nullcontext() if active is None else active.processing(session, *messages)
 
 
 def settling(session: SessionFacts, operation: str) -> AbstractContextManager[object]:

@@ -352,15 +352,17 @@ class Prefetch:
 
     def size(self) -> int:
         """Return how many messages to dequeue now that the last batch is used up."""
-        limit = _MOST_MESSAGES
-        if self._message_bytes:
-            limit = min(limit, int(_MOST_BYTES / self._message_bytes))
+        limit = self.within_size(_MOST_MESSAGES)
         if self._previous:
             if not self._ran_out:  # else the consumer has waited, not worked
                 self._seconds = max(self._clock() - self._fetched_at, 1e-6)
             limit = min(limit, int(self._duration * self._previous / self._seconds))
         remaining = self._expected - self.used
         return max(1, min(limit, remaining if remaining > 0 else 2 * self._previous))
+
+    def within_size(self, limit: int) -> int:
+        """Return how many messages take no more than 16 MiB, one at the least and `limit` at the most."""
+        return max(1, min(limit, int(_MOST_BYTES / self._message_bytes))) if self._message_bytes else limit
 
     def fetched(self, messages: int, size: int) -> None:
         """Note that a fetch brought so many messages, of `size` bytes together. Without any the consumer is idle."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from jmsql.client._sync.connection.simplified import message_of
@@ -14,6 +14,7 @@ from jmsql.worker.handlers.received import as_received
 
 if TYPE_CHECKING:
     from jmsql.worker.application import Application, AwaitedTransaction, BlockingTransaction
+    from jmsql.worker.handlers.listener import Listener
 
 
 @overload
@@ -115,7 +116,7 @@ def call(
     Args:
         app: The application.
         handler: The function that it has registered.
-        message: A message, or a body that a message is made for.
+        message: A message, or a body that a message is made for; for a handler of chunks a list of them.
         transaction: As for `jmsql.enlist`; or as for `jmsql.asyncio.enlist`: then the call is awaited, as
             coroutine functions have to be. None, for the application of a Django project alone: Django's connection.
 
@@ -123,12 +124,22 @@ def call(
         The value that the handler returns; under asyncio an awaitable of it.
 
     Raises:
+        TypeError: The handler takes chunks, and that is no list, or an empty one.
         ValueError: The application has no such handler.
         BaseException: The error of the handler, whose work is undone.
     """
     for listener in app.listeners:
         if draining.is_named(listener, handler):
             joined = app.own_transaction if transaction is None else transaction
-            received = as_received(message_of(message), listener.destination)
-            return draining.call(joined, app.schema, listener, received, app.begin)
+            return draining.call(joined, app.schema, listener, _all_received(listener, message), app.begin)
     raise ValueError(f"{app} has no handler {handler!r}.")
+
+
+def _all_received(listener: Listener, given: object) -> list[Message]:
+    if listener.chunk is None:
+        bodies: Sequence[object] = [given]
+    elif isinstance(given, list | tuple) and given:
+        bodies = given
+    else:
+        raise TypeError(f"{listener} takes chunks: call it with a list of messages or bodies, not {given!r}.")
+    return [as_received(message_of(body), listener.destination) for body in bodies]

@@ -89,13 +89,21 @@ class MessageTracer:
                 span.end()
 
     @contextmanager
-    def processing(self, session: SessionFacts, message: Message) -> Iterator[None]:
-        """Make the span of a listener's call: a child of the send's, which it is linked with, too."""
-        destination = message.jms_destination
-        attributes = _attributes("process", "process", destination) | _server(session) | _of_message(message)
-        links = self._links_with(session, message, received=False)
+    def processing(self, session: SessionFacts, *messages: Message) -> Iterator[None]:
+        """Make the span of a listener's call: a child of the send's, which it is linked with, too.
+
+        The span of a chunk has a link with each send, and a parent only if it has one message.
+        """
+        first = messages[0]
+        destination = first.jms_destination
+        attributes = _attributes("process", "process", destination) | _server(session)
+        if len(messages) == 1:
+            attributes |= _of_message(first)
+        else:
+            attributes["messaging.batch.message_count"] = len(messages)
+        links = [link for each in messages for link in self._links_with(session, each, received=False)]
         # The listener's context has the baggage of the message, and none of whatever had this thread or task before.
-        token = context.attach(current_context(message))
+        token = context.attach(current_context(first) if len(messages) == 1 else Context())
         try:
             with self._span(_span_name("process", destination), SpanKind.CONSUMER, attributes, links):
                 yield

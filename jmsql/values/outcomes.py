@@ -26,12 +26,20 @@ class Reject(Exception):
 
     Args:
         reason: Why, in a few words.
+        index: The place of the message in the list that a handler of chunks was called with; the others are handled
+            without it. None: the chunk is halved until the message is alone. Elsewhere it says nothing.
+
+    Raises:
+        TypeError: `index` is no number.
     """
 
     dead_letter_reason = REJECTED
 
-    def __init__(self, reason: str = "") -> None:
+    def __init__(self, reason: str = "", *, index: int | None = None) -> None:
         super().__init__(reason)
+        if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
+            raise TypeError(f"index is an int, not {index!r}.")
+        self.index = index
 
     @property
     def error(self) -> BaseException:
@@ -42,8 +50,8 @@ class Reject(Exception):
 class RejectBecause(Reject):
     """Says that a message moves to the dead-letter queue because of an error, which is kept with it."""
 
-    def __init__(self, error: BaseException, dead_letter_reason: str = REJECTED) -> None:
-        super().__init__(str(error))
+    def __init__(self, error: BaseException, dead_letter_reason: str = REJECTED, *, index: int | None = None) -> None:
+        super().__init__(str(error), index=index)
         self._error = error
         self.dead_letter_reason = dead_letter_reason
 

@@ -102,9 +102,9 @@ def _drain(transaction: Any, schema: str, state: _Round, begin: Begin | None) ->
                 raise TypeError(refusal)
             return False
         handled = runs.handle_next(listener, state.excluded, delayed=delayed)
-        if handled is not None:
-            state.add(handled)
-        return handled is not None
+        for each in handled:
+            state.add(each)
+        return bool(handled)
 
     try:
         while True:
@@ -141,14 +141,14 @@ async def _drain_by(
             handled = await runs.handle_next(listener, state.excluded, delayed=delayed)
         else:
 
-            def in_greenlet(synchronous: object) -> DrainedMessage | None:
+            def in_greenlet(synchronous: object) -> list[DrainedMessage]:
                 blocking = HandlerRuns(_session(synchronous, schema))
                 return blocking.handle_next(listener, state.excluded, delayed=delayed)
 
             handled = await transaction.run_sync(in_greenlet)
-        if handled is not None:
-            state.add(handled)
-        return handled is not None
+        for each in handled:
+            state.add(each)
+        return bool(handled)
 
     while True:
         found = [await handle(listener, delayed=False) for listener in state.listeners]
@@ -213,30 +213,32 @@ def _subscriptions(listeners: Sequence[Listener]) -> Steps[None]:
             )
 
 
-def call(transaction: object, schema: str, listener: Listener, message: Message, begin: Begin | None = None) -> object:
-    """Call a handler with a message in a savepoint of a transaction; awaited where the transaction is."""
+def call(
+    transaction: object, schema: str, listener: Listener, messages: Sequence[Message], begin: Begin | None = None
+) -> object:
+    """Call a handler with a message, or a chunk, in a savepoint of a transaction; awaited where the transaction is."""
     if is_awaited(transaction):
-        return _call_awaited(transaction, schema, listener, message)
+        return _call_awaited(transaction, schema, listener, messages)
     if (refusal := _refusal(listener, transaction)) is not None:
         raise TypeError(refusal)
     _flush(transaction)
     try:
-        return HandlerRuns(_session(transaction, schema, begin)).handle(listener, message)
+        return HandlerRuns(_session(transaction, schema, begin)).handle(listener, messages)
     finally:
         _expire(transaction)
 
 
-async def _call_awaited(transaction: Any, schema: str, listener: Listener, message: Message) -> object:
+async def _call_awaited(transaction: Any, schema: str, listener: Listener, messages: Sequence[Message]) -> object:
     if hasattr(transaction, "flush"):
         await transaction.flush()
     try:
         if listener.is_async:
             async with _awaited_runs(transaction, schema) as runs:
-                return await runs.handle(listener, message)
+                return await runs.handle(listener, messages)
         if (refusal := _refusal(listener, transaction)) is not None:
             raise TypeError(refusal)
         return await transaction.run_sync(
-            lambda synchronous: HandlerRuns(_session(synchronous, schema)).handle(listener, message)
+            lambda synchronous: HandlerRuns(_session(synchronous, schema)).handle(listener, messages)
         )
     finally:
         _expire(getattr(transaction, "sync_session", transaction))

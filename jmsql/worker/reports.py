@@ -32,7 +32,7 @@ class Outcome(StrEnum):
 
 @dataclass
 class HandlerCounters:
-    """The calls of a handler, with their commits, that have ended: by outcome; `calls` is how many took how long.
+    """The messages of a handler, by outcome; and how many of its calls, with their commits, took how long.
 
     `long_transactions` is how many held a transaction for longer than the worker is told to warn of.
     """
@@ -50,12 +50,18 @@ class HandlerCounters:
         number: int = getattr(self, outcome)
         return number
 
-    def ended(self, seconds: float, outcome: Outcome) -> None:
-        """Note that a call has ended."""
+    def ended(self, seconds: float, outcome: Outcome, messages: int = 1) -> None:
+        """Note that a call has ended.
+
+        Args:
+            seconds: Its duration.
+            outcome: Its outcome.
+            messages: How many messages have that outcome: of a chunk that is handled again in parts, none has.
+        """
         if outcome is Outcome.handled:  # which most are
-            self.handled += 1
+            self.handled += messages
         else:
-            setattr(self, outcome, self.of(outcome) + 1)
+            setattr(self, outcome, self.of(outcome) + messages)
         self.seconds += seconds
         self.calls[bisect_left(DURATION_BOUNDS, seconds)] += 1
 

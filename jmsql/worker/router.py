@@ -8,11 +8,19 @@ from typing import ParamSpec, TypeVar
 
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination
+from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 from jmsql.worker.handlers.function import ListenerFunction, name_of
 from jmsql.worker.handlers.listener import Listener
-from jmsql.worker.handlers.options import ListenerOptions, claim_limit, exception_classes, result_keeping, time_limit
+from jmsql.worker.handlers.options import (
+    ListenerOptions,
+    chunk_size,
+    claim_limit,
+    exception_classes,
+    result_keeping,
+    time_limit,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,6 +54,8 @@ class Router:
         reply_to: str | Destination | None = None,
         on_dead_letter: DeadLetterHook | None = None,
         keep_result: float | timedelta | None = None,
+        chunk: int | None = None,
+        chunk_wait: float | timedelta = 0.2,
     ) -> Callable[[Callable[P, R]], ListenerFunction[P, R]]:
         """Register a handler: a function, or a coroutine function, which is called with one message at a time.
 
@@ -78,6 +88,10 @@ class Router:
             keep_result: For how many seconds (or a `timedelta`) the value that the handler returns is kept, for
                 [`jmsql.result`][jmsql.result], and so is the end of a message that fails or expires; None: not at all.
                 See [results and status](results.md).
+            chunk: The handler is called with a list of up to so many messages or bodies, from 1 to 1,000, in one
+                transaction: see [chunks](chunks.md). None: with one message.
+            chunk_wait: How many seconds (or a `timedelta`) after its first message a chunk waits for more; 0: it takes
+                what is there.
 
         Returns:
             A decorator that registers the handler, and returns it as a
@@ -86,11 +100,12 @@ class Router:
         Raises:
             InvalidDestinationException: That is not a destination.
             InvalidSelectorException: The selector has an error; the message shows where.
-            TypeError: The handler asks for something that it cannot be given; `never_retry` names no exception; or
-                `on_dead_letter` cannot be called there.
+            TypeError: The handler asks for something that it cannot be given; `never_retry` names no exception;
+                `on_dead_letter` cannot be called there; or `chunk` is no number.
             ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the visibility
-                timeout is less than a second, or for a handler that is transacted; the timeout is 0, or negative; or
-                results are to be kept for 0 s, or of a topic's messages.
+                timeout is less than a second, or for a handler that is transacted; the timeout is 0, or negative;
+                results are to be kept for 0 s, of a topic's messages or of chunks; or the chunk has no message, or more
+                than 1,000, or its handler is not transacted.
         """
         final = exception_classes(never_retry)
         answers = None if reply_to is None else _destination(reply_to)
@@ -112,6 +127,8 @@ class Router:
                 reply_to=answers,
                 on_dead_letter=on_dead_letter,
                 keep_result=result_keeping(name, found, keep_result),
+                chunk=chunk_size(name, chunk, transacted=transacted),
+                chunk_wait=seconds(chunk_wait, "chunk_wait"),
             )
             options.check(name, found)
             registered = ListenerFunction(function, found, options)

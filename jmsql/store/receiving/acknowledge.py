@@ -258,11 +258,14 @@ class Recipient:
         queue_ids, inverse_priorities, sequences, _ = zip(*keys, strict=True)
         return self._acknowledgement(queue_ids, inverse_priorities, sequences, claim_ids)
 
-    def acknowledge_last(self, key: MessageKey, claim_id: int) -> Query[None]:
-        """Delete a claimed message with the commit, which fails if the claim is lost: see `missing_messages`."""
-        return self._acknowledgement(
-            [key.queue_id], [key.inverse_priority], [key.sequence], [claim_id], goes_with_commit=True
-        )
+    def acknowledge_last(self, claimed: Sequence[tuple[MessageKey, int]]) -> Query[None]:
+        """Delete claimed messages, given with their claims, with the commit.
+
+        It fails if a claim is lost: see `missing_messages`.
+        """
+        keys, claim_ids = zip(*claimed, strict=True)
+        queue_ids, inverse_priorities, sequences, _ = zip(*keys, strict=True)
+        return self._acknowledgement(queue_ids, inverse_priorities, sequences, claim_ids, goes_with_commit=True)
 
     def last_acknowledgement(self, claimed: Sequence[tuple[int, Sequence[MessageRow]]]) -> Query[None]:
         """Delete claimed messages with the commit, which fails if a claim is lost: see `missing_messages`.

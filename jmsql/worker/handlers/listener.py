@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -138,6 +138,7 @@ class Listener(ListenerOptions):
             "concurrency": self.concurrency or concurrency,
             "transacted": self.transacted,
             "timeout": self.timeout,
+            "chunk": self.chunk,
         }
 
     def __str__(self) -> str:
@@ -146,18 +147,20 @@ class Listener(ListenerOptions):
 
 @set_module("jmsql.worker")
 class HandlerCall:
-    """A call of a handler with one message, as `around` of an [`Application`][jmsql.worker.Application] gets it.
+    """A call of a handler, as `around` of an [`Application`][jmsql.worker.Application] gets it.
 
     Attributes:
         listener: The listener whose handler is called: its `name`, `destination`, `selector`, `transacted`, `timeout`
             and so on, as `Application.listener` was given them, and `is_async`. Its `str` is its name in the log.
-        message: The message.
+        message: The message; of a chunk the first one.
+        messages: The messages of the call: a chunk, or else the one message.
         result: The value that the handler has returned; None before, and if it has raised.
     """
 
     def __init__(self, listener: Listener, message: Message) -> None:
         self.listener = listener
         self.message = message
+        self.messages: Sequence[Message] = [message]
         self.result: object = None
         self.provided: dict[type, object] = {}
         self.callbacks: list[Callable[[], object]] = []

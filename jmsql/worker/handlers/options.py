@@ -14,6 +14,8 @@ from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 
+_LARGEST_CHUNK = 1000
+
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerOptions:
@@ -35,6 +37,10 @@ class ListenerOptions:
     on_dead_letter: DeadLetterHook | None
     keep_result: Keeping | None
     """How long the results of its messages are kept; None: they are not."""
+    chunk: int | None
+    """The most messages of a call; None: it has one, and not a list."""
+    chunk_wait: float
+    """For how many seconds a chunk waits for more messages."""
 
     def check(self, name: str, destination: Destination) -> None:
         """Check the options of a handler against each other.
@@ -45,7 +51,8 @@ class ListenerOptions:
 
         Raises:
             InvalidSelectorException: The selector has an error.
-            ValueError: A topic needs a subscription, a queue has none; or the concurrency is less than 1.
+            ValueError: A topic needs a subscription, a queue has none; or the concurrency is less than 1;
+                or results of chunks are to be kept.
         """
         if isinstance(destination, Topic) and not self.subscription:
             raise ValueError(f"The handler {name} listens to {destination}: name its subscription, subscription='…'.")
@@ -53,6 +60,8 @@ class ListenerOptions:
             raise ValueError(f"The handler {name} listens to {destination}, and only topics have subscriptions.")
         if self.concurrency is not None and self.concurrency < 1:
             raise ValueError(f"The concurrency of the handler {name} is at least 1, not {self.concurrency}.")
+        if self.chunk is not None and self.keep_result is not None:
+            raise ValueError(f"The handler {name} takes chunks, of which no results are kept: leave out keep_result=…")
         try:
             Selector.parse(self.selector)
         except InvalidSelectorException as error:
@@ -84,6 +93,28 @@ def time_limit(name: str, timeout: float | timedelta | None) -> float | None:
     if not duration:
         raise ValueError(f"The timeout of the handler {name} is more than 0 s.")
     return duration
+
+
+def chunk_size(name: str, chunk: int | None, *, transacted: bool) -> int | None:
+    """Return the most messages of a handler's chunks.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is less than 1 or more than 1,000, or the handler is not transacted.
+    """
+    if chunk is None:
+        return None
+    if isinstance(chunk, bool) or not isinstance(chunk, int):
+        raise TypeError(f"chunk is an int, not {chunk!r}.")
+    if not 1 <= chunk <= _LARGEST_CHUNK:
+        raise ValueError(f"The chunk of the handler {name} has from 1 to {_LARGEST_CHUNK:,} messages, not {chunk}.")
+    if not transacted:
+        raise ValueError(
+            f"The handler {name} takes chunks, and is not transacted: a chunk that fails is rolled back before it is "
+            "handled in parts. Leave out transacted=False; a handler that does not ask for its database holds no "
+            "transaction open."
+        )
+    return chunk
 
 
 def claim_limit(name: str, limit: float | timedelta | None, *, transacted: bool) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -24,6 +24,7 @@ class Source(Protocol):
     """A call of a handler, as what the values of its parameters come from."""
 
     message: Message
+    messages: Sequence[Message]
 
     @property
     def session(self) -> object:
@@ -63,7 +64,7 @@ class Parameter(NamedTuple):
         Raises:
             MessageFormatException: The handler would refuse the message.
         """
-        call: Any = SimpleNamespace(message=message)
+        call: Any = SimpleNamespace(message=message, messages=[message])
         try:
             self.value(call)
         except RejectBecause as refusal:
@@ -136,7 +137,12 @@ _IN_EVENT_LOOP = (
 
 
 def read_parameters(
-    handler: Callable[..., object], name: str, *, transacted: bool, provides: Collection[type] | None = ()
+    handler: Callable[..., object],
+    name: str,
+    *,
+    transacted: bool,
+    provides: Collection[type] | None = (),
+    in_chunks: bool = False,
 ) -> tuple[Parameter, ...]:
     """Read what a handler asks for.
 
@@ -145,6 +151,7 @@ def read_parameters(
         name: Its name, for errors.
         transacted: Whether it is called in a transaction.
         provides: The classes that what surrounds the call provides; None: they are known when it does so.
+        in_chunks: Whether it is called with lists of messages, or of bodies.
 
     Raises:
         TypeError: It is no function that can be called with a message, or asks for something that there is not.
@@ -165,8 +172,17 @@ def read_parameters(
                 f"The handler {name} has the parameter {parameter}; all are to be named, so that each says what it is."
             )
         if parameter.default is inspect.Parameter.empty:  # the others are the handler's own business
-            found = _read(parameter, name, transacted=transacted, is_async=is_async, provides=provides)
-            parameters.append(found)
+            in_list = _list_parameter(parameter, name) if in_chunks else None
+            if in_list is None:
+                found = _read(parameter, name, transacted=transacted, is_async=is_async, provides=provides)
+                if in_chunks and found.reads_message:
+                    raise TypeError(
+                        f"The handler {name} has the parameter {parameter}, and is called with lists: annotate it with "
+                        "list[…], such as list[dict] or list[jmsql.Message], or leave out chunk=…"
+                    )
+                parameters.append(found)
+            else:
+                parameters.append(in_list)
     return tuple(_with_one_body(parameters, signature, name))
 
 
@@ -275,6 +291,50 @@ def _of_session(name: str, kind: type[Any], kinds: Kinds, *, transacted: bool) -
     return None
 
 
+_LISTS = {list, Sequence}
+_LISTS_BY_NAME = {"messages": Message, "bodies": object}
+"""The elements of lists by the names of their parameters, if these have no annotation."""
+
+
+def _list_parameter(parameter: inspect.Parameter, handler: str) -> Parameter | None:
+    """Return a parameter for the messages of a chunk, or for their bodies; None: it is something else."""
+    name, annotation = parameter.name, parameter.annotation
+    origin = typing.get_origin(annotation) or annotation
+    if annotation is inspect.Parameter.empty and name in _LISTS_BY_NAME:
+        element: Any = _LISTS_BY_NAME[name]
+    elif origin in _LISTS:
+        (element,) = typing.get_args(annotation) or (object,)
+        element = object if element is Any else element
+    else:
+        return None
+    kind = _class_of(element)
+    if kind is not None and issubclass(kind, Message):
+        return Parameter(name, _in_list(_checked(kind)), reads_message=True)
+    try:
+        return Parameter(name, _in_list(body_reader(element)), body=element, reads_message=True)
+    except TypeError as error:
+        raise TypeError(
+            f"The handler {handler} has the parameter {parameter}, and the elements of a chunk are messages or bodies: "
+            f"{error}."
+        ) from error
+
+
+def _in_list(read: Callable[[Message], object]) -> Callable[[Source], object]:
+    """Return what gives the handler a list of what is read from its messages, and rejects one that cannot be read."""
+
+    def value(call: Source) -> object:
+        values: list[object] = []
+        try:
+            values.extend(map(read, call.messages))
+        except MemoryError:
+            raise  # it is not the message's fault
+        except Exception as error:
+            raise RejectBecause(error, UNREADABLE, index=len(values)) from error
+        return values
+
+    return value
+
+
 def _reading(read: Callable[[Message], object]) -> Callable[[Source], object]:
     """Return what gives the handler what is read from its message, and rejects a message that cannot be read so."""
 
@@ -289,14 +349,29 @@ def _reading(read: Callable[[Message], object]) -> Callable[[Source], object]:
     return value
 
 
-def _message(kind: type[Message]) -> Callable[[Source], object]:
-    def value(call: Source) -> object:
-        if not isinstance(call.message, kind):
-            error = MessageFormatException(
-                f"The handler takes messages of the type {kind.__name__}, and got {type(call.message).__name__}."
+def _checked(kind: type[Message]) -> Callable[[Message], Message]:
+    """Return what lets messages of a class pass."""
+
+    def check(message: Message) -> Message:
+        if not isinstance(message, kind):
+            raise MessageFormatException(
+                f"The handler takes messages of the type {kind.__name__}, and got {type(message).__name__}."
             )
-            raise RejectBecause(error, UNREADABLE)
-        return call.message
+        return message
+
+    return check
+
+
+def _message(kind: type[Message]) -> Callable[[Source], object]:
+    check = _checked(kind)
+
+    def value(call: Source) -> object:
+        if isinstance(call.message, kind):
+            return call.message
+        try:
+            return check(call.message)
+        except MessageFormatException as error:
+            raise RejectBecause(error, UNREADABLE) from error
 
     return value
 

@@ -425,6 +425,65 @@ async def test_a_call_returns_what_the_handler_returns(transaction: Any) -> None
     assert await done(call(app, answer, [1, 2, 3], transaction=transaction)) == 6
 
 
+def chunked(calls: list[list[str]]) -> Application:
+    """An application whose handlers take chunks, and note them."""
+    app = Application()
+
+    def check(bodies: list[str]) -> list[str]:
+        calls.append(bodies)
+        if "bad" in bodies:
+            raise RuntimeError("it fails")
+        if "worse" in bodies:
+            raise Reject("it is named", index=bodies.index("worse"))
+        return [body.upper() for body in bodies]
+
+    @app.listener(ORDERS, chunk=4, reply_to=NOTES)
+    def store(bodies: list[str], database: sqlalchemy.Connection) -> list[str]:
+        database.execute(sqlalchemy.insert(Article), [{"name": body, "amount": 0} for body in bodies])
+        return check(bodies)
+
+    @app.listener(BILLS, chunk=4, reply_to=NOTES)
+    async def store_awaited(bodies: list[str], database: AsyncConnection) -> list[str]:
+        await database.execute(sqlalchemy.insert(Article), [{"name": body, "amount": 0} for body in bodies])
+        return check(bodies)
+
+    return app
+
+
+async def test_chunks_are_drained_and_halved(transaction: Any) -> None:
+    await check_chunks(transaction, ORDERS)
+
+
+@pytest.mark.parametrize("kind", AWAITED)
+async def test_chunks_of_coroutine_functions_are_drained_and_halved(transaction: Any) -> None:
+    await check_chunks(transaction, BILLS)
+
+
+async def check_chunks(transaction: Any, queue: Queue) -> None:
+    calls: list[list[str]] = []
+    app = chunked(calls)
+    for body in ("a", "b", "bad", "d", "e", "worse", "g"):
+        await send(transaction, queue, body)
+    drained = await done(app.drain(transaction=transaction, raise_failures=False))
+    assert calls == [["a", "b", "bad", "d"], ["a", "b"], ["bad", "d"], ["bad"], ["d"], ["e", "worse", "g"], ["e", "g"]]
+    found = {each.message.get_body(str): each.error for each in drained}
+    assert found.keys() == {"a", "b", "bad", "d", "e", "worse", "g"}
+    assert {body: type(error) for body, error in found.items() if error is not None} == {
+        "bad": RuntimeError,
+        "worse": Reject,
+    }
+    assert await names(transaction) == [(name, 0) for name in "abdeg"]
+    replies = [message.get_body(str) for message in await done(sent(transaction, NOTES))]
+    assert replies == list("ABDEG")
+
+    with pytest.raises(RuntimeError, match="it fails"):
+        await done(app.drain(transaction=transaction))
+    handler = app.listeners[[ORDERS, BILLS].index(queue)].handler
+    assert await done(call(app, handler, ["x", jmsql.TextMessage("y")], transaction=transaction)) == ["X", "Y"]
+    with pytest.raises(TypeError, match="call it with a list"):
+        await done(call(app, handler, "x", transaction=transaction))
+
+
 class TestCoroutineFunctions:
     @pytest.fixture
     def app(self) -> Application:

@@ -35,6 +35,12 @@ async def write(message, context, database):
         await asyncio.sleep(0)
         await context.create_producer().send(jmsql.Queue("sent letters"), "sent")
         await database.execute(insertion(message))
+
+
+@app.listener("events", chunk=2, chunk_wait=60)
+def store_all(messages: list[jmsql.Message], database: sqlalchemy.Connection):
+    for message in messages:
+        store(database, message)
 """
 
 
@@ -67,3 +73,21 @@ def test_handlers_have_spans(
     for name in ("process orders", "process letters"):
         assert found[name]["parent_id"] == "0xb7ad6b7169203331"
         assert [link["context"]["span_id"] for link in found[name]["links"]] == ["0xb7ad6b7169203331"]
+
+
+def test_the_span_of_a_chunk_has_a_link_with_each_send(
+    start_worker: StartWorker, jmsql_factory: jmsql.ConnectionFactory, database: WorkerDatabase
+) -> None:
+    worker = start_worker(TRACING)
+    worker.wait_until_ready()
+    parents = ["b7ad6b7169203331", "c7ad6b7169203331"]
+    with jmsql_factory.create_context() as context:
+        for parent in parents:
+            given = f"00-0af7651916cd43dd8448eb211c80319c-{parent}-01"
+            context.create_producer(properties={"traceparent": given}).send(jmsql.Queue("events"), parent)
+    wait_for(lambda: len(database.handled()) == 2, PATIENCE)
+    assert worker.stop() == 0
+    span = spans(worker.directory)["process events"]
+    assert span["parent_id"] is None
+    assert [link["context"]["span_id"] for link in span["links"]] == [f"0x{parent}" for parent in parents]
+    assert span["attributes"]["messaging.batch.message_count"] == 2

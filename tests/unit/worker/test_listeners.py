@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -93,6 +93,7 @@ def test_what_a_listener_handles_and_how_is_told() -> None:
             "concurrency": 3,
             "transacted": False,
             "timeout": None,
+            "chunk": None,
         },
         {
             "listener": f"{__name__}.named_message",
@@ -103,6 +104,7 @@ def test_what_a_listener_handles_and_how_is_told() -> None:
             "concurrency": 2,
             "transacted": True,
             "timeout": None,
+            "chunk": None,
         },
     ]
 
@@ -301,3 +303,48 @@ def test_an_empty_body_is_a_body(message: Message, empty: bytes | dict[str, obje
     assert arguments_for(of_any, message) == {"body": empty}
     with pytest.raises(Reject, match="takes str, and the message has no body"):
         arguments_for(of_text, message)
+
+
+def of_a_list(events: list[dict[str, Any]]) -> None: ...
+
+
+def of_a_message(message: Message) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "options", "refusal"),
+    [
+        (of_a_message, {"chunk": 10}, r"message: .*Message.*is called with lists: annotate it with list\[…\]"),
+        (coroutine, {"chunk": 10}, "is called with lists"),
+        (of_a_list, {"chunk": 0}, "from 1 to 1,000 messages, not 0"),
+        (of_a_list, {"chunk": 1001}, "from 1 to 1,000 messages, not 1001"),
+        (of_a_list, {"chunk": True}, "chunk is an int, not True"),
+        (of_a_list, {"chunk": 10, "transacted": False}, "takes chunks, and is not transacted"),
+        (of_a_list, {"chunk": 10, "chunk_wait": -1}, "chunk_wait"),
+        (of_a_list, {"chunk": 10, "keep_result": 60}, "takes chunks, of which no results are kept"),
+        (lambda event: None, {"chunk": 10}, "event"),
+    ],
+)
+def test_a_handler_of_chunks_takes_lists(handler: Callable[..., object], options: Any, refusal: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=refusal):
+        Application().listener("events", **options)(handler)
+
+
+def test_the_elements_of_chunks_are_bodies_or_messages() -> None:
+    application = Application()
+
+    @application.listener("events", chunk=10)
+    def handle(bodies, messages, texts: list[TextMessage], session: Session) -> None: ...  # type: ignore[no-untyped-def]
+
+    @application.listener("events", chunk=10)
+    def of_union(numbers: Sequence[int | None]) -> None: ...
+
+    first, second = application.listeners
+    assert (first.body, second.body) == (object, int | None)
+    assert first.shares_transaction
+
+
+def test_what_is_rejected_is_named_by_a_number() -> None:
+    assert Reject("no", index=3).index == 3
+    with pytest.raises(TypeError, match="index is an int, not '3'"):
+        Reject("no", index="3")  # type: ignore[arg-type]

@@ -96,6 +96,7 @@ def test_programs_read_json_with_the_schemas_of_bodies(listed: Any) -> None:
         "concurrency": 1,
         "transacted": True,
         "timeout": 30.0,
+        "chunk": None,
         "coroutine": False,
         "visibility_timeout": None,
         "redelivery": None,

@@ -54,6 +54,9 @@ class Claims(Delivery):
     possible, it asks the server before it claims messages, or delivers claimed ones.
     """
 
+    _extends_all = False
+    """True if all that is claimed is delivered together, and its claims extended meanwhile."""
+
     def __init__(
         self,
         connection: Lease,
@@ -149,7 +152,8 @@ class Claims(Delivery):
         rules = await self._redelivery.rules(buffer)
         self._visibility_timeout = buffer.claimed_for = await self._redelivery.visibility_timeout(buffer)
         # What waits behind a long delivery would run out of its time too.
-        is_single = self._visibility_timeout is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
+        is_timed = self._visibility_timeout is not None and not self._extends_all
+        is_single = is_timed or (rules is not None and rules.policy.maximum_deliveries == 1)
         self._buffers.add(buffer)
         connection_id = self._control.connection_id
         async with self._connection.connected():  # perhaps by one from the pool, where it may have been ended as well
@@ -160,8 +164,8 @@ class Claims(Delivery):
                 if not was_ended:  # else the server has never seen the claim
                     self._control.claim_failed(connection_id, error)
                 raise
-        first = next((number for number, row in enumerate(rows) if self._comes_alone(row, rules)), len(rows))
-        rows, rest = rows[: max(first, 1)], rows[max(first, 1) :]
+        count = await self._together(buffer, rows, rules)
+        rows, rest = rows[:count], rows[count:]
         buffer.prefetch.fetched(len(rows), size_of(rows))
         try:
             for key in await self._release_rows(buffer, rest):
@@ -169,6 +173,11 @@ class Claims(Delivery):
         finally:
             buffer.keep_first(*rows)
         return bool(rows)
+
+    async def _together(self, buffer: PrefetchBuffer, rows: list[MessageRow], rules: Rules | None) -> int:  # noqa: ARG002
+        """Return how many of the messages that were claimed to keep; the others are released."""
+        alone = next((number for number, row in enumerate(rows) if self._comes_alone(row, rules)), len(rows))
+        return max(alone, 1)
 
     _comes_alone = staticmethod(comes_alone)
 

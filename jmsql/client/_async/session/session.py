@@ -16,7 +16,7 @@ from jmsql.client._async.session.producer import MessageProducer
 from jmsql.client._async.session.receiving import Receiving
 from jmsql.client._async.session.session_state import SessionState
 from jmsql.client._async.session.sessions import Sessions
-from jmsql.client._async.session.transactions.handler import HandlerClaims, HandlerTransaction
+from jmsql.client._async.session.transactions.handler import Chunk, HandlerClaims, HandlerTransaction
 from jmsql.client._async.session.transactions.local import LocalTransaction
 from jmsql.client._async.session.transactions.none import ClientAcknowledge, no_transaction
 from jmsql.client._async.session.transactions.transaction import OwnTransaction, Transaction
@@ -601,11 +601,12 @@ class HandlerSession(Session):
             return HandlerTransaction(self._state, client)
         return super()._create_transaction(client)
 
-    def claim_together(self, claims: HandlerClaims | None) -> HandlerClaims | None:
+    def claim_together(self, claims: HandlerClaims | None, chunk: int | None = None) -> HandlerClaims | None:
         """Have the messages of its only consumer claimed in a transacted session, some of them ahead.
 
         Args:
             claims: What another session claims for the same listener; None: this is the first one.
+            chunk: The most messages of a chunk; None: they are handled one by one.
 
         Returns:
             That, or what this session claims; None: it is not transacted, and claims for itself.
@@ -613,7 +614,7 @@ class HandlerSession(Session):
         (self._consumer,) = self._state.consumers
         if not isinstance(self._transaction, HandlerTransaction):
             return None
-        return self._transaction.claim_together(self._consumer, claims)
+        return self._transaction.claim_together(self._consumer, claims, chunk)
 
     async def keep_results(self, keeping: Keeping) -> None:
         """Have dead letters and expired messages of its consumer's queue leave results.
@@ -650,15 +651,21 @@ class HandlerSession(Session):
         """Whether nothing that was received is still to be acknowledged, committed or released."""
         return self._transaction.is_settled
 
+    @property
+    def chunk(self) -> Chunk:
+        """The chunk of messages that a transacted session has received, and not settled."""
+        assert isinstance(self._transaction, HandlerTransaction)
+        return self._transaction.chunk
+
     def pop_dead_letter(self) -> bool:
         """Return whether a message has become a dead letter since the last call."""
         delivery = self._transaction.delivery
         has_dead_letter, delivery.has_dead_letter = delivery.has_dead_letter, False
         return has_dead_letter
 
-    def processing(self, message: Message) -> AbstractContextManager[object]:
+    def processing(self, *messages: Message) -> AbstractContextManager[object]:
         """Let the instrumentation, if there is any, follow the call of a handler."""
-        return instrumentation.processing(self._state.facts, message)
+        return instrumentation.processing(self._state.facts, *messages)
 
     @property
     def is_connected(self) -> bool:

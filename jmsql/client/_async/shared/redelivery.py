@@ -86,6 +86,11 @@ class Failure(NamedTuple):
     is_of_commit: bool = False
     """Whether the commit has failed: where there is no policy, the message is delivered again at once."""
 
+    @property
+    def is_of_message(self) -> bool:
+        """True if the message may be to blame: the delivery was neither put off nor interrupted."""
+        return self.retry is None and not self.is_interruption
+
 
 def failure_of(error: BaseException | str | None) -> Failure | None:
     """Return what an error says of the messages with which it has come; None: there is no error."""
@@ -209,6 +214,16 @@ class Redelivery:
             return False
         earlier = (await self._side.run(earlier_deliveries, [key], keeps_outcomes=self._keeps_outcomes)).get(key)
         return rules.is_exhausted(key, deliveries - (0 if earlier is None else earlier.retries))
+
+    async def have_failed(self, buffer: PrefetchBuffer, rows: Sequence[MessageRow]) -> list[bool]:
+        """Tell of which messages a delivery has failed, other than by being put off or interrupted."""
+        keys = [buffer.key(row) for row in rows]
+        again = [key for key, row in zip(keys, rows, strict=True) if row.delivery_count]
+        earlier = await self._side.run(earlier_deliveries, again, keeps_outcomes=self._keeps_outcomes) if again else {}
+        return [
+            (row.delivery_count or 0) > earlier.get(key, _NEVER_DELIVERED).retries
+            for key, row in zip(keys, rows, strict=True)
+        ]
 
     async def failures(self, failed: Sequence[FailedDelivery], failure: Failure | None) -> list[Release]:
         """Decide what becomes of messages whose deliveries have failed together."""

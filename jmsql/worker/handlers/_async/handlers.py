@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Self
@@ -21,6 +22,7 @@ from jmsql.store.destinations.subscriptions import ChangeRefusedException, Subsc
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue
 from jmsql.worker.handlers._async.call import HandlerCall, release
+from jmsql.worker.handlers._async.chunks import ChunkCall
 from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Handling, Listener, way_out
 from jmsql.worker.limits import MessageQuota
 from jmsql.worker.reports import HandlerCounters
@@ -110,7 +112,7 @@ class HandlerTask:
         await consumer.set_redelivery_policy(listener.redelivery)
         await consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout
-        claims = session.claim_together(claims)
+        claims = session.claim_together(claims, listener.chunk)
         if listener.keep_result is not None:
             await session.keep_results(listener.keep_result)
         open_another = partial(cls.open, connection, listener, number, settings, turn, on_end, on_lost, quota)
@@ -140,9 +142,14 @@ class HandlerTask:
         """Take no more messages. The connection is stopped already, so that none comes meanwhile."""
         self._is_stopping = True
         self._stopped.notify()
-        if self.handling is None or not self.listener.transacted:
+        if self._is_idle or not self.listener.transacted:
             # A transaction that is open may hold what closing a subscription waits for; its task closes it later.
             await self._consumer.close()
+
+    @property
+    def _is_idle(self) -> bool:
+        """True while it has no message."""
+        return self.handling is None
 
     async def cut_off(self) -> None:
         """Interrupt the handler that runs, or in a thread the statement that it runs in the session's transaction."""
@@ -182,9 +189,7 @@ class HandlerTask:
     async def _run(self) -> None:
         try:
             while not (self._is_stopping or self.is_lost):
-                message = await self._receive()
-                if message is not None:
-                    await self._handle(message)
+                await self._handle_next()
             await self._close()
         except Exception as error:
             if self.has_ended:
@@ -218,17 +223,25 @@ class HandlerTask:
             async with self._turn:
                 return None if self._is_stopping or self._is_used_up else await self._consumer.receive()
         except JMSException as error:
-            if not self._is_stopping:
-                if self._session.closed:
-                    raise  # nothing would end that
-                logger.warning("%s: no message can be received: %s", self.listener, error)
-                self._has_failed_to_receive = True
-                await release(self.listener, self._session)
-                await self._pause(self._timings.reconnect_pause)
-                self._has_failed_to_receive = False
+            await self._pause_after(error)
             return None
 
-    async def _handle(self, message: Message) -> None:
+    async def _pause_after(self, error: JMSException) -> None:
+        """Wait for a while, since no message can be received."""
+        if not self._is_stopping:
+            if self._session.closed:
+                raise error  # nothing would end that
+            logger.warning("%s: no message can be received: %s", self.listener, error)
+            self._has_failed_to_receive = True
+            await release(self.listener, self._session)
+            await self._pause(self._timings.reconnect_pause)
+            self._has_failed_to_receive = False
+
+    async def _handle_next(self) -> None:
+        """Wait for a message, and handle it."""
+        message = await self._receive()
+        if message is None:
+            return
         self._has_handled = True
         if self._quota is not None:
             self._quota.take()
@@ -240,16 +253,134 @@ class HandlerTask:
             self.counters.ended(handling.seconds, handling.outcome)
         if error is not None:
             await self._pause(self._timings.failure_pause)
-            while not (self._session.is_settled or self._is_stopping or self.is_lost):  # the server could not be told
-                await self._pause(self._timings.reconnect_pause)
-                await release(self.listener, self._session, handling.verdict)
-                await handling.tell_dead_letter()
+            await self._settle(handling)
+
+    async def _settle(self, handling: HandlerCall) -> None:
+        """Release the message of a call that has failed, if the server could not be told before."""
+        while not (self._session.is_settled or self._is_stopping or self.is_lost):
+            await self._pause(self._timings.reconnect_pause)
+            await release(self.listener, self._session, handling.verdict)
+            await handling.tell_dead_letter()
 
     async def _close(self) -> None:
         try:
             await self._session.close()
         except JMSException as error:
             logger.warning("%s: %s", self.listener, error)
+
+
+_SETTLING = 0.05
+"""Seconds between two fetches for one chunk, so that messages that come one by one take few."""
+_LONGEST_SILENCE = 0.25
+"""After so many seconds a task that waits for its chunk heeds the end of the worker."""
+
+
+class ChunkTask(HandlerTask):
+    """Calls the handler of one listener with one chunk of messages after the other.
+
+    A chunk whose call fails is halved until the message that fails is alone: its delivery has failed, and no other.
+    """
+
+    _is_cut_off = False
+    _has_received = False
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.handling is None and not self._has_received
+
+    async def cut_off(self) -> None:
+        self._is_cut_off = True
+        await super().cut_off()
+
+    async def _handle_next(self) -> None:
+        if self._is_used_up:
+            await self._stopped.wait(0, None)
+            return
+        messages = await self._receive_chunk()
+        if self._quota is not None:
+            for _ in messages:
+                self._quota.take()
+        if messages:
+            await self._handle_chunk(messages)
+        self._has_received = False
+
+    async def _receive_chunk(self) -> list[Message]:
+        """Wait for a message, and then for more; the listener's other tasks wait meanwhile."""
+        chunk, messages = self._session.chunk, list[Message]()
+        try:
+            async with self._turn:
+                if self._is_stopping or self._is_used_up:
+                    return messages
+                chunk.begin()
+                first = await self._consumer.receive()
+                if first is None:
+                    return messages
+                self._has_received = True
+                messages.append(first)
+                wait = self.listener.chunk_wait
+                deadline = monotonic() + (wait if chunk.longest_wait is None else min(wait, chunk.longest_wait))
+                while True:
+                    while chunk.has_held and (message := await self._consumer.receive_no_wait()) is not None:
+                        messages.append(message)
+                    remaining = deadline - monotonic()
+                    if chunk.is_full or remaining <= 0 or self._is_stopping:
+                        return messages
+                    await self._pause(min(_SETTLING, remaining))
+                    remaining = max(deadline - monotonic(), 0.0)
+                    message = await self._consumer.receive(min(remaining, _LONGEST_SILENCE))
+                    if message is not None:
+                        messages.append(message)
+        except JMSException as error:
+            await chunk.put_back(chunk.holds(messages))
+            await self._pause_after(error)
+            return []
+
+    async def _handle_chunk(self, messages: list[Message]) -> None:
+        chunk, parts, has_failed = self._session.chunk, deque([messages]), False
+        while parts and not self.is_lost:
+            if self._is_cut_off or not await self._is_claimed():
+                await chunk.put_back([message for part in parts for message in chunk.holds(part)])
+                break
+            await chunk.put_back_expired()
+            part = chunk.holds(parts.popleft())
+            if not part:
+                continue
+            chunk.select(part)
+            self.handling = handling = ChunkCall(self.listener, part, self._session)
+            try:
+                error = await handling.run()
+            finally:
+                self.handling = None
+                self.counters.ended(handling.seconds, handling.outcome, handling.settled)
+            if error is None or self.is_lost:
+                continue
+            has_failed = True
+            left = chunk.holds(part)
+            if len(left) > 1 and handling.verdict is not None:
+                rejected = handling.rejected(handling.verdict)
+                if rejected is None:
+                    middle = len(left) // 2
+                    parts.extendleft([left[middle:], left[:middle]])
+                    continue
+                await chunk.fail(rejected, handling.verdict)
+                await handling.tell_dead_letter()
+                left.remove(rejected)
+                parts.appendleft(left)
+            await self._settle(handling)
+            await chunk.put_back_groups([message for message in part if message not in left])
+        if has_failed:
+            await self._pause(self._timings.failure_pause)
+
+    async def _is_claimed(self) -> bool:
+        """Tell whether the chunk is still this process's, once the server can be asked; False as well at the end."""
+        while True:
+            try:
+                return await self._session.chunk.is_claimed()
+            except JMSException as error:
+                logger.warning("%s waits with the rest of a chunk: %s", self.listener, error)
+            await self._pause(self._timings.reconnect_pause)
+            if self._is_stopping:
+                return False
 
 
 async def _create_consumer(
@@ -326,7 +457,8 @@ class Handlers:
         on_end, on_lost = self._ended.notify, self._replace
         for number in range(1, (listener.concurrency or settings.concurrency) + 1):
             try:
-                task = await HandlerTask.open(
+                kind = HandlerTask if listener.chunk is None else ChunkTask
+                task = await kind.open(
                     self._connection, listener, number, settings, turn, on_end, on_lost, self._quota, claims
                 )
             except ChangeRefusedException as error:

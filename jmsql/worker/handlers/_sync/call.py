@@ -116,11 +116,11 @@ class HandlerCall(AnyCall):
             BaseException: What ends the program: a cancellation of the task that has called this, for example.
         """
         try:
-            with self.session.processing(self.message):
+            with self.session.processing(*self.messages):
                 with self.session.extend_claims():
                     self._call()
                     if self.result is not None:
-                        self._reply(self.result)
+                        self._answer(self.result)
                     if self.listener.keep_result is not None:
                         self._keep_result(self.listener.keep_result)
                 if self.listener.transacted:
@@ -222,11 +222,15 @@ class HandlerCall(AnyCall):
             return False
         verdict = self.listener.verdict(deadline.error)
         self._tell_failure(verdict)
+        self._give_up()
         release(self.listener, self.session, verdict)
         self.verdict = verdict
         self.tell_dead_letter()
         self.session.close()
         return True
+
+    def _give_up(self) -> None:
+        """Prepare the session for the release of all that it has received."""
 
     def arguments(self) -> dict[str, object]:
         """Return the values of the handler's parameters, by their names.
@@ -241,9 +245,13 @@ class HandlerCall(AnyCall):
             for parameter in self.listener.parameters
         }
 
-    def _reply(self, result: object) -> None:
-        """Send what the handler has returned to who has asked, in the message's transaction."""
-        destination = self.message.jms_reply_to or self.listener.reply_to
+    def _answer(self, result: object) -> None:
+        """Send what the handler has returned."""
+        self._reply(self.message, result)
+
+    def _reply(self, message: Message, result: object) -> None:
+        """Send a reply to the message's sender, in the message's transaction."""
+        destination = message.jms_reply_to or self.listener.reply_to
         if destination is None:
             if self.listener.keep_result is None:
                 self.listener.warn_of_lost_reply()
@@ -253,10 +261,12 @@ class HandlerCall(AnyCall):
         except InvalidDestinationException:
             if not isinstance(destination, TemporaryQueue | TemporaryTopic):
                 raise
-            logger.info("%s: the reply to %s was dropped: its temporary queue is gone.", self.listener, self.message_id)
+            logger.info(
+                "%s: the reply to %s was dropped: its temporary queue is gone.", self.listener, message.jms_message_id
+            )
             return
         reply = message_of(result)
-        reply.jms_correlation_id = self.message.jms_correlation_id or self.message_id
+        reply.jms_correlation_id = message.jms_correlation_id or message.jms_message_id
         producer.send(reply)
         producer.close()
 
@@ -344,13 +354,17 @@ class HandlerCall(AnyCall):
 
     # The log
 
+    @property
+    def _subject(self) -> str:
+        return f"the message {self.message_id}"
+
     def _tell_success(self) -> None:
         self.seconds = monotonic() - self.started
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(
-                "%s has handled the message %s in %.3f s.",
+                "%s has handled %s in %.3f s.",
                 self.listener,
-                self.message_id,
+                self._subject,
                 self.seconds,
                 extra=self._facts(),
             )
@@ -359,9 +373,9 @@ class HandlerCall(AnyCall):
         self.seconds = monotonic() - self.started
         if isinstance(verdict, RetryAfter):
             logger.info(
-                "%s puts the message %s off in delivery %s: %s.",
+                "%s puts %s off in delivery %s: %s.",
                 self.listener,
-                self.message_id,
+                self._subject,
                 self.delivery_count,
                 verdict,
                 extra=self._facts(),
@@ -369,10 +383,10 @@ class HandlerCall(AnyCall):
             return
         if isinstance(verdict, Interruption):
             logger.info(
-                "%s was interrupted in delivery %s of the message %s, which is delivered again.",
+                "%s was interrupted in delivery %s of %s, which is delivered again.",
                 self.listener,
                 self.delivery_count,
-                self.message_id,
+                self._subject,
                 extra=self._facts(),
             )
             return
@@ -383,17 +397,17 @@ class HandlerCall(AnyCall):
                 self.listener,
                 self.message_id,
                 self.delivery_count,
-                _first_line(error),
+                first_line(error),
                 extra=self._facts(),
             )
             return
         logger.error(
-            "%s failed in delivery %s of the message %s with %s: %s",
+            "%s failed in delivery %s of %s with %s: %s",
             self.listener,
             self.delivery_count,
-            self.message_id,
+            self._subject,
             type(error).__name__,
-            _first_line(error),
+            first_line(error),
             exc_info=error,
             extra=self._facts(),
         )
@@ -419,7 +433,7 @@ def _outcome_of(verdict: BaseException) -> Outcome:
             return Outcome.failed
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of what an error of the application's says, if it does."""
     try:
         return str(error).partition("\n")[0]

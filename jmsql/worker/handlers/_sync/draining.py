@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
@@ -28,6 +28,7 @@ from jmsql.values.destinations import Destination, Queue
 from jmsql.values.outcomes import Reject, RetryAfter
 from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
 from jmsql.worker.handlers._sync.call import HandlerCall
+from jmsql.worker.handlers._sync.chunks import ChunkCall
 from jmsql.worker.handlers.drained import DrainedMessage
 from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Listener
 
@@ -137,7 +138,7 @@ class SavepointSession(EnlistedSession):
         """Store that a message has failed, which is rolled back."""
         self.run_steps(_keeping(message, Handled("failed", None, failure.text, seconds), keeping))
 
-    def processing(self, message: Message) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody follows it
+    def processing(self, *messages: Message) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody follows it
         """Do nothing: no instrumentation follows what is tested."""
         return nullcontext()
 
@@ -187,6 +188,23 @@ class _DrainedCall(HandlerCall):
         return (policy or DEFAULT_REDELIVERY).is_exhausted(self.delivery_count or 1)
 
 
+class _DrainedChunkCall(_DrainedCall, ChunkCall):
+    """The same with a chunk."""
+
+    def _pop_dead_letters(self, verdict: BaseException) -> Sequence[Message]:
+        named = self.rejected(verdict)
+        if named is not None:
+            return [named]
+        return [] if self.is_divided(verdict) or not self._is_dead_letter(verdict) else self.messages
+
+
+class _Run(NamedTuple):
+    """A call that has ended, with its error."""
+
+    error: BaseException | None
+    call: HandlerCall
+
+
 class HandlerRuns:
     """Calls handlers with messages that the transaction has sent.
 
@@ -197,22 +215,46 @@ class HandlerRuns:
     def __init__(self, session: SavepointSession) -> None:
         self.session = self._session = session
 
-    def handle_next(self, listener: Listener, excluded: Collection[int], *, delayed: bool) -> DrainedMessage | None:
-        """Handle the next message for a listener; None: there is none.
+    def handle_next(self, listener: Listener, excluded: Collection[int], *, delayed: bool) -> list[DrainedMessage]:
+        """Handle the next message for a listener, or the next chunk; return what was handled.
 
         Args:
             listener: The listener.
             excluded: The sequences of messages that are left alone.
             delayed: Whether it is one of those with a delay, whenever it is due.
         """
+        return self._handle_up_to(1 if delayed else listener.chunk or 1, listener, excluded, delayed=delayed)
+
+    def _handle_up_to(
+        self, most: int, listener: Listener, excluded: Collection[int], *, delayed: bool
+    ) -> list[DrainedMessage]:
+        """Handle up to so many messages together, and those that fail together in parts, as a worker does."""
         self._session.begin()
-        taking = _taking(listener, excluded, delayed=delayed, committed=self._session.takes_committed)
-        row: MessageRow | None = self._session.run_steps(taking)
-        if row is None:
+        rows: list[MessageRow] = []
+        while len(rows) < most:
+            taking = _taking(listener, excluded, delayed=delayed, committed=self._session.takes_committed)
+            row: MessageRow | None = self._session.run_steps(taking)
+            if row is None:
+                break
+            rows.append(row)
+        if not rows:
             self._session.commit()
-            return None
-        error, _ = self._run(listener, row.message(listener.destination))
-        return DrainedMessage(listener.name, row.message(listener.destination), error, row.sequence)
+            return []
+        handling = self._run(listener, [row.message(listener.destination) for row in rows])
+        error, verdict = handling.error, handling.call.verdict
+        drained = [
+            DrainedMessage(listener.name, row.message(listener.destination), error, row.sequence) for row in rows
+        ]
+        if verdict is None or not isinstance(handling.call, ChunkCall) or not handling.call.is_divided(verdict):
+            return drained
+        named = handling.call.rejected(verdict)
+        if named is not None:
+            rejected = drained[handling.call.messages.index(named)]
+            left = {*excluded, rejected.sequence}
+            return [rejected, *self._handle_up_to(len(rows) - 1, listener, left, delayed=delayed)]
+        first = self._handle_up_to(len(rows) // 2, listener, excluded, delayed=delayed)
+        left = {*excluded, *(each.sequence for each in first if each.error is not None)}
+        return first + self._handle_up_to(len(rows) - len(rows) // 2, listener, left, delayed=delayed)
 
     def has_next(self, listener: Listener, excluded: Collection[int], *, delayed: bool) -> bool:
         """Return True if there is a message for a listener, which stays; arguments as for `handle_next`."""
@@ -228,27 +270,32 @@ class HandlerRuns:
         due: int | None = self._session.run_steps(_due(listener, excluded, committed=committed))
         return due
 
-    def handle(self, listener: Listener, message: Message) -> object:
-        """Call a handler with a message, and return what it returns.
+    def handle(self, listener: Listener, messages: Sequence[Message]) -> object:
+        """Call a handler with a message, or with a chunk, and return what it returns.
 
         Raises:
             BaseException: What the handler raises; nothing of what it did is left then.
         """
         self._session.begin()
-        error, result = self._run(listener, message)
-        if error is not None:
-            raise error
-        return result
+        handling = self._run(listener, messages)
+        if handling.error is not None:
+            raise handling.error
+        return handling.call.result
 
-    def _run(self, listener: Listener, message: Message) -> tuple[BaseException | None, object]:
+    def _run(self, listener: Listener, messages: Sequence[Message]) -> _Run:
         self._session.note_role()
-        handling: Any = _DrainedCall(listener, message, self._session)  # type: ignore[arg-type]  # which does the same
-        error: BaseException | None = handling.run()
-        keeping, failure = listener.keep_result, failure_of(handling.verdict)
+        session: Any = self._session  # which does the same as a handler's
+        call = (
+            _DrainedCall(listener, messages[0], session)
+            if listener.chunk is None
+            else _DrainedChunkCall(listener, messages, session)
+        )
+        error = call.run()
+        keeping, failure = listener.keep_result, failure_of(call.verdict)
         if keeping is not None and failure is not None and failure.retry is None:
             # It is not tried again here, and so has failed for good.
-            self._session.keep_failure(message, failure, keeping, handling.seconds)
-        return error, handling.result
+            self._session.keep_failure(messages[0], failure, keeping, call.seconds)
+        return _Run(error, call)
 
     def sent(self, queue: Queue) -> list[Message]:
         """Return what the transaction has sent to a queue and no handler has received; all of it in autocommit mode."""

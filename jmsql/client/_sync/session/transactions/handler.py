@@ -9,14 +9,15 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jmsql.client._sync.link.lease import Holding
-from jmsql.client._sync.session.claims import Claims, comes_alone
+from jmsql.client._sync.session.claims import Claims
 from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.local import LocalTransaction
-from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure
+from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, failure_of
 from jmsql.client.prefetch_buffer import Prefetch
 from jmsql.concurrency.threads import RLock, at_once
 from jmsql.exceptions import JMSException
-from jmsql.store.receiving.redelivery import ExtendedClaim
+from jmsql.store.control.liveness import is_connected
+from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from jmsql.client.listeners import MessageCheck
     from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.messages import Message
-    from jmsql.store.receiving.redelivery import Release, Rules
+    from jmsql.store.receiving.redelivery import Rules
     from jmsql.store.rows.message_rows import MessageKey, MessageRow
     from jmsql.store.statement import Query, Steps
     from jmsql.store.wire.application_sql import SavepointStep
@@ -45,6 +46,7 @@ logger = logging.getLogger("jmsql")
 # several transactions. What is left for the transaction is to delete the message with its commit, if the claim still
 # holds then: else others may have handled it.
 
+_GROUP_ID = "JMSXGroupID"
 _AHEAD = 0.1
 """What the handlers take in so many seconds is claimed ahead: for others, and for a message of a higher priority, that
 is the longest wait while all goes as before."""
@@ -132,7 +134,7 @@ class HandlerClaims(Claims):
 
     @staticmethod
     def _comes_alone(row: MessageRow, rules: Rules | None) -> bool:
-        return row.group_hash is not None or comes_alone(row, rules)
+        return row.group_hash is not None or (rules is not None and bool(row.delivery_count))
 
     def _note(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
         """Note nothing: the transaction does that delivers it."""
@@ -145,6 +147,63 @@ class HandlerClaims(Claims):
         return False
 
 
+class ChunkClaims(HandlerClaims):
+    """The claims of handlers of chunks: one session claims a chunk, and delivers all of it.
+
+    A chunk has messages of the same group in their order: nothing else of the group is claimed until they are settled.
+    A message with which a handler or its process has failed is a chunk of its own, so that it alone is blamed for the
+    next failure; one that was put off or interrupted is not.
+
+    Args:
+        client: The connection of the sessions.
+        database: The connection to the server of the session that has made it.
+        buffer: The claimed messages of the chunk that are not delivered.
+        size: The most messages of a chunk.
+    """
+
+    _extends_all = True
+
+    def __init__(self, client: ClientContext, database: Lease, buffer: PrefetchBuffer, size: int) -> None:
+        super().__init__(client, database, buffer)
+        self._size = size
+        self._room = 0
+        self._is_empty = True
+        self._groups: set[int] = set()
+        """The claims by which the chunk that is being filled holds groups."""
+
+    def begin(self) -> None:
+        """Begin another chunk."""
+        self._room = self._size - len(self.buffer.rows)
+        self._is_empty = not self.buffer.rows
+        self._groups = self.buffer.claims
+
+    @property
+    def is_full(self) -> bool:
+        """True if nothing more is claimed for the chunk."""
+        return self._room <= 0
+
+    def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:  # noqa: ARG002 - the chunk says how many
+        return not self.is_full and Claims.fetch(self, buffer, buffer.prefetch.within_size(self._room))
+
+    def _together(self, buffer: PrefetchBuffer, rows: list[MessageRow], rules: Rules | None) -> int:
+        count = len(rows)
+        if not count:
+            return 0
+        is_alone = rules is not None and rules.policy.maximum_deliveries == 1
+        if any(row.delivery_count for row in rows):
+            have_failed = self._redelivery.have_failed(buffer, rows)
+            if any(have_failed):
+                is_alone = True
+                count = max(have_failed.index(True), int(self._is_empty))
+        self._is_empty = False
+        self._room = 0 if is_alone else self._room - count
+        self._groups |= {row.handle for row in rows[:count] if row.group_hash is not None}
+        return count
+
+    def _claims_of_groups(self, buffer: PrefetchBuffer) -> set[int]:  # noqa: ARG002 - it has one buffer
+        return self._groups
+
+
 class _Claimed(NamedTuple):
     """A message that is being handled."""
 
@@ -153,22 +212,30 @@ class _Claimed(NamedTuple):
     row: MessageRow
     claimed_for: float | None
     """For how many seconds it is claimed, unless that is extended; None: for as long as the client lives."""
+    message: Message
 
 
 class _HandlerLocks(Locks):
-    """What a handler's transaction has received: the message that it handles, by its claim, and what else it locks."""
+    """What a handler's transaction has received: the messages that it handles, by claims, and what else it locks."""
 
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
         super().__init__(database, redelivery)
-        self.handled: _Claimed | None = None
+        self.handled: list[_Claimed] = []
+        """The message, or the chunk or a part of it. The session's thread or task writes it."""
         self.result: Query[None] | None = None
         """What stores the result of the message with the commit; None: no result is kept."""
+        self.set_aside: dict[int, _Claimed] = {}
+        """What else is claimed of the chunk, by the identities of the messages."""
+        self.dead_letters: list[Message] = []
+        """The messages that the last release has made dead letters."""
+        self.divides = False
+        """True if several messages that fail together stay claimed, so that they can be handled in parts."""
         self._handler_failure: Failure | None = None
         """The reason for the last rollback. The base class forgets its own before the message is released."""
 
     @property
     def has_delivered(self) -> bool:
-        return self.handled is not None or super().has_delivered
+        return bool(self.handled) or super().has_delivered
 
     @property
     def _has_more(self) -> bool:
@@ -177,24 +244,29 @@ class _HandlerLocks(Locks):
 
     def before_commit(self) -> Sequence[Query[Any]]:
         last = super().before_commit() if self._has_more else []
-        handled = self.handled
         if self.result is not None:
             last = [*last, self.result]
-        if handled is None:
+        if not self.handled:
             return last
-        return [*last, self._database.recipient.acknowledge_last(handled.key, handled.row.handle)]
+        claimed: list[tuple[MessageKey, int]] = []
+        for each in self.handled:  # mostly one, for which a comprehension takes longer
+            claimed.append((each.key, each.row.handle))  # noqa: PERF401
+        return [*last, self._database.recipient.acknowledge_last(claimed)]
 
     def committed(self) -> list[MessageKey]:
-        handled, self.handled = self.handled, None
+        handled, self.handled = self.handled, []
         freed = super().committed() if self._has_more else []
         if self.result is not None:
             self._redelivery.result_kept(self.result)
             self.result = None
-        if handled is not None:
-            handled.buffer.count("acknowledged", [handled.row.delivery_count])
-            if handled.key.group_hash is not None:
-                handled.buffer.source.notify(handled.key)
-                freed.append(handled.key)
+        if handled:
+            delivery_counts: list[int | None] = []
+            for each in handled:
+                delivery_counts.append(each.row.delivery_count)
+                if each.key.group_hash is not None:
+                    each.buffer.source.notify(each.key)
+                    freed.append(each.key)
+            handled[0].buffer.count("acknowledged", delivery_counts)
         return freed
 
     def before_rollback(self, failure: Failure | None = None) -> None:
@@ -204,26 +276,151 @@ class _HandlerLocks(Locks):
     def rolled_back(self) -> list[MessageKey]:
         self.result = None
         returned = super().rolled_back()
-        if self.handled is not None:
-            try:
-                returned.append(self._release(self.handled, self._handler_failure))
-            except JMSException as error:
-                logger.warning("The delivery that is rolled back could not be counted: %s", error)
+        failure = self._handler_failure
+        if self.divides and len(self.handled) > 1 and (failure is None or failure.is_of_message):
+            self.set_aside = {id(each.message): each for each in self.handled} | self.set_aside
+            self.handled = []
+        elif self.handled:
+            returned += self.settle(failure)
         return returned
 
-    def _release(self, handled: _Claimed, failure: Failure | None) -> MessageKey:
-        """Release the message, which counts as a failed delivery; until then nobody else could have it."""
-        row = handled.row
-        failed = FailedDelivery(handled.buffer, handled.key, row.handle, (row.delivery_count or 0) + 1)
-        releases = self._redelivery.failures([failed], failure)
+    def settle(self, failure: Failure | None) -> list[MessageKey]:
+        """Release the messages of a failed delivery, if the server can be told; return those that were released."""
+        try:
+            return self._release(failure)
+        except JMSException as error:
+            logger.warning("The delivery that is rolled back could not be counted: %s", error)
+            return []
+
+    def _release(self, failure: Failure | None) -> list[MessageKey]:
+        """Release the messages, which counts as a failed delivery; until then no other consumer could have them."""
+        handled = self.handled
+        failed = [
+            FailedDelivery(each.buffer, each.key, each.row.handle, (each.row.delivery_count or 0) + 1)
+            for each in handled
+        ]
+        releases = self._redelivery.failures(failed, failure)
         self._redelivery.release(releases)
-        self.handled = None
-        self.has_dead_letter = any(release.dead_letter_queue_id is not None for release in releases)
+        self.handled = []
+        self.dead_letters = [
+            each.message
+            for each, release in zip(handled, releases, strict=True)
+            if release.dead_letter_queue_id is not None
+        ]
+        self.has_dead_letter = bool(self.dead_letters)
         if self.has_dead_letter:
             self._redelivery.bury()
-        handled.buffer.count("rolled_back", [row.delivery_count])
-        handled.buffer.source.notify(handled.key)
-        return handled.key
+        handled[0].buffer.count("rolled_back", [each.row.delivery_count for each in handled])
+        for each in handled:
+            each.buffer.source.notify(each.key)
+        return [each.key for each in handled]
+
+    def join(self) -> None:
+        """Have all that is claimed released together, whatever the reason."""
+        self.divides = False
+        self.handled += self.set_aside.values()
+        self.set_aside = {}
+
+
+class Chunk:
+    """The chunk of messages that a handler's session has received, and the parts in which it is settled.
+
+    A part that fails with its call stays claimed, unless it is a single message, or was put off or interrupted.
+
+    Args:
+        locks: What the session has received.
+        claims: What claims the messages.
+        client: The session's connection.
+        redelivery: Releases messages.
+    """
+
+    def __init__(
+        self, locks: _HandlerLocks, claims: ChunkClaims, client: ClientContext, redelivery: Redelivery
+    ) -> None:
+        self._locks = locks
+        self._claims = claims
+        self._client = client
+        self._redelivery = redelivery
+
+    def begin(self) -> None:
+        """Begin to receive a chunk; no other task of the listener receives until it is full."""
+        self._claims.begin()
+
+    @property
+    def is_full(self) -> bool:
+        """True if nothing more can be received for the chunk."""
+        return self._claims.is_full and not self.has_held
+
+    @property
+    def has_held(self) -> bool:
+        """True if messages of the chunk are here that were not received."""
+        return bool(self._claims.buffer.rows)
+
+    @property
+    def longest_wait(self) -> float | None:
+        """For how many seconds the chunk may wait, so that its claims do not run out; None: without a limit."""
+        claimed_for = self._claims.buffer.claimed_for
+        return None if claimed_for is None else claimed_for / 2
+
+    def is_claimed(self) -> bool:
+        """Tell whether the messages are certain to be claimed still.
+
+        Raises:
+            JMSException: The server cannot be asked.
+        """
+        control = self._client.control
+        return control.is_certain or self._client.side.run(is_connected, control.connection_id)
+
+    def holds(self, messages: Sequence[Message]) -> list[Message]:
+        """Return those of some messages that are claimed and not settled."""
+        held = {id(each.message) for each in self._locks.handled} | self._locks.set_aside.keys()
+        return [message for message in messages if id(message) in held]
+
+    def select(self, messages: Sequence[Message]) -> None:
+        """Have the next transaction settle these messages, which are held, and no others."""
+        locks = self._locks
+        locks.set_aside = {id(each.message): each for each in locks.handled} | locks.set_aside
+        locks.handled = [locks.set_aside.pop(id(message)) for message in messages]
+
+    def fail(self, message: Message, error: BaseException) -> None:
+        """Settle a message that has failed, where no transaction is open."""
+        self.select([message])
+        self._client.returned(self._locks.settle(failure_of(error)))
+
+    def put_back(self, messages: Sequence[Message]) -> None:
+        """Release messages, which are held, as if they had not been received."""
+        locks = self._locks
+        self.select(messages)
+        released, locks.handled = locks.handled, []
+        if released:
+            self._redelivery.release_in_any_case([Release(each.key, each.row.handle) for each in released])
+            for each in released:
+                each.buffer.source.notify(each.key)
+            self._client.returned([each.key for each in released])
+
+    def put_back_expired(self) -> None:
+        """Release the messages that have expired since they were fetched."""
+        now = self._client.clock.milliseconds()
+        held = [*self._locks.handled, *self._locks.set_aside.values()]
+        expired = [each.message for each in held if (each.row.jms_expiration or now + 1) <= now]
+        if expired:
+            self.put_back(expired)
+
+    def put_back_groups(self, failed: Sequence[Message]) -> None:
+        """Release the messages of groups of which others have failed, which come before them."""
+        groups = {message.get_string_property(_GROUP_ID) for message in failed} - {None}
+        if groups:
+            held = [each.message for each in (*self._locks.handled, *self._locks.set_aside.values())]
+            self.put_back([each for each in held if each.get_string_property(_GROUP_ID) in groups])
+
+    def pop_dead_letters(self) -> list[Message]:
+        """Return the messages that have become dead letters since the last call."""
+        dead_letters, self._locks.dead_letters = self._locks.dead_letters, []
+        return dead_letters
+
+    def join(self) -> None:
+        """Have the next rollback release all that is held."""
+        self._locks.join()
 
 
 class HandlerTransaction(LocalTransaction):
@@ -236,21 +433,29 @@ class HandlerTransaction(LocalTransaction):
         super().__init__(state, client)
         self._claims: HandlerClaims | None = None
         self._consumer: ConsumerState | None = None
+        self.chunk: Chunk
 
     def _create_locks(self, database: Lease, redelivery: Redelivery) -> _HandlerLocks:
         self._received = _HandlerLocks(database, redelivery)
         return self._received
 
-    def claim_together(self, consumer: ConsumerState, claims: HandlerClaims | None) -> HandlerClaims:
+    def claim_together(self, consumer: ConsumerState, claims: HandlerClaims | None, chunk: int | None) -> HandlerClaims:
         """Have a consumer's messages claimed.
 
         Args:
             consumer: The consumer.
             claims: What another session claims for the same listener; None: this is the first one.
+            chunk: The most messages of a chunk; None: they are handled one by one.
         """
         self._consumer = consumer
-        if claims is None:
+        if claims is None and chunk is None:
             claims = HandlerClaims(self._client, self.database, consumer.buffer)
+        elif claims is None:
+            assert chunk is not None
+            claims = ChunkClaims(self._client, self.database, consumer.buffer, chunk)
+        if isinstance(claims, ChunkClaims):
+            self._received.divides = True
+            self.chunk = Chunk(self._received, claims, self._client, self._client.redelivery)
         consumer.buffer = claims.buffer
         self._client.subscription_registry.listen(claims.buffer)  # the session that did so may be closed
         self._claims = claims
@@ -271,7 +476,7 @@ class HandlerTransaction(LocalTransaction):
 
     def _before_statement(self, step: SavepointStep | None) -> None:
         # The message is not in the transaction. But it is handled only if what the handler does in it is committed.
-        if self._received.handled is not None:
+        if self._received.handled:
             self.database.used_by_application(is_awaited=True)
         super()._before_statement(step)
 
@@ -294,11 +499,22 @@ class HandlerTransaction(LocalTransaction):
 
     def _deliver(self, consumer: ConsumerState, row: MessageRow) -> Message:
         buffer = consumer.buffer
-        self._received.handled = _Claimed(buffer, buffer.key(row), row, buffer.claimed_for)
-        return row.message(consumer.destination, self.acknowledge)
+        message = row.message(consumer.destination, self.acknowledge)
+        self._received.handled.append(_Claimed(buffer, buffer.key(row), row, buffer.claimed_for, message))
+        return message
+
+    def close(self) -> None:
+        self._received.join()
+        super().close()
 
     def extend_claims(self) -> AbstractContextManager[None]:
         handled = self._received.handled
-        if handled is None or handled.claimed_for is None:
+        if not handled or handled[0].claimed_for is None:
             return nullcontext()  # it is locked
-        return self._client.control.extending([ExtendedClaim(handled.key, handled.row.handle, handled.claimed_for)])
+        return self._client.control.extending(
+            [
+                ExtendedClaim(each.key, each.row.handle, each.claimed_for)
+                for each in (*handled, *self._received.set_aside.values())
+                if each.claimed_for is not None
+            ]
+        )
