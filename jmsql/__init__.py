@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from jmsql.values.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
     from jmsql.values.policies import RedeliveryPolicy
     from jmsql.values.result_state import ResultState
+    from jmsql.values.ticks import Missed
 
     __version__: str
     """The version of the installed package, such as ``1.2.0``."""
@@ -94,6 +95,7 @@ __all__ = [
     "MessageNotReadableException",
     "MessageNotWriteableException",
     "MessageProducer",
+    "Missed",
     "NullValueError",
     "NumberFormatException",
     "ObjectMessage",
@@ -152,6 +154,7 @@ _PLACES = {
     "MessageNotReadableException": "jmsql.exceptions",
     "MessageNotWriteableException": "jmsql.exceptions",
     "MessageProducer": "jmsql.client._sync.session.producer",
+    "Missed": "jmsql.values.ticks",
     "NullValueError": "jmsql.exceptions",
     "NumberFormatException": "jmsql.exceptions",
     "ObjectMessage": "jmsql.messages",

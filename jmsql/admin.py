@@ -23,6 +23,7 @@ from jmsql.store.destinations.destination_settings import DestinationSettings, D
 from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.store.history.partitions import HistoryDay, PruneStep
 from jmsql.store.history.past_messages import HistoryEntry, PastMessage
+from jmsql.store.schedules.definition import Schedule, ScheduleSummary
 
 __all__ = [
     "AccessSummary",
@@ -46,6 +47,8 @@ __all__ = [
     "PruneStep",
     "QueueSummary",
     "Retry",
+    "Schedule",
+    "ScheduleSummary",
     "SubscriptionChange",
     "SubscriptionSummary",
 ]

@@ -20,6 +20,7 @@ from jmsql.store.administration.diagnosis import (
     MessageTable,
     PausedDestination,
     PreparedTransaction,
+    ScheduleFacts,
     ServerFacts,
     SnapshotHolder,
     WaitingQueue,
@@ -46,6 +47,10 @@ _WRITE_ENDS = 3600.0
 """Within so many seconds after its first task, if it is not a very long one."""
 _UNREAD = 3600.0
 """Within so many seconds, a durable subscription that was read before, or a consumer for other messages, comes back."""
+_UNDECLARED = 900.0
+"""Workers say every five minutes that they declare a schedule. After so many seconds none that runs does."""
+_OVERDUE = 120.0
+"""Seconds after which a tick has found no client, each of which asks once a minute."""
 _KEPT_LOG = 64 * 2**20
 _FEW_CONNECTIONS_LEFT = 0.9
 _LOCK_LASTS = 1.0
@@ -143,6 +148,7 @@ def _what_shows(runner: PsycopgRunner, thresholds: Thresholds, *, hides_statemen
             "claims": lambda: _claims(runner, thresholds, _QUICK_ROWS),
             "two-phase": lambda: _prepared(runner, thresholds),
             "redelivery": lambda: _failing(runner, _QUICK_ROWS),
+            "schedules": lambda: _schedules(runner),
         }
         for check, look in checks.items():
             yield from _examined(check, look)
@@ -559,6 +565,7 @@ def _contents(runner: PsycopgRunner, thresholds: Thresholds) -> Iterator[Finding
         "subscriptions": lambda: _subscriptions(runner),
         "unwanted": lambda: _unwanted(runner),
         "redelivery": lambda: _failing(runner),
+        "schedules": lambda: _schedules(runner),
         "dead letters": lambda: _dead_letters(runner),
     }
     for check, look in checks.items():
@@ -785,6 +792,42 @@ def _subscriptions(runner: Runner) -> Iterator[Finding]:
         )
     if not unread:
         yield _ok("subscriptions", "every durable subscription with messages has a consumer")
+
+
+def _schedules(runner: Runner) -> Iterator[Finding]:
+    found = diagnosis.ask(runner, diagnosis.schedules)
+    failing = [each for each in found if each.last_error is not None and not each.paused]
+    overdue = [each for each in found if each not in failing and (each.late or 0.0) > _OVERDUE]
+    undeclared = [each for each in found if (each.undeclared or 0.0) > _UNDECLARED]
+    for each in failing[:_SHOWN]:
+        yield _problem(
+            "schedules",
+            f"the schedule {each.name!r} fails: {_shortened(each.last_error)}",
+            f"Mend that, and the tick is sent. Or pause it: `jmsql schedule pause {shlex.quote(each.name)}`.",
+        )
+    if overdue:
+        late = max(each.late or 0.0 for each in overdue)
+        yield _problem(
+            "schedules",
+            f"{_named(overdue)}: no client has sent what is due, for {_duration(late)}",
+            "Start a worker whose role administers the schema: such clients send what schedules have due.",
+        )
+    if undeclared:
+        commands = "; ".join(f"`jmsql schedule delete {shlex.quote(each.name)}`" for each in undeclared[:_SHOWN])
+        since = min(each.undeclared or 0.0 for each in undeclared)
+        yield _note(
+            "schedules",
+            f"{_named(undeclared)}: no worker has declared this for {_duration(since)}, and it still has ticks",
+            f"Start its workers. If no release has it any more, delete it: {commands}.",
+        )
+    if not (failing or overdue or undeclared):
+        yield _ok("schedules", f"{counted(len(found), 'schedule')}, none late" if found else "there are none")
+
+
+def _named(schedules: list[ScheduleFacts]) -> str:
+    names = ", ".join(repr(each.name) for each in schedules[:_SHOWN])
+    more = _more(len(schedules) - len(schedules[:_SHOWN]))
+    return f"the schedule{'' if len(schedules) == 1 else 's'} {names}{more}"
 
 
 def _unwanted(runner: Runner) -> Iterator[Finding]:

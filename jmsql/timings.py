@@ -155,6 +155,9 @@ class InternalTimings(Timings):
     locked_message_interval: float = 0.1
     """The pause before it tries again to move messages that are due and locked."""
 
+    schedule_interval: float = 60.0
+    """How often a client that receives looks for schedules where none is due sooner."""
+
     listening_duration: float = 1.0
     """For how long a client that has just connected listens, before it ceases to if it receives nothing."""
     shared_poll_interval: float = 5.0

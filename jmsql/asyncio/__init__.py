@@ -65,6 +65,7 @@ from jmsql.timings import Timings
 from jmsql.values.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.values.policies import RedeliveryPolicy
 from jmsql.values.result_state import ResultState
+from jmsql.values.ticks import Missed
 
 __all__ = [
     "AcknowledgeMode",
@@ -91,6 +92,7 @@ __all__ = [
     "MessageNotReadableException",
     "MessageNotWriteableException",
     "MessageProducer",
+    "Missed",
     "NullValueError",
     "NumberFormatException",
     "ObjectMessage",

@@ -110,6 +110,9 @@ COMMANDS = {
         "history.history:application",
         "See the messages that have left destinations with history, send them again, and remove them.",
     ),
+    "schedule": Listed(
+        "schedules:application", "Make, pause and explain schedules, which send a message at each of their ticks."
+    ),
     "selector": Listed("destinations.selectors:application", "See what becomes of a selector in PostgreSQL."),
     "roles": Listed(
         "administration:roles", "Make the roles that have access to all destinations, and see who has access to which."

@@ -289,6 +289,21 @@ def spark_settings(given: list[str] | None) -> dict[str, str]:
     return {name.strip(): value for name, _, value in pairs}
 
 
+def read_interval(text: str) -> timedelta:
+    """Read an interval, as in 90s, 30min, 2h, 7d; a bare number is one of seconds.
+
+    Raises:
+        typer.BadParameter: It cannot be read.
+    """
+    found = _AGO.fullmatch(text.strip() if not text.strip().isdecimal() else f"{text.strip()}s")
+    try:
+        if found is not None:
+            return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    except OverflowError:
+        pass
+    raise typer.BadParameter(f"{text!r} is not an interval; write 10s, 30min, 2h or 7d.")
+
+
 _AGO = re.compile(r"(\d+)\s*(s|min|h|d)")
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 

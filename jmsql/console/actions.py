@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from jmsql import Queue
-from jmsql.admin import BoundedCount, Place
+from jmsql.admin import BoundedCount, Place, ScheduleSummary
 from jmsql.console.access import Visitor
 from jmsql.console.database import Database
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
@@ -19,7 +19,7 @@ from jmsql.store.administration.places import BEGINNING
 from jmsql.store.destinations.lookup import last_sequence
 from jmsql.store.statement import Steps
 from jmsql.values.clock import monotonic
-from jmsql.values.destinations import Destination
+from jmsql.values.destinations import Destination, require_destination
 
 logger = logging.getLogger("jmsql.console")
 
@@ -198,6 +198,23 @@ class Actions:
         action = "pause" if paused else "resume"
         with self._noted(actor, action, destination), self._database.administration() as administration:
             administration.alter(destination, paused=paused)
+
+    def pause_schedule(self, actor: Actor, schedule: ScheduleSummary, *, paused: bool) -> None:
+        """Pause a schedule, or let it go on."""
+        action = f"{'pause' if paused else 'resume'} schedule {schedule.name}"
+        noted = self._noted(actor, action, require_destination(schedule.destination))
+        with noted, self._database.administration() as administration:
+            change = administration.pause_schedule if paused else administration.resume_schedule
+            change(schedule.name)
+
+    def send_scheduled(self, actor: Actor, schedule: ScheduleSummary) -> str:
+        """Send the message of a schedule, and return the message's identifier."""
+        action = f"send schedule {schedule.name}"
+        noted = self._noted(actor, action, require_destination(schedule.destination))
+        with noted, self._database.administration() as administration:
+            message_id = administration.send_scheduled(schedule.name)
+            noted.message_ids = [message_id]
+            return message_id
 
     def unsubscribe(self, actor: Actor, look: DestinationLook, name: str) -> None:
         """Delete a durable subscription, if its name is repeated.

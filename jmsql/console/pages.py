@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from jmsql import InvalidSelectorException, JMSException, MessageFormatException, Topic
-from jmsql.admin import BoundedCount, DestinationOverview, Place
+from jmsql.admin import BoundedCount, DestinationOverview, Place, ScheduleSummary
 from jmsql.console.access import Level, Visitor
 from jmsql.console.actions import MESSAGE_ACTIONS, Actions, Actor, Done
 from jmsql.console.database import Database
@@ -26,15 +26,17 @@ from jmsql.console.presentation import Body, typed_properties, visible
 from jmsql.store.administration import diagnosis, looks, overview
 from jmsql.store.administration.looks import Choice, DestinationLook, ListedMessage, MessageState, Page, Rights
 from jmsql.store.administration.places import BEGINNING
+from jmsql.store.schedules.changing import schedules
 from jmsql.store.statement import Steps
 from jmsql.values.destinations import Destination
 from jmsql.values.postgresql_text import from_postgresql
 
 _PAGE = 50
 _CLIENTS = 25
+_SCHEDULES = 500
 _NOTICES = 1000
 _ORIGINS = 5
-_LIVE = frozenset({"clients.html", "dead_letters.html", "destination.html", "overview.html"})
+_LIVE = frozenset({"clients.html", "dead_letters.html", "destination.html", "overview.html", "schedules.html"})
 """The pages of which a part stays current."""
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _TRANSACTION = re.compile(r"[0-9]{1,20}")
@@ -146,6 +148,9 @@ class Pages:
         yield "/search", self.search, look, False
         yield "/dead-letters", self.dead_letters, look, False
         yield "/clients", self.clients, look, False
+        yield "/schedules", self.schedules, look, False
+        yield "/schedules/{action}", self.confirm_schedule, operate, False
+        yield "/schedules/{action}", self.act_schedule, operate, True
         yield "/destinations/{queue}", self.destination, look, False
         yield "/destinations/{queue}/history", self.history, look, False
         yield "/topics/{topic}", self.topic, look, False
@@ -345,6 +350,26 @@ class Pages:
         prepared = yield from diagnosis.prepared_transactions
         return _Connected(clients, holders, named, transactions, prepared)
 
+    def schedules(self, view: View) -> Reply:
+        """Show the schedules, with their next and last ticks."""
+        rights = self._rights()
+        found: list[ScheduleSummary] = []
+        if rights.administers and view.is_fragment:
+            found = self._poller.shared("schedules", lambda: self._database.look(schedules()))
+        elif rights.administers:
+            found = self._database.look(schedules())
+        if self.hidden:
+            found = [each._replace(last_error=each.last_error and "hidden") for each in found]
+        values = {
+            "schedules": found[:_SCHEDULES],
+            "further": len(found[_SCHEDULES:]),
+            "rights": rights,
+            "now": time.time(),
+            "title": "Schedules",
+            "cursor": "",
+        }
+        return self._reply(view, "schedules.html", values)
+
     def history(self, view: View) -> Reply:
         """Show the messages that have left a queue or subscription."""
         look = self._found(view)
@@ -490,6 +515,38 @@ class Pages:
             notice = Notice(f"{visible(destination)} is paused." if action == "pause" else "Delivery goes on.")
         return self._redirect(f"/topics/{topic.topic_id}", notice)
 
+    def confirm_schedule(self, view: View) -> Reply:
+        """Say what an action would do to a schedule, and ask."""
+        action, found = self._scheduled(view, view.query.get("name"))
+        values = {
+            "schedule": found,
+            "action": action,
+            "target": f"{view.base}/schedules/{action}",
+            "title": f"{_SCHEDULE_VERBS[action]}?",
+            "verb": _SCHEDULE_VERBS[action],
+            "now": time.time(),
+        }
+        return self._reply(view, "confirm_schedule.html", values)
+
+    def act_schedule(self, view: View) -> Reply:
+        """Do it."""
+        action, found = self._scheduled(view, view.form.get("name"))
+        name = visible(found.name)
+        if action == "send":
+            identifier = self._actions.send_scheduled(view.actor, found)
+            notice = Notice(f"1 message was sent: {identifier}.")
+        else:
+            self._actions.pause_schedule(view.actor, found, paused=action == "pause")
+            notice = Notice(f"The schedule {name} is paused." if action == "pause" else f"The schedule {name} goes on.")
+        return self._redirect("/schedules", notice)
+
+    def _scheduled(self, view: View, name: str) -> tuple[str, ScheduleSummary]:
+        action = view.part("action")
+        found = self._database.look(schedules(name)) if action in _SCHEDULE_VERBS and name else []
+        if not found:
+            raise HTTPException(404)
+        return action, found[0]
+
     def _topic(self, view: View) -> tuple[looks.TopicLook, str]:
         topic = self._database.look(looks.topic(view.small_number("topic")))
         action = view.part("action")
@@ -580,6 +637,9 @@ _VERBS = {
     "delete": "Delete the subscription",
     "send": "Send a text",
 }
+
+
+_SCHEDULE_VERBS = {"pause": "Pause the schedule", "resume": "Resume the schedule", "send": "Send its message now"}
 
 
 def _said(action: str, done: Done, chosen: int | None, target: str | None) -> str:

@@ -21,6 +21,7 @@ from jmsql.worker.handlers.function import ListenerFunction, name_of
 from jmsql.worker.handlers.listener import Around, Listener, is_asynchronous
 from jmsql.worker.handlers.parameters import read_parameters
 from jmsql.worker.router import Router
+from jmsql.worker.schedules import DeclaredSchedules
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
 
@@ -210,12 +211,19 @@ class Application(Router):
             changed_subscriptions=changed_subscriptions,
             timings=timings,
         )
-        running = await Running.open(self.factory, self.listeners, settings)
+        declared = DeclaredSchedules(self.factory, self.schedules)
+        await asyncio.to_thread(declared.begin)
+        try:
+            running = await Running.open(self.factory, self.listeners, settings)
+        except BaseException:
+            declared.end()
+            raise
         try:
             with nullcontext() if registry is None else running.measured(registry):
                 async with running.watching():
                     yield
         finally:
+            declared.end()
             await running.end()
 
     async def run_async(

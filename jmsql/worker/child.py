@@ -31,6 +31,7 @@ from jmsql.worker.limits import MEBIBYTE, MemoryLimit, MessageQuota, in_mebibyte
 from jmsql.worker.loading import RefusalError, choose_listeners, load_application
 from jmsql.worker.logs import complete_log, start_log
 from jmsql.worker.reports import Limit, Listening, Refusal, Retirement, send_report
+from jmsql.worker.schedules import DeclaredSchedules
 from jmsql.worker.settings import Settings
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class Child:
             complete_log(self._settings.log_format, self._name, self._settings.log_level)
             factory = self._settings.factory(application.factory)
             chosen = choose_listeners(application.listeners, self._settings.only, self._settings.without)
+            declared = DeclaredSchedules(factory, application.schedules)
+            declared.begin()
             groups.extend(self._open(chosen, factory))  # if it fails, it has those that it has opened
             memory = self._limit_memory()
         except (RefusalError, JMSException) as error:
@@ -93,6 +96,7 @@ class Child:
         while not self._is_told_to_stop() and self._watch.is_whole and retirement is None:
             self._look()
             retirement = self._reached_limit(memory)
+        declared.end()
         is_whole = self._watch.is_whole
         if retirement is not None:
             self._retire(groups, retirement)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
+from jmsql.client._sync.administration.schedule_definition import make_schedule
 from jmsql.public_names import set_module
+from jmsql.store.schedules.definition import Schedule
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy
+from jmsql.values.ticks import Missed
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 from jmsql.worker.handlers.function import ListenerFunction, name_of
 from jmsql.worker.handlers.listener import Listener
@@ -36,6 +40,7 @@ class Router:
 
     def __init__(self) -> None:
         self._functions: list[tuple[ListenerFunction[..., object], str]] = []
+        self._schedules: list[tuple[Schedule, str]] = []
         self._parents: list[tuple[Router, str]] = []
 
     def listener(
@@ -137,6 +142,113 @@ class Router:
 
         return register
 
+    def schedule(
+        self,
+        name: str,
+        when: str | timedelta,
+        destination: str | Destination | ListenerFunction[..., object],
+        body: object = None,
+        *,
+        time_zone: str = "UTC",
+        missed: Missed | Literal["once", "skip", "all"] = Missed.ONCE,
+        overlap: bool = True,
+        priority: int = 4,
+        time_to_live: float | timedelta = 0.0,
+        group: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Send a message at each tick of a schedule: see [schedules](schedules.md).
+
+        A worker makes the schedule when it starts, or changes the one of that name; `Administration.pause_schedule`
+        pauses it. A release without it leaves it there: `Administration.delete_schedule` ends it.
+
+        Args:
+            name: Its name, which no other schedule of the database has. The prefix of `include` begins it.
+            when: Cron's text, five fields or six with the seconds first, or ``@daily`` and the like; or an interval of
+                a second or more, as a `timedelta`.
+            destination: Where the messages go: a queue or topic, which the prefix of `include` begins, or a handler.
+            body: Their body, as for [`jmsql.send`][jmsql.send].
+            time_zone: The zone of cron's text, such as ``Europe/Berlin``.
+            missed: The ticks that are sent late, after a time in which no client ran.
+            overlap: False leaves out a tick while the last message is in its queue, waiting or being handled.
+            priority: 0 (lowest) to 9.
+            time_to_live: Seconds, or a `timedelta`, after which each message expires; 0: never.
+            group: The messages' group, their property `JMSXGroupID`.
+            properties: Properties of the messages.
+
+        Raises:
+            ValueError: The name, the times, the zone or another value cannot be such; or there is a schedule of that
+                name.
+            TypeError: A value is of another type, or the function is not registered.
+            InvalidDestinationException: It is not a destination.
+            MessageFormatException: The body or a property cannot be encoded.
+        """
+        if isinstance(destination, ListenerFunction):
+            destination = destination.declared_destination
+        elif callable(destination):
+            raise TypeError(f"{name_of(destination)} is no handler: register it with @app.listener.")
+        schedule = make_schedule(
+            name,
+            when,
+            destination,
+            body,
+            time_zone=time_zone,
+            missed=missed,
+            overlap=overlap,
+            priority=priority,
+            time_to_live=time_to_live,
+            group=group,
+            properties=properties,
+        )
+        self._add([(schedule, "")])
+
+    def periodic(
+        self,
+        when: str | timedelta,
+        *,
+        name: str | None = None,
+        body: object = None,
+        time_zone: str = "UTC",
+        missed: Missed | Literal["once", "skip", "all"] = Missed.ONCE,
+        overlap: bool = True,
+    ) -> Callable[[Callable[P, R]], ListenerFunction[P, R]]:
+        """Call a handler at each tick of a schedule; see [schedules](schedules.md).
+
+        Above ``@app.listener`` its messages go to the queue of that. A function that is not registered is, for a queue
+        by the schedule's name.
+
+        Args:
+            when: Cron's text, or an interval, as for `schedule`.
+            name: The name of the schedule; None: that of the function, with its module.
+            body: The body of the messages; None: they have none.
+            time_zone: The zone of cron's text, such as ``Europe/Berlin``.
+            missed: The ticks that are sent late, after a time in which no client ran.
+            overlap: False leaves out a tick while the last message is in its queue, waiting or being handled.
+
+        Returns:
+            A decorator that returns the handler as that of `listener` does.
+
+        Raises:
+            ValueError: As for `schedule`.
+            TypeError: As for `schedule` and `listener`.
+        """
+
+        def register(handler: Callable[P, R]) -> ListenerFunction[P, R]:
+            named = name_of(handler) if name is None else name
+            registered = handler if isinstance(handler, ListenerFunction) else self.listener(Queue(named))(handler)
+            self.schedule(named, when, registered, body, time_zone=time_zone, missed=missed, overlap=overlap)
+            return registered
+
+        return register
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        """The schedules, with the prefixes that they have here."""
+        return [
+            replace(each, name=prefix + each.name, destination=type(each.destination)(prefix + each.destination.name))
+            for each, prefix in self._schedules
+        ]
+
     def include(self, router: Router, prefix: str = "") -> None:
         """Add the listeners of a router, also those that it gets later.
 
@@ -156,6 +268,7 @@ class Router:
         if router._is_in(self):
             raise ValueError(f"{router!r} cannot include itself.")
         self._register_with(self, prefix, router._functions)
+        self._add_to(self, prefix, router._schedules)
         router._parents.append((self, prefix))
 
     def has(self, listener: Listener) -> bool:
@@ -170,6 +283,24 @@ class Router:
         for parent, prefix in self._parents:
             self._register_with(parent, prefix, functions)
         self._functions += functions
+
+    def _add(self, schedules: Sequence[tuple[Schedule, str]]) -> None:
+        """Add schedules, each with the prefix that it has here, to this router and those that include it.
+
+        Raises:
+            ValueError: One of them has a schedule of that name.
+        """
+        names = {prefix + each.name for each, prefix in self._schedules}
+        for each, prefix in schedules:
+            if prefix + each.name in names:
+                raise ValueError(f"There is a schedule {prefix + each.name!r} already.")
+        for parent, prefix in self._parents:
+            self._add_to(parent, prefix, schedules)
+        self._schedules += schedules
+
+    @staticmethod
+    def _add_to(parent: Router, prefix: str, schedules: Sequence[tuple[Schedule, str]]) -> None:
+        parent._add([(schedule, prefix + inner) for schedule, inner in schedules])
 
     @staticmethod
     def _register_with(

@@ -19,7 +19,9 @@ begin atomic
         ' jmsql_internal.cursors_before(regclass, text[]), jmsql_internal.note_history_loss(regclass, text[]),'
         ' jmsql.forget_spark_source(uuid),'
         ' jmsql_internal.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),'
-        ' jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql_internal.restore_pages()';
+        ' jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql_internal.restore_pages(),'
+        ' jmsql_internal.send_scheduled(jmsql_internal.schedule, timestamptz, integer),'
+        ' jmsql_internal.fire_schedule(text, integer, timestamptz, timestamptz, timestamptz, integer, boolean)';
 end;
 comment on function jmsql_internal.functions_of_administrators() is
     'The functions that are an administrator''s alone, as GRANT and REVOKE name them. They know by the right to execute '
@@ -87,7 +89,8 @@ declare
             ' jmsql_internal.destination_counters, jmsql_internal.result, jmsql_internal.result_keeping',
         'update (transaction_id) on jmsql_internal.delayed_message',
         'insert (queue_id, deleted_at) on jmsql_internal.queue',
-        'select on jmsql_internal.permission, jmsql.grants, jmsql.spark_sources',
+        'select on jmsql_internal.permission, jmsql.grants, jmsql.spark_sources, jmsql.schedules',
+        'select, insert, update, delete on jmsql_internal.schedule',
         'insert, update, delete on jmsql_internal.binding',
         'update (automatic_creation) on jmsql_internal.configuration',
         'select, insert, update, delete on'

@@ -40,6 +40,7 @@ THEMES = (
     "looks",
     "spark",
     "results",
+    "schedules",
     "search_path",
     "access",
 )

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -273,3 +274,27 @@ def test_what_handlers_send_goes_by_the_servers_clock(
             worker.terminate()
             worker.wait(60)  # not its exit code: libfaketime refuses to sleep until a moment of the monotonic clock
     require_servers_time(jmsql_clean_url, count=1)
+
+
+@pytest.mark.timeout(240)
+def test_ticks_are_sent_once_when_the_servers_clock_jumps(server: FaultyServer, clock: Clock) -> None:
+    timings = dataclasses.replace(FAST_TIMINGS, schedule_interval=0.1)
+    with Administration(server.url) as administration:
+        administration.set_schedule("hourly", "0 * * * *", "reports", missed="all")
+
+        def times(number: int) -> list[str]:
+            wait_for(lambda: administration.schedule("hourly").sent >= number, PATIENCE)
+            with psycopg.connect(server.url) as database:
+                query = "select properties ->> 'JMS_jmsql_ScheduledTime' from jmsql.messages where queue = 'reports'"
+                return [row[0] for row in database.execute(query).fetchall()]
+
+        with ConnectionFactory(server.url, timings=timings).create_connection() as connection:
+            connection.create_session().create_consumer("others")
+            clock.set(3 * HOUR)
+            assert len(times(3)) in (3, 4)  # the fourth if an hour ends now
+            clock.set(-3 * HOUR)
+            administration.set_schedule("soon", timedelta(seconds=1), "others")
+            wait_for(lambda: administration.schedule("soon").sent >= 1, PATIENCE)
+            clock.set(5 * HOUR)
+            found = times(5)
+    assert len(set(found)) == len(found) in (5, 6)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-CORE = {"alembic", "lark", "psycopg", "sqlalchemy"}
+CORE = {"alembic", "cronsim", "lark", "psycopg", "sqlalchemy"}
 
 
-def test_core_depends_on_four_packages() -> None:
+def test_core_depends_on_five_packages() -> None:
     requirements = [Requirement(line) for line in requires("jmsql") or []]
     assert {requirement.name for requirement in requirements if requirement.marker is None} == CORE
 

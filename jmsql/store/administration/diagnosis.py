@@ -123,6 +123,20 @@ class UnreadSubscription(NamedTuple):
     was_read: bool
 
 
+class ScheduleFacts(NamedTuple):
+    """A schedule: its last error, the seconds since its next tick was due, and since a worker has declared it.
+
+    The former are negative before it is due, and None while it is paused; the latter are None if an administrator has
+    made it.
+    """
+
+    name: str
+    last_error: str | None
+    late: float | None
+    undeclared: float | None
+    paused: bool
+
+
 class SelectiveQueue(NamedTuple):
     """A queue that is received from with selectors alone."""
 
@@ -253,6 +267,8 @@ idle_slots = _question("idle_slots", records(IdleSlot._make))
 """The replication slots that nothing reads, first the one for which the server keeps most."""
 unread_subscriptions = _question("unread_subscriptions", records(UnreadSubscription._make))
 """The durable subscriptions with messages and without consumers."""
+schedules = _question("schedules", records(ScheduleFacts._make))
+"""All schedules, by name."""
 _selective_queues = _question("selective_queues", records(SelectiveQueue._make))
 _limit_memory = _question("limit_memory", nothing)
 _write_file = _question("write_file", nothing)

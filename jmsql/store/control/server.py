@@ -19,6 +19,7 @@ _MISSING = {"3F000", "42P01", "42883"}
 
 _FIRST_WITH_ANNOUNCED_WAITS = 2
 _FIRST_WITH_OUTCOMES = 2
+_FIRST_WITH_SCHEDULES = 2
 
 _sql = SqlFile("server")
 _server = _sql.statement("server", "looking at the schema", rows)
@@ -42,6 +43,8 @@ class Server(NamedTuple):
     """Whether clients announce there what their consumers wait for; in schema 0001 they do not."""
     keeps_outcomes: bool
     """Whether deliveries are kept there that a handler has rejected or put off; schema 0001 keeps failures alone."""
+    has_schedules: bool
+    """Whether the schema has schedules; schema 0001 has none."""
     dialect: tuple[Hashable, ...]
     """Which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection."""
 
@@ -76,6 +79,7 @@ def look_at_server(runner: Runner) -> Server:
         may_ask_to_dequeue,
         announces_waits=int(schema_version) >= _FIRST_WITH_ANNOUNCED_WAITS,
         keeps_outcomes=int(schema_version) >= _FIRST_WITH_OUTCOMES,
+        has_schedules=int(schema_version) >= _FIRST_WITH_SCHEDULES,
         dialect=tuple(dialect),
     )
 

@@ -22,12 +22,13 @@ from jmsql.store.control.liveness import AdvisoryLock, ClientForgottenError, Hea
 from jmsql.store.control.notifier import Notifier
 from jmsql.store.control.reporting import Reporting
 from jmsql.store.control.server import Server, ServerClock
+from jmsql.store.control.ticking import Ticking
 from jmsql.store.control.wake_socket import WakeSocket
 from jmsql.store.errors import is_connection_lost, translate
 from jmsql.store.history.keeping import QueuesWithHistory
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.rows.message_rows import MessageKey
-from jmsql.store.sending.notification import DELAYED_CHANNEL, Notification
+from jmsql.store.sending.notification import DELAYED_CHANNEL, SCHEDULES_CHANNEL, Notification
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.timings import InternalTimings
 from jmsql.values.clock import monotonic
@@ -167,6 +168,11 @@ class Service:
             looks=not link.is_pooled,
         )
         maintenance = self._leading.maintenance
+        self._ticking = Ticking(
+            lambda: duties.handlers.has_had_any or maintenance.leads,
+            timings.schedule_interval,
+            is_possible=server.has_schedules and not server.is_restricted,
+        )
         hearing = Hearing(duties.handlers, lambda: maintenance.leads, self._missed_news, timings.listening_duration)
         self._urgent: tuple[Duty, ...] = (announcing, notifier) if link.is_pooled else (hearing, announcing, notifier)
         self._postponable: tuple[Duty, ...] = ()
@@ -190,6 +196,7 @@ class Service:
             duties.claim_extensions,
             duties.late_releases,
             self._leading,
+            self._ticking,
             duties.queues_with_history,
         )
         duties.queues_with_history.changed()
@@ -251,6 +258,7 @@ class Service:
     def _missed_news(self) -> None:
         """Heed whatever may have been told while the client did not listen."""
         self._leading.maintenance.message_delayed()
+        self._ticking.check_soon()
         self._duties.queues_with_history.changed()
         self._duties.announcing.wake_ups.wake_all()
 
@@ -258,6 +266,9 @@ class Service:
         """Wake whom a notification concerns; return whether there is something to do besides."""
         if notification.channel == DELAYED_CHANNEL:
             self._leading.maintenance.message_delayed()
+        if notification.channel == SCHEDULES_CHANNEL:
+            self._ticking.check_soon()
+            return True
         self._duties.handlers.call(notification.channel, notification.key)
         has_changed = isinstance(notification.key, MessageKey) and notification.key.sequence == 0
         if has_changed:

@@ -15,6 +15,9 @@ from jmsql.store.statement import Query, SqlFile, Steps, nothing
 DELAYED_CHANNEL = 0
 """Stands, in a notification, where the number of a queue or topic does: some message is delivered later."""
 
+SCHEDULES_CHANNEL = -(2**31)
+"""Stands there likewise: a schedule was made or changed. No topic has this number."""
+
 _FORM = re.compile(
     r"(?P<channel>-?[0-9]{1,10})"
     r"(?: (?P<group_hash>-?[0-9]{1,19})| (?P<inverse_priority>[0-9]) (?P<sequence>[0-9]{1,19}))?"

@@ -182,6 +182,13 @@ where q.name is not null and q.connection_id is null and q.name <> 'DLQ' and m.r
                          where o.expiry_queue_id is not null)
 order by q.name;
 
+-- name: schedules
+-- Those that fail, or are overdue, or that no worker has declared for a while.
+select s.name, s.last_error, extract(epoch from clock_timestamp() - s.next_at)::float8,
+       extract(epoch from clock_timestamp() - s.declared_at)::float8, s.paused
+from jmsql_internal.schedule s
+order by s.name;
+
 -- name: unread_subscriptions
 -- Durable subscriptions with messages and without consumers, but for those of which something is claimed, as by Spark.
 select o.name, s.name, s.client_id, m.ready, m.seconds,

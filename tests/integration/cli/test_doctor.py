@@ -67,6 +67,7 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
         "subscriptions",
         "unwanted",
         "redelivery",
+        "schedules",
         "dead letters",
         "pooler",
         "notifications",
@@ -343,7 +344,7 @@ def test_destinations_that_are_paused(jmsql: Command) -> None:
     ("given", "denied"),
     [
         ("pg_monitor", {"schema", "clients", "streams", "writes", "dead letters", "plans"}),
-        ("jmsql_browser", {"streams", "writes"}),
+        ("jmsql_browser", {"schedules", "streams", "writes"}),
         (None, {"schema", "clients", "streams", "writes", "dead letters", "plans"}),
     ],
 )

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 import jmsql
+from jmsql.admin import Administration
 from jmsql.embedded import start_server
 from jmsql.testing.servers import directory_of_servers
 from tests.documentation import blocks
@@ -40,6 +41,10 @@ def test_the_dump_that_the_page_shows_is_restored_with_all_messages(tmp_path: Pa
             producer.send(ORDERS, "order 3")
             consumer = context.create_consumer(ORDERS)
             assert consumer.receive_body(str, timeout=10) == "order 0"
+            with Administration(source.url) as administration:
+                administration.set_schedule("nightly", "0 3 * * *", "reports", "go")
+            with psycopg.connect(source.url) as database:
+                database.execute("update jmsql_internal.schedule set next_at = next_at - interval '8 days'")
             environment = {"PATH": f"{row[0]}:{os.defpath}", "JMSQL_URL": source.url, "OTHER_URL": target.url}
             alone = 'pg_dump -Fc -n jmsql "$JMSQL_URL" | pg_restore --single-transaction -d "$OTHER_URL"'
             assert subprocess.run(["/bin/sh", "-c", alone], env=environment, check=False).returncode != 0
@@ -49,4 +54,9 @@ def test_the_dump_that_the_page_shows_is_restored_with_all_messages(tmp_path: Pa
             received = [consumer.receive_body(str, timeout=10) for _ in range(4)]
             context.create_producer().send(ORDERS, "order 4")
             assert consumer.receive_body(str, timeout=10) == "order 4"
+            report = context.create_consumer("reports")
+            message = report.receive(timeout=20)
+            assert message is not None
+            assert message.get_int_property("JMS_jmsql_MissedTicks") in (6, 7)
+            assert report.receive(timeout=0.1) is None
         assert sorted(map(str, received)) == [f"order {number}" for number in range(4)]

@@ -86,6 +86,7 @@ EXCEPTIONS = {
     "function jmsql.depth": (1, _WINDOW),
     "function jmsql.purge": (1, _BY_ADDRESS),
     "view jmsql.queues": (1, _BY_KEY),
+    "function jmsql_internal.fire_schedule": (1, _BY_KEY),
     "function jmsql.retry": (1, _DEAD_LETTER),
     "view jmsql.subscriptions": (1, _BY_KEY),
     "function jmsql_internal.bury_dead_letters": (2, _BY_KEY),

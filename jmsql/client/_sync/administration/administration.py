@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
+from jmsql.client._sync.administration.schedule_definition import make_schedule
 from jmsql.client._sync.link.opening import ConnectionOnDemand, default_url, open_runner
 from jmsql.concurrency.threads import call, in_thread
 from jmsql.exceptions import IllegalStateException
@@ -36,10 +38,14 @@ from jmsql.store.destinations.access import AccessSummary, Action
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.destinations.lookup import automatic_creation, set_automatic_creation
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
+from jmsql.store.schedules import changing
+from jmsql.store.schedules.definition import Schedule, ScheduleSummary
+from jmsql.store.schedules.definition import check_name as check_schedule_name
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, in_transaction
 from jmsql.timings import Timings, complete
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination, require_queue, require_topic
+from jmsql.values.ticks import Missed
 
 # Not loaded for what a command lists: connections take five times as long to load as all else here.
 if TYPE_CHECKING:
@@ -603,6 +609,129 @@ class Administration:
         """
         named = None if destination is None else require_destination(destination)
         return self._link.run(access.access_summaries(named))
+
+    # Schedules
+
+    def schedules(self) -> list[ScheduleSummary]:
+        """Return all schedules, by name.
+
+        Raises:
+            JMSSecurityException: The role that has connected does not administer the schema.
+        """
+        return self._link.run(changing.schedules())
+
+    def schedule(self, name: str) -> ScheduleSummary:
+        """Return a schedule.
+
+        Raises:
+            JMSException: There is no schedule of that name, or the role does not administer the schema.
+        """
+        check_schedule_name(name)
+        return self._link.run(changing.schedule(name))
+
+    def set_schedule(
+        self,
+        name: str,
+        when: str | timedelta,
+        destination: Destination | str,
+        body: object = None,
+        *,
+        time_zone: str = "UTC",
+        missed: Missed | Literal["once", "skip", "all"] = Missed.ONCE,
+        overlap: bool = True,
+        priority: int = 4,
+        time_to_live: float | timedelta = 0.0,
+        group: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make a schedule, or change the one of that name, which stays paused if it is: see [schedules](schedules.md).
+
+        A tick that is due, and that no client has sent yet, is sent with the new message.
+
+        Args:
+            name: Its name.
+            when: Cron's text, five fields or six with the seconds first, or ``@daily`` and the like; or an interval of
+                a second or more, as a `timedelta`.
+            destination: Where a message goes at each tick.
+            body: Its body, as for [`jmsql.send`][jmsql.send].
+            time_zone: The zone of cron's text, such as ``Europe/Berlin``.
+            missed: The ticks that are sent late, after a time in which no client ran.
+            overlap: False leaves out a tick while the last message is in its queue, waiting or being handled.
+            priority: 0 (lowest) to 9.
+            time_to_live: Seconds, or a `timedelta`, after which each message expires; 0: never.
+            group: The messages' group, their property `JMSXGroupID`.
+            properties: Properties of the messages.
+
+        Raises:
+            ValueError: The name, the times, the zone or another value cannot be such.
+            TypeError: A value is of another type.
+            IllegalStateException: An application declares the schedule in its code.
+            InvalidDestinationException: It is not a destination, or is not there and is not made by its use.
+            MessageFormatException: The body or a property cannot be encoded.
+            JMSSecurityException: The role that has connected does not administer the schema.
+        """
+        schedule = make_schedule(
+            name,
+            when,
+            destination,
+            body,
+            time_zone=time_zone,
+            missed=missed,
+            overlap=overlap,
+            priority=priority,
+            time_to_live=time_to_live,
+            group=group,
+            properties=properties,
+        )
+        self._link.run(changing.set_schedule(schedule))
+
+    def declare_schedules(self, schedules: Iterable[Schedule]) -> None:
+        """Make and change the schedules of an application, as its workers do when they start.
+
+        Workers whose role does not administer the schema cannot: then a release does it, with
+        ``declare_schedules(app.schedules)``.
+
+        Raises:
+            InvalidDestinationException: A destination is not there, and is not made by its use.
+            JMSSecurityException: The role that has connected does not administer the schema.
+        """
+        self._link.run(changing.declare(schedules))
+
+    def pause_schedule(self, name: str) -> None:
+        """Pause a schedule: it has no ticks until `resume_schedule`, whatever release declares it.
+
+        Raises:
+            JMSException: There is no schedule of that name, or the role does not administer the schema.
+        """
+        check_schedule_name(name)
+        self._link.run(changing.pause(name, paused=True))
+
+    def resume_schedule(self, name: str) -> None:
+        """Go on with a schedule, from its next tick; those while it was paused do not count as missed.
+
+        Raises:
+            JMSException: As for `pause_schedule`; or its times cannot be read here.
+        """
+        check_schedule_name(name)
+        self._link.run(changing.pause(name, paused=False))
+
+    def delete_schedule(self, name: str) -> None:
+        """Delete a schedule. A worker that declares it makes it again when it starts.
+
+        Raises:
+            JMSException: There is no schedule of that name, or the role does not administer the schema.
+        """
+        check_schedule_name(name)
+        self._link.run(changing.delete(name))
+
+    def send_scheduled(self, name: str) -> str:
+        """Send the message of a schedule now, paused or not, beside its ticks, and return its JMSMessageID.
+
+        Raises:
+            JMSException: There is no schedule of that name, or the role does not administer the schema.
+        """
+        check_schedule_name(name)
+        return self._link.run(changing.send_scheduled(name))
 
     # Administered objects
 

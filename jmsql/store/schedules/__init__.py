@@ -1,0 +1,1 @@
+"""Schedules: their definitions, and the ticks that are due."""

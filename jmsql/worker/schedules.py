@@ -1,0 +1,80 @@
+"""The schedules of an application, which its workers make when they start."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jmsql.client._sync.connection.factory import ConnectionFactory
+from jmsql.client._sync.link.opening import default_url, open_runner
+from jmsql.exceptions import JMSException, JMSSecurityException
+from jmsql.store.schedules.changing import declare, keep_declared
+from jmsql.store.schedules.definition import Schedule
+from jmsql.store.statement import Query, Steps
+from jmsql.worker.handlers.handler_groups import synchronous
+
+if TYPE_CHECKING:
+    from jmsql import asyncio as jmsql_asyncio
+
+logger = logging.getLogger("jmsql.worker")
+
+_INTERVAL = 300.0
+"""Seconds between two times at which a process says that it declares its schedules."""
+
+
+class DeclaredSchedules:
+    """Declares an application's schedules when a process starts, and says every few minutes that it still does.
+
+    So a schedule that no release has any more is known by the time that has passed since.
+
+    Args:
+        factory: Where the schedules are; None: the database that the worker is given.
+        schedules: The schedules.
+    """
+
+    def __init__(
+        self,
+        factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None,
+        schedules: Sequence[Schedule],
+    ) -> None:
+        self._factory = factory
+        self._schedules = schedules
+        self._ends = threading.Event()
+
+    def begin(self) -> None:
+        """Make and change the schedules. A role that does not administer the schema leaves them as they are.
+
+        Raises:
+            JMSException: A destination is not there, or the server cannot be reached.
+        """
+        if not self._schedules:
+            return
+        try:
+            self._run(declare(self._schedules))
+        except JMSSecurityException as error:
+            logger.warning(
+                "The application's schedules are not declared, since the role does not administer the schema; let a "
+                "release declare them with Administration.declare_schedules(app.schedules): %s",
+                error,
+            )
+            return
+        threading.Thread(target=self._keep_declared, name="jmsql-schedules", daemon=True).start()
+
+    def end(self) -> None:
+        """Declare them no more."""
+        self._ends.set()
+
+    def _keep_declared(self) -> None:
+        while not self._ends.wait(_INTERVAL):
+            try:
+                self._run(keep_declared([schedule.name for schedule in self._schedules]))
+            except JMSException as error:  # the next one counts as well
+                logger.info("Schedules were not declared again: %s", error)
+
+    def _run(self, work: Query[None] | Steps[None]) -> None:
+        factory = synchronous(self._factory)
+        url = default_url(factory.schema) if factory.url is None else factory.url
+        with open_runner(url, factory.schema, factory.timings) as runner:
+            runner.run(work)

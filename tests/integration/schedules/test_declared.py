@@ -1,0 +1,127 @@
+"""Schedules that an application declares."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+import jmsql
+from jmsql import ConnectionFactory, IllegalStateException, Queue
+from jmsql.admin import Administration
+from jmsql.testing import wait_for
+from jmsql.worker import Application, Router
+from tests.integration.worker.conftest import PATIENCE, StartWorker
+
+SetDue = Callable[[str, str], None]
+
+
+async def test_handlers_are_called_at_their_ticks(
+    jmsql_factory: ConnectionFactory, administration: Administration
+) -> None:
+    app = Application(jmsql_factory)
+    loop = asyncio.get_running_loop()
+    called: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+
+    @app.periodic(timedelta(seconds=1), name="each second")
+    async def awaited() -> None:
+        await called.put(("each second",))
+
+    @app.periodic("* * * * * *", name="in a thread", body={"kind": 5})
+    @app.listener("reports")
+    def blocking(body: dict[str, int], message: jmsql.Message) -> None:
+        event = ("in a thread", body["kind"], message.get_string_property("JMS_jmsql_Schedule"))
+        loop.call_soon_threadsafe(called.put_nowait, event)
+
+    assert [listener.destination for listener in app.listeners] == [Queue("each second"), Queue("reports")]
+    seen: set[tuple[Any, ...]] = set()
+    async with app.running(), asyncio.timeout(60.0):
+        while len(seen) < 2:
+            seen.add(await called.get())
+    assert seen == {("each second",), ("in a thread", 5, "in a thread")}
+    assert [(each.name, each.declared) for each in administration.schedules()] == [
+        ("each second", True),
+        ("in a thread", True),
+    ]
+
+
+async def test_a_worker_changes_what_has_changed_and_deletes_nothing(
+    jmsql_factory: ConnectionFactory, administration: Administration, sql: psycopg.Connection
+) -> None:
+    before, after = Application(jmsql_factory), Application(jmsql_factory)
+    before.schedule("kept", "@yearly", "reports", "go", time_zone="Europe/Berlin")
+    before.schedule("left out", "@yearly", "reports", "go")
+    after.schedule("kept", "@yearly", "reports", "changed")
+    async with before.running():
+        pass
+    administration.pause_schedule("left out")
+    administration.pause_schedule("kept")
+    revisions = "select name, revision from jmsql_internal.schedule order by name"
+    declared = sql.execute(revisions).fetchall()
+    async with before.running():
+        assert sql.execute(revisions).fetchall() == declared
+    async with after.running():
+        pass
+    kept, left_out = administration.schedules()
+    assert (kept.time_zone, kept.paused, left_out.time_zone, left_out.paused) == ("UTC", True, "UTC", True)
+    administration.send_scheduled("kept")
+    assert sql.execute("select body from jmsql.messages").fetchall() == [("changed",)]
+    with pytest.raises(IllegalStateException, match="declared by an application"):
+        administration.set_schedule("kept", "@daily", "reports")
+
+
+def test_schedules_of_a_router_have_the_prefix_of_the_application() -> None:
+    router, app = Router(), Application()
+    router.schedule("early", "@daily", "reports")
+    app.include(router, prefix="shop.")
+
+    @router.periodic("@hourly", name="hourly")
+    def count() -> None: ...
+
+    router.schedule("late", "@daily", count)
+    found = {each.name: each.destination.name for each in app.schedules}
+    assert found == {"shop.early": "shop.reports", "shop.hourly": "shop.hourly", "shop.late": "shop.hourly"}
+    assert [str(each.destination.name) for each in app.listeners] == ["shop.hourly"]
+    other = Router()
+    other.schedule("early", "@daily", "reports")
+    with pytest.raises(ValueError, match=r"schedule 'shop\.early' already"):
+        app.include(other, prefix="shop.")
+
+
+def test_what_cannot_be_declared_is_refused() -> None:
+    app = Application()
+    with pytest.raises(TypeError, match="is no handler"):
+        app.schedule("report", "@daily", lambda: None)  # type: ignore[arg-type]
+    app.schedule("report", "@daily", "reports")
+    with pytest.raises(ValueError, match="a schedule 'report' already"):
+        app.schedule("report", "@daily", "others")
+    with pytest.raises(ValueError, match="Cannot read"):
+        app.periodic("every day")(lambda: None)
+    with pytest.raises(ValueError, match="goes with its connection"):
+        app.schedule("temporary", "@daily", jmsql.TemporaryQueue("name"))
+
+
+def test_processes_of_a_worker_send_what_is_due(
+    start_worker: StartWorker, set_due: SetDue, administration: Administration
+) -> None:
+    worker = start_worker(
+        """
+@app.listener("reports")
+def report(message):
+    Path("reported").write_text(message.get_body(str))
+
+
+app.schedule("report", "@yearly", report, "go")
+""",
+        "--processes",
+        "2",
+    )
+    worker.wait_until_ready()
+    set_due("report", "0")
+    wait_for((worker.directory / "reported").exists, PATIENCE)
+    assert administration.schedule("report").sent == 1
+    assert worker.stop() == 0
