@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jmsql.store.sending.conditional import ConditionalMessage, ConditionalSends
 from jmsql.store.sending.send import FEWEST_COPIED, last_insertion, publish, send
 from jmsql.values.destinations import Destination, Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from jmsql.store.rows.message_rows import OutgoingMessage
     from jmsql.store.sending.send import Publisher
@@ -23,10 +25,17 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 
 class News(NamedTuple):
-    """What others should hear of."""
+    """What others should hear of.
+
+    Args:
+        destinations: How many messages were sent to each destination.
+        delayed: True if some of them are delivered later.
+        conditional: What became of messages that were sent under conditions; None: there were none.
+    """
 
     destinations: Mapping[Destination, int]
     delayed: bool
+    conditional: ConditionalSends | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +57,12 @@ def _messages(runs: Iterable[_Run]) -> list[OutgoingMessage]:
     return list(chain.from_iterable(run.messages for run in runs))
 
 
+def _insertion(
+    topic: Topic | None, publisher: Publisher, messages: Sequence[OutgoingMessage], *, flush: bool
+) -> Steps[None]:
+    return send(messages, flush=flush) if topic is None else publish(topic, messages, publisher, flush=flush)
+
+
 class SendBuffer:
     """Collects a transaction's messages, so that they travel in batches."""
 
@@ -57,6 +72,8 @@ class SendBuffer:
         self._bytes = 0
         self._inserted = Counter[Destination]()
         self._has_inserted_delayed = False
+        self._conditional: ConditionalSends | None = None
+        """The transaction's messages under conditions; None: it has sent none."""
         self.is_used = False
         """Whether the transaction has sent something."""
 
@@ -67,6 +84,16 @@ class SendBuffer:
     def is_full(self) -> bool:
         """Whether enough is collected for a batch."""
         return self._count >= _MOST_MESSAGES or self._bytes >= _MOST_BYTES
+
+    @property
+    def has_conditional(self) -> bool:
+        """True if some of the messages that are collected are sent under conditions."""
+        return self._conditional is not None and bool(self._conditional.collected)
+
+    @property
+    def has_replacing(self) -> bool:
+        """True if some of those replace messages that wait."""
+        return self._conditional is not None and any(each.conditions.replaces for each in self._conditional.collected)
 
     @property
     def has_inserted(self) -> bool:
@@ -82,11 +109,17 @@ class SendBuffer:
         """Forget the messages that are collected."""
         self._runs.clear()
         self._count = self._bytes = 0
+        if self._conditional is not None:
+            self._conditional.collected.clear()
         self.is_used = bool(self._inserted)
 
     def add(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         """Collect a message."""
         self.is_used = True
+        if type(message) is ConditionalMessage:
+            if self._conditional is None:
+                self._conditional = ConditionalSends()
+            self._conditional.collected.append(message)
         delayed = message.jms_delivery_time is not None
         run = self._runs[-1] if self._runs else None
         # Most messages go where the one before has gone; comparing destinations takes longer.
@@ -107,16 +140,22 @@ class SendBuffer:
         """
         for (topic, _), runs in self._batches().items():
             messages = _messages(runs)
-            if topic is None:
-                yield from send(messages, flush=flush)
+            if self._conditional is not None and self.has_conditional:
+                yield from self._conditional.send(topic, messages, partial(_insertion, topic, publisher, flush=flush))
             else:
-                yield from publish(topic, messages, publisher, flush=flush)
+                yield from _insertion(topic, publisher, messages, flush=flush)
             self._were_inserted(runs)
+        if self._conditional is not None:
+            self._conditional.collected.clear()
 
     @property
     def can_go_with_commit(self) -> bool:
         """Whether the messages can be inserted together with the commit: few, and all of them for queues."""
-        return self._count < FEWEST_COPIED and not any(isinstance(run.destination, Topic) for run in self._runs)
+        return (
+            self._count < FEWEST_COPIED
+            and self._conditional is None
+            and not any(isinstance(run.destination, Topic) for run in self._runs)
+        )
 
     def last_insertions(self) -> list[Query[Any]]:
         """Return the statements that insert the messages together with the commit, after which `ended` is called."""
@@ -139,7 +178,10 @@ class SendBuffer:
     def ended(self) -> News:
         """Forget the transaction, and return what it has sent: all that was inserted or collected."""
         self._were_inserted(list(self._runs))
-        news = News(self._inserted, self._has_inserted_delayed)
+        if self._conditional is not None:
+            self._inserted -= self._conditional.unsent
+        news = News(self._inserted, self._has_inserted_delayed, self._conditional)
+        self._conditional = None
         self._inserted = Counter()
         self._has_inserted_delayed = False
         self.clear()

@@ -22,6 +22,20 @@ EncodedColumns: TypeAlias = tuple[
 """An `EncodedMessage` without its names: a plain tuple is made in a fraction of the time."""
 
 
+class SendConditions(NamedTuple):
+    """The conditions under which a message is sent.
+
+    Args:
+        deduplication_id: It was not sent with this before; None: in any case.
+        coalesce: No message with this key waits; None: in any case.
+        replaces: True if the message takes the place of the one that waits.
+    """
+
+    deduplication_id: str | None
+    coalesce: str | None
+    replaces: bool
+
+
 class EncodedMessage(NamedTuple):
     """Columns as psycopg takes them for parameters, and as the server's text returns them.
 
@@ -39,3 +53,9 @@ class EncodedMessage(NamedTuple):
     json_body: str | None
     body_types: str | None
     bytes_body: bytes | None
+
+
+class ConditionalEncodedMessage(EncodedMessage):
+    """The columns of a message that is sent under conditions."""
+
+    conditions: SendConditions | None

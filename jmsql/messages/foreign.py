@@ -15,7 +15,7 @@ from jmsql.messages.bytes_message import BytesMessage
 from jmsql.messages.map_message import MapMessage
 from jmsql.messages.message import Message
 from jmsql.messages.object_message import ObjectMessage
-from jmsql.messages.properties import is_settable
+from jmsql.messages.properties import CONDITIONS, is_settable
 from jmsql.messages.stream_message import StreamMessage
 from jmsql.messages.text_message import TextMessage
 from jmsql.public_names import set_module
@@ -103,7 +103,7 @@ def as_jms_message(message: Message | ForeignMessage) -> Message:
     if isinstance(message.jms_reply_to, Destination):
         copy.jms_reply_to = message.jms_reply_to
     for name in message.property_names:
-        if is_settable(name) or not name.startswith("JMS"):
+        if is_settable(name) or name in CONDITIONS or not name.startswith("JMS"):
             copy.set_object_property(name, message.get_object_property(name))
     return copy
 

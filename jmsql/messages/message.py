@@ -7,8 +7,8 @@ from enum import IntEnum
 from typing import Any, ClassVar, TypeVar
 
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException, MessageNotWriteableException
-from jmsql.messages.encoded_message import BodyColumns, EncodedColumns, EncodedMessage
-from jmsql.messages.properties import PropertyAccess, ReceivedProperties
+from jmsql.messages.encoded_message import BodyColumns, ConditionalEncodedMessage, EncodedColumns, EncodedMessage
+from jmsql.messages.properties import CONDITIONS, PropertyAccess, ReceivedProperties
 from jmsql.messages.types.values import type_name, with_article
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Destination, parse_destination
@@ -220,7 +220,9 @@ class Message(PropertyAccess):
         kind = self._type
         properties, property_types = self._encode_properties()
         text_body, json_body, body_types, bytes_body = self._encode_body()
-        return EncodedMessage(
+        values = self._property_values
+        make = EncodedMessage if not values or CONDITIONS.isdisjoint(values) else self._encode_conditionally
+        return make(
             self._MESSAGE_TYPE,
             to_postgresql(correlation_id) if correlation_id is not None else None,
             to_postgresql(reply_to.uri) if reply_to is not None else None,
@@ -232,6 +234,11 @@ class Message(PropertyAccess):
             body_types,
             bytes_body,
         )
+
+    def _encode_conditionally(self, *columns: Any) -> EncodedMessage:
+        encoded = ConditionalEncodedMessage(*columns)
+        encoded.conditions = self.send_conditions
+        return encoded
 
     def restore(
         self,

@@ -6,6 +6,8 @@ unchanged. All other ``JMSX`` names are the provider's, headers are no propertie
 ``JMS_jmsql`` say of a dead letter where it comes from and why.
 
 Source: JMS 1.1 chapter 3.5.
+
+Three such names are conditions of a send (`SendConditions`). A client sets them; they do not travel with the message.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import NamedTuple
 
 from jmsql.exceptions import MessageFormatException, MessageNotWriteableException
+from jmsql.messages.encoded_message import SendConditions
 from jmsql.messages.types import conversions
 from jmsql.messages.types.typed_json import read_object, write_object
 from jmsql.messages.types.values import (
@@ -38,6 +41,17 @@ _OWN = "JMS_jmsql"
 _GROUP_ID = "JMSXGroupID"
 _GROUP_SEQUENCE = "JMSXGroupSeq"
 
+DEDUPLICATION_ID = "JMS_jmsql_DeduplicationID"
+"""The property by which a second send is recognised."""
+COALESCE = "JMS_jmsql_Coalesce"
+"""The property that names the key of which one message waits."""
+COALESCE_BODY = "JMS_jmsql_CoalesceBody"
+"""The property that says which body waits: `FIRST` or `LATEST`."""
+FIRST = "first"
+LATEST = "latest"
+CONDITIONS = frozenset((DEDUPLICATION_ID, COALESCE, COALESCE_BODY))
+_LONGEST_CONDITION = 255
+
 
 def is_settable(name: str) -> bool:
     """Tell whether a client may set a property of this name."""
@@ -51,7 +65,7 @@ def is_settable(name: str) -> bool:
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name:
         raise ValueError(f"A property needs a name, not {name!r}.")
-    if not is_settable(name):
+    if not is_settable(name) and name not in CONDITIONS:
         if name.startswith("JMS") and is_identifier(name):
             raise MessageFormatException(
                 f"The property {name!r} is the provider's to set; choose a name that does not begin with 'JMS'."
@@ -67,6 +81,19 @@ def _check_group(name: str, value: PropertyValue) -> None:
         raise MessageFormatException(f"{_GROUP_ID} is a String, not {type_name(value)}.")
     if name == _GROUP_SEQUENCE and value is not None and (type(value) is not int or value < 1):
         raise MessageFormatException(f"{_GROUP_SEQUENCE} is an int from 1, not {value!r} ({type_name(value)}).")
+
+
+def _check_condition(name: str, value: PropertyValue) -> None:
+    if name not in CONDITIONS or value is None:
+        return
+    if type(value) is not str:
+        raise MessageFormatException(f"{name} is a String, not {type_name(value)}.")
+    if name == COALESCE_BODY and value not in (FIRST, LATEST):
+        raise MessageFormatException(f"{name} is {FIRST!r} or {LATEST!r}, not {value!r}.")
+    if not 1 <= len(value) <= _LONGEST_CONDITION:
+        raise MessageFormatException(
+            f"{name} has 1 to {_LONGEST_CONDITION} characters, not {len(value)}; send a hash of what is longer."
+        )
 
 
 class ReceivedProperties(NamedTuple):
@@ -119,8 +146,9 @@ class PropertyAccess:
     def _set_property(self, name: str, value: PropertyValue) -> None:
         values = self._properties_to_write()
         _check_name(name)
-        if name.startswith("JMSX"):
+        if name.startswith("JMS"):
             _check_group(name, value)
+            _check_condition(name, value)
         values[name] = value
 
     def _encode_properties(self) -> tuple[str | None, str | None]:
@@ -134,7 +162,26 @@ class PropertyAccess:
         values = self._property_values
         if not values:
             return None, None
+        if not CONDITIONS.isdisjoint(values):
+            values = {name: value for name, value in values.items() if name not in CONDITIONS}
+            if not values:
+                return None, None
         return write_object(values, omit_nulls=True)
+
+    @property
+    def send_conditions(self) -> SendConditions | None:
+        """The conditions under which the message is sent; None: it is sent in any case."""
+        values = self._property_values
+        if not values or CONDITIONS.isdisjoint(values):
+            return None
+        deduplication_id, coalesce = values.get(DEDUPLICATION_ID), values.get(COALESCE)
+        if deduplication_id is None and coalesce is None:
+            return None
+        return SendConditions(
+            None if deduplication_id is None else str(deduplication_id),
+            None if coalesce is None else str(coalesce),
+            values.get(COALESCE_BODY) == LATEST,
+        )
 
     @property
     def properties(self) -> MessageProperties:

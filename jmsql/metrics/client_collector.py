@@ -28,12 +28,20 @@ def client_metrics(counted: Mapping[str, Counts]) -> Iterator[Metric]:
         "Those of the deliveries that were not the first of their message.",
         labels=["destination"],
     )
+    unsent = CounterMetricFamily(
+        "jmsql_client_messages_unsent",
+        "Sends of this process that have sent nothing: their deduplication id was sent before (duplicate), or a "
+        "message with their key waits (coalesced).",
+        labels=["destination", "reason"],
+    )
     for destination, counts in sorted(counted.items()):
+        unsent.add_metric([destination, "duplicate"], counts.duplicates)
+        unsent.add_metric([destination, "coalesced"], counts.coalesced)
         sent.add_metric([destination], counts.sent)
         deliveries.add_metric([destination, "acknowledged"], counts.acknowledged)
         deliveries.add_metric([destination, "rolled_back"], counts.rolled_back)
         redeliveries.add_metric([destination], counts.redelivered)
-    yield from (sent, deliveries, redeliveries)
+    yield from (sent, unsent, deliveries, redeliveries)
 
 
 @set_module("jmsql.metrics")

@@ -68,6 +68,8 @@ declare
             'update (retry_count, interruption_count, dead_letter_reason) on jmsql_internal.delivery_outcome',
         'insert (messages, deliveries, connection_id, is_exact) on jmsql_internal.removal',
         'select, insert (queue_id, lowest, connection_id) on jmsql_internal.dequeue',
+        'select, insert (topic, queues, message_ids, deduplication_ids, coalesce_keys, replacing, expiring, delivery_times, '
+            'inverse_priorities, first_sequence) on jmsql_internal.admission',
         'insert (name, connection_id), update (connection_id) on jmsql_internal.queue, jmsql_internal.topic',
         'insert (topic_id, client_id, name, selector, durable, shared, no_local), update (ended, selector, no_local) '
             'on jmsql_internal.subscription',
@@ -98,6 +100,8 @@ declare
             ' jmsql_internal.spark_source, jmsql_internal.spark_batch, jmsql_internal.spark_cursor',
         'insert, update, delete on jmsql_internal.leadership',
         'select, insert, delete on jmsql_internal.maintenance_task',
+        'select, delete on jmsql_internal.deduplication',
+        'select, update, delete on jmsql_internal.coalescing',
         'select on sequence jmsql_internal.message_sequence',
         'execute on function' || jmsql_internal.functions_of_administrators()];
     actions text[] := array(

@@ -237,6 +237,11 @@ begin
               when p.key = 'JMSXGroupSeq' then case
                   when p.value::text !~ '^[1-9][0-9]{0,9}$' or p.value::bigint > 2147483647
                       then 'expected an integer from 1' end
+              when p.key in ('JMS_jmsql_DeduplicationID', 'JMS_jmsql_Coalesce', 'JMS_jmsql_CoalesceBody') then case
+                  when jsonb_typeof(p.value) <> 'string' then 'expected a string'
+                  when p.key = 'JMS_jmsql_CoalesceBody' and p.value #>> '{}' not in ('first', 'latest')
+                      then 'expected first or latest'
+                  when length(p.value #>> '{}') not between 1 and 255 then 'expected 1 to 255 characters' end
               when starts_with(p.key, 'JMS') and (not starts_with(p.key, 'JMS_') or starts_with(p.key, 'JMS_jmsql'))
                   then 'names that begin with JMS are the provider''s'
               when jsonb_typeof(p.value) = 'number' then case
@@ -279,6 +284,9 @@ declare
     targets integer[];
     wrong text;
     patience text := current_setting('lock_timeout');
+    conditions constant text[] := array['JMS_jmsql_DeduplicationID', 'JMS_jmsql_Coalesce', 'JMS_jmsql_CoalesceBody'];
+    coalesce_key constant text := properties ->> 'JMS_jmsql_Coalesce';
+    asked record;
 begin
     if priority is null or priority not between 0 and 9 then
         raise exception 'The priority is 0 to 9, not %.', priority using errcode = 'JMS03';
@@ -360,6 +368,26 @@ begin
         raise exception 'The role "%" may not send to "%".', current_user, destination using errcode = 'JMS04',
             hint = 'Give it access with `jmsql destination grant`, or the function grant_access.';
     end if;
+    if coalesce_key is not null and is_topic then
+        raise exception 'A message to % cannot coalesce: each subscription may have handled the last one or not.', destination
+            using errcode = 'JMS01', hint = 'Coalesce messages to queues.';
+    end if;
+    if properties ?| conditions then
+        insert into jmsql_internal.admission as a (
+            topic, queues, message_ids, deduplication_ids, coalesce_keys, replacing, expiring, delivery_times)
+        values (case when is_topic then named.name end, array[named.name], array[message_id],
+                array[properties ->> 'JMS_jmsql_DeduplicationID'], array[coalesce_key],
+                array[properties ->> 'JMS_jmsql_CoalesceBody' is not distinct from 'latest'], array[expiration is not null],
+                array[case when due > sent_at then due end])
+        returning a.* into asked;
+        if asked.outcomes[1] <> 0 then
+            perform pg_notify(jmsql_internal.channel(),
+                              format('%s %s %s', asked.queue_ids[1], asked.known_priorities[1], asked.known_sequences[1]))
+            where asked.known_sequences[1] is not null and (select pg_notification_queue_usage()) < 0.9;
+            return 'ID:' || asked.known_ids[1];
+        end if;
+        properties := properties - conditions;
+    end if;
     if due > sent_at then
         insert into jmsql_internal.delayed_message (
             queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_expiration, jms_delivery_mode,
@@ -379,6 +407,12 @@ begin
         -- Where the server's queue of notifications is full, the caller's commit would fail.
         perform pg_notify(jmsql_internal.channel(), t::text) from unnest(targets) t
         where (select pg_notification_queue_usage()) < 0.9;
+    end if;
+    if coalesce_key is not null then
+        insert into jmsql_internal.admission (
+            queues, message_ids, coalesce_keys, delivery_times, inverse_priorities, first_sequence)
+        values (array[named.name], array[message_id], array[coalesce_key], array[case when due > sent_at then due end],
+                array[9 - priority], asked.first_sequence);
     end if;
     return 'ID:' || message_id;
 end

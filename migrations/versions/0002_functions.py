@@ -36,6 +36,7 @@ THEMES = (
     "administration",
     "functions",
     "waiting",
+    "once",
     "clocks",
     "looks",
     "spark",

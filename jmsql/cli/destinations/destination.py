@@ -95,6 +95,15 @@ def set_settings(
             show_default=False,
         ),
     ] = None,
+    deduplication_window: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="For how long a deduplication id counts, instead of a day; 0: not at all.",
+            show_default=False,
+        ),
+    ] = None,
     history: Annotated[
         bool | None,
         typer.Option(
@@ -127,6 +136,7 @@ def set_settings(
         "redelivery_jitter": redelivery_jitter,
         "dead_letter_queue": dead_letter_queue,
         "visibility_timeout": visibility_timeout,
+        "deduplication_window": deduplication_window,
         "history": history,
         "history_days": history_days,
     }

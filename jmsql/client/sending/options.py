@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from jmsql.values.destinations import Destination
 
@@ -19,3 +19,6 @@ class SendOptions(TypedDict, total=False):
     properties: Mapping[str, Any] | None
     reply_to: Destination | str | None
     correlation_id: str | None
+    deduplication_id: str | None
+    coalesce: str | None
+    coalesce_body: Literal["first", "latest"]

@@ -22,13 +22,16 @@ _replace = _sql.statement("replace_consumers", "writing down the consumers", not
 class Counts(NamedTuple):
     """So many messages were sent, and so many deliveries ended, one way or the other.
 
-    `redelivered` is how many of those that ended were not the first of their message.
+    `redelivered` is how many of those that ended were not the first of their message. `duplicates` and `coalesced` were
+    not sent, since their deduplication id was, or a message with their key waited.
     """
 
     sent: int = 0
     acknowledged: int = 0
     rolled_back: int = 0
     redelivered: int = 0
+    duplicates: int = 0
+    coalesced: int = 0
 
     def plus(self, other: Counts) -> Counts:
         """Return the sum."""
@@ -37,6 +40,8 @@ class Counts(NamedTuple):
             self.acknowledged + other.acknowledged,
             self.rolled_back + other.rolled_back,
             self.redelivered + other.redelivered,
+            self.duplicates + other.duplicates,
+            self.coalesced + other.coalesced,
         )
 
 
@@ -93,7 +98,7 @@ class DestinationCounters:
         """Keep what could not be written down."""
         with self._lock:
             for number, counts in counted.items():
-                known = self._counts.get(number, (0, 0, 0, 0))
+                known = self._counts.get(number, Counts())
                 self._counts[number] = [added + before for added, before in zip(counts, known, strict=True)]
 
 

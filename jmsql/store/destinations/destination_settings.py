@@ -27,6 +27,8 @@ class DestinationSettings(TypedDict, total=False):
         dead_letter_queue: The queue for messages that were delivered `maximum_deliveries` times; ``DLQ`` by default.
         visibility_timeout: After how many seconds (or a `timedelta`) a session that is not transacted loses a message
             that it has not acknowledged. By default it holds it for as long as its client lives.
+        deduplication_window: For how many seconds (or a `timedelta`) a deduplication id counts; 0: not at
+            all. A day by default.
         history: Whether messages go to the history when they leave. By default they are deleted.
         history_days: How many whole days they stay there. By default they stay until they are removed.
     """
@@ -40,6 +42,7 @@ class DestinationSettings(TypedDict, total=False):
     redelivery_jitter: float | None
     dead_letter_queue: Queue | str | None
     visibility_timeout: float | timedelta | None
+    deduplication_window: float | timedelta | None
     history: bool | None
     history_days: int | None
 

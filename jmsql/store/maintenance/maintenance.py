@@ -18,6 +18,7 @@ from jmsql.store.receiving.redelivery import LostClaim, Release, bury, forget_ou
 from jmsql.store.receiving.results import EXPIRED_PARTS, remove_results
 from jmsql.store.rows.columns import SEND_COLUMNS
 from jmsql.store.rows.message_rows import MessageKey
+from jmsql.store.sending.conditional import forget_ids, forget_keys
 from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothing, record, row_count, rows, value
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
@@ -31,6 +32,7 @@ _REAP_LIMIT = 500
 _PURGE_LIMIT = 5000
 _RELEASE_LIMIT = 1000
 _BODY_LIMIT = 1000
+_KEY_LIMIT = 5000
 _LOOK_SHARE = 20.0
 
 _GONE = "the client went away without acknowledging"
@@ -115,11 +117,12 @@ class Maintenance:
         self._timings = timings
         self._pooled = pooled
         self._keeps_outcomes = keeps_outcomes
-        self._due_messages = DueMessages(timings)
+        self._due_messages = DueMessages(timings, keeps_keys=keeps_outcomes)
         history = HistoryMaintenance(timings, pooled=pooled)
         self._tasks = (
             MaintenanceTask("orphans", self._forget_orphans, timings.orphan_interval),
             MaintenanceTask("results", self._remove_results, timings.result_removal_interval),
+            MaintenanceTask("keys", self._forget_keys, timings.orphan_interval),
             MaintenanceTask("pages", self._restore_pages, timings.table_check_interval),
             MaintenanceTask("history", history.run, timings.history_maintenance_interval),
         )
@@ -292,6 +295,13 @@ class Maintenance:
             runner.run(forget_outcomes)
         runner.run(_find_lost.bind())
         return False
+
+    def _forget_keys(self, runner: Runner) -> bool:
+        """Forget deduplication ids whose window is over, and the keys of messages that are gone."""
+        if not self._keeps_outcomes:
+            return False
+        forgotten = [runner.run(forget_ids.bind(limit=_KEY_LIMIT)), runner.run(forget_keys.bind(limit=_KEY_LIMIT))]
+        return _KEY_LIMIT in forgotten
 
     def _restore_pages(self, runner: Runner) -> bool:
         """Give tables back the pages with which every plan is to count, if they were taken away."""

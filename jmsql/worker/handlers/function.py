@@ -145,8 +145,8 @@ class ListenerFunction(Generic[P, R_co]):
                 [`jmsql.send`][jmsql.send]; or one of asyncio, as for [`jmsql.asyncio.send`][jmsql.asyncio.send]: then
                 the call is awaited.
             body: The body, or a message.
-            options: `priority`, `delivery_delay`, `time_to_live`, `group`, `properties`, `reply_to` and
-                `correlation_id`, as for [`jmsql.send`][jmsql.send].
+            options: `priority`, `delivery_delay`, `time_to_live`, `group`, `properties`, `reply_to`, `correlation_id`,
+                `deduplication_id`, `coalesce` and `coalesce_body`, as for [`jmsql.send`][jmsql.send].
 
         Returns:
             JMSMessageID; under asyncio an awaitable of it.

@@ -267,7 +267,7 @@ CASES = {
     ),
     "look for messages": Case(text(LOOK), {"queue_ids": [2]}, 60, 10),
     "look for what is due": Case(text(due_messages.milliseconds_to_next), {}, 10, 1),
-    "move what is due": Case(text(due_messages.move_due), {"limit": BATCH}, 1500),
+    "move what is due": Case(text(due_messages.move_due[True]), {"limit": BATCH}, 1500),
 }
 
 

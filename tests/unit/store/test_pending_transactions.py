@@ -26,6 +26,7 @@ _BOUNDS = "It finds bounds. What lies between them is read by a statement that a
 _WINDOW = "It reads so many rows, and asks about those that it has read."
 _STAYS = "What is not sent has its queue and its body, too."
 _OWN = "The transaction that asks has sent them itself, and is not at its end."
+_OF_A_KEY = "Only a send that has noted its key is looked up. What is written as pending notes none."
 _NO_READ = "It reads nothing: it grants rights."
 
 EXCEPTIONS = {
@@ -92,6 +93,10 @@ EXCEPTIONS = {
     "function jmsql_internal.bury_dead_letters": (2, _BY_KEY),
     "function jmsql_internal.dequeue_next": (2, "It asks in its own words, and then goes by address."),
     "function jmsql_internal.forget_deliveries": (1, _BY_ADDRESS),
+    "conditional.sql: forget_keys": (1, _OF_A_KEY),
+    "function jmsql_internal.lock_waiting": (2, _OF_A_KEY),
+    "function jmsql_internal.note_sent": (2, _OF_A_KEY),
+    "function jmsql_internal.wait_for_key": (1, _OF_A_KEY),
     "function jmsql_internal.keep_history": (1, _BY_ADDRESS),
     "function jmsql_internal.remove_messages": (1, _REMOVED),
     "function jmsql_internal.remove_received": (3, _BY_ADDRESS),

@@ -129,6 +129,10 @@ class JMSProducer(PropertyAccess):
         """
         return self._producer.in_batches()
 
+    def settle_sends(self) -> None:
+        """Have each send under conditions return when it is known whether the message was sent."""
+        self._producer.settles_sends = True
+
     # How messages are sent
 
     @property

@@ -209,6 +209,16 @@ class Locks(Delivery):
             self._database.attempt(self._database.recipient.delete_locked(rows, queue_ids))
             self._undeleted.clear()
 
+    def prepare_conditional(self, *, replaces: bool) -> None:
+        """Let sends under conditions see which messages wait.
+
+        A transaction's own locks do not keep it from its messages: what it has received is deleted before. What is
+        fetched ahead stays locked, and is fetched again if a send may replace it.
+        """
+        self.flush()
+        if replaces:
+            self._give_up()
+
     def _to_delete(self) -> tuple[list[MessageRow], set[int]]:
         """Return the locked messages that are delivered and not deleted, and their queues."""
         undeleted = self._undeleted

@@ -21,8 +21,10 @@ from jmsql.exceptions import (
     UnsupportedOperationException,
 )
 from jmsql.messages import DeliveryMode, ForeignMessage, Message, as_jms_message
+from jmsql.messages.encoded_message import ConditionalEncodedMessage
 from jmsql.public_names import set_module
 from jmsql.store.rows.message_rows import OutgoingMessage
+from jmsql.store.sending.conditional import ConditionalMessage
 from jmsql.values.destinations import Destination
 from jmsql.values.duration import LONGEST, seconds
 
@@ -50,6 +52,9 @@ class MessageProducer:
 
     Made by [`Session.create_producer`][jmsql.Session.create_producer].
     """
+
+    settles_sends = False
+    """True if a send under conditions returns when it is known whether the message was sent; for the provider."""
 
     def __init__(
         self,
@@ -220,6 +225,7 @@ class MessageProducer:
         if completion_listener is not None:
             completion_functions(completion_listener)
         encoded = (message if isinstance(message, Message) else as_jms_message(message)).encode()
+        conditions = encoded.conditions if isinstance(encoded, ConditionalEncodedMessage) else None
         clock = self._transaction.clock
         now = self._transaction.server_time() if clock is None else clock.milliseconds()
         expiration = now + round(lifetime * 1000) if 0 < lifetime <= LONGEST else 0
@@ -240,9 +246,14 @@ class MessageProducer:
         size = outgoing.checked_size()
         sent: Any = message
         follower = instrumentation.active
-        with nullcontext(outgoing) if follower is None else follower.sending(state.facts, target, outgoing) as followed:
+        with nullcontext(outgoing) if follower is None else follower.sending(state.facts, target, outgoing) as given:
+            followed = given if conditions is None else ConditionalMessage.of(given, conditions, target)
             if completion_listener is None:
                 self._transaction.send(target, followed, size)
+                if isinstance(followed, ConditionalMessage):
+                    if self.settles_sends:
+                        self._transaction.settle_sends()
+                    uuid = followed.known_id
             sent.jms_message_id = None if uuid is None else "ID:" + uuid
             sent.jms_timestamp = timestamp
             sent.jms_expiration = expiration

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.exceptions import JMSException
-from jmsql.store.control.counters import Counts
+from jmsql.store.control.counters import Counts, measure
 from jmsql.store.sending.notification import DELAYED_CHANNEL
 from jmsql.store.sending.send import Publisher
 
@@ -111,6 +111,12 @@ class ClientContext(Client):
         self.control.notifier.sent(channels if waited_for is None else waited_for)
         if news.delayed:
             self.control.notifier.sent([DELAYED_CHANNEL])
+        if news.conditional is not None:
+            for destination, number in news.conditional.duplicates.items():
+                measure(destination, Counts(duplicates=number))
+            for destination, number in news.conditional.coalesced.items():
+                measure(destination, Counts(coalesced=number))
+            self.returned(news.conditional.unlocked)
 
     def returned(self, keys: Sequence[MessageKey]) -> None:
         """Wake those that wait for messages which a session has released."""

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.context import JMSContext
@@ -14,6 +15,7 @@ from jmsql.client._sync.session.session import Session
 from jmsql.client.enlistment import enlist
 from jmsql.client.sending.options import SendOptions
 from jmsql.messages import Message
+from jmsql.messages.properties import COALESCE, COALESCE_BODY, DEDUPLICATION_ID
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Destination, require_destination
 
@@ -34,6 +36,9 @@ def send(
     properties: Mapping[str, Any] | None = None,
     reply_to: Destination | str | None = None,
     correlation_id: str | None = None,
+    deduplication_id: str | None = None,
+    coalesce: str | None = None,
+    coalesce_body: Literal["first", "latest"] = "first",
     schema: str = "jmsql",
 ) -> str:
     """Send a message, and return its identifier.
@@ -54,10 +59,15 @@ def send(
         properties: Properties of the message.
         reply_to: Where an answer should be sent, as JMSReplyTo; a string is read like the destination.
         correlation_id: JMSCorrelationID, a link to another message.
+        deduplication_id: A name for what is sent, such as "payment 17", of 1 to 255 characters. A second send of the
+            same name to the destination within its `deduplication_window` (a day) sends nothing.
+        coalesce: A key, such as "customer 5", of 1 to 255 characters: nothing is sent while a message of this key waits
+            in the queue, which is then handled after the commit of this transaction, too. Not for topics.
+        coalesce_body: "latest": the message replaces the one that waits, in its place.
         schema: The PostgreSQL schema of jmsql's tables, for a transaction of the caller's.
 
     Returns:
-        JMSMessageID, which begins with "ID:".
+        JMSMessageID, which begins with "ID:". Where nothing is sent, of the message that was sent before, or waits.
 
     Raises:
         TypeError: The target is none of these.
@@ -65,6 +75,8 @@ def send(
         InvalidDestinationException: It is not a destination, or the destination does not exist.
         MessageFormatException: The body or a property cannot be encoded; the message shows where.
         MessageNotWriteableException: The body is a received message, and properties are given.
+        TransactionRolledBackException: Transactions wait for each other that send several deduplication ids, or keys,
+            in different orders (SQLSTATE 40P01).
         JMSException: It was not sent; the message says why.
     """
     options = _options(
@@ -75,13 +87,16 @@ def send(
         properties=properties,
         reply_to=reply_to,
         correlation_id=correlation_id,
+        deduplication_id=deduplication_id,
+        coalesce=coalesce,
+        coalesce_body=coalesce_body,
     )
     message = message_of(body)
     if isinstance(target, Connection):
         with target.create_session() as session:
-            JMSContext(session).create_producer(**options).send(destination, message)
+            _producer(JMSContext(session), options).send(destination, message)
     else:
-        _context(target, schema).create_producer(**options).send(destination, message)
+        _producer(_context(target, schema), options).send(destination, message)
     return _identifier(message)
 
 
@@ -109,19 +124,27 @@ def send_many(
     messages = [message_of(body) for body in bodies]
     if isinstance(target, Connection):
         with target.create_session(transacted=True) as session:
-            identifiers = _send_all(JMSContext(session).create_producer(**given), destination, messages)
+            identifiers = _send_all(_producer(JMSContext(session), given), destination, messages)
             session.commit()
             return identifiers
-    return _send_all(_context(target, schema).create_producer(**given), destination, messages)
+    return _send_all(_producer(_context(target, schema), given), destination, messages)
 
 
 def _send_all(producer: JMSProducer, destination: Destination | str, messages: list[Message]) -> list[str]:
     identifiers = []
-    with producer.in_batches():
+    is_conditional = any(each.send_conditions is not None for each in (producer, *messages))
+    # A batch is sent later, and it is not known before which of its messages are.
+    with nullcontext() if is_conditional else producer.in_batches():
         for message in messages:
             producer.send(destination, message)
             identifiers.append(_identifier(message))  # now: it may come again
     return identifiers
+
+
+def _producer(context: JMSContext, options: Mapping[str, Any]) -> JMSProducer:
+    producer = context.create_producer(**options)
+    producer.settle_sends()
+    return producer
 
 
 def _context(target: Session | JMSContext | Enlistable, schema: str) -> JMSContext:
@@ -137,6 +160,12 @@ def _options(**given: Unpack[SendOptions]) -> dict[str, Any]:
     properties, group = dict(options.pop("properties", None) or {}), options.pop("group", None)
     if group is not None:
         properties["JMSXGroupID"] = group
+    deduplication_id, coalesce = options.pop("deduplication_id", None), options.pop("coalesce", None)
+    coalesce_body = options.pop("coalesce_body", None)
+    if deduplication_id is not None:
+        properties[DEDUPLICATION_ID] = deduplication_id
+    if coalesce is not None:
+        properties |= {COALESCE: coalesce, COALESCE_BODY: coalesce_body}
     reply_to = options.pop("reply_to", None)
     correlation_id = options.pop("correlation_id", None)
     return {

@@ -95,6 +95,9 @@ class LocalTransaction(OwnTransaction):
                 await self._insert()
             self._send_buffer.add(destination, message, size)
 
+    async def settle_sends(self) -> None:
+        await self._insert()
+
     async def send_asynchronously(self, send: AsynchronousSend) -> None:
         self.check_usable()
         await self.database.begin()  # so that the sender finds the transaction
@@ -121,6 +124,8 @@ class LocalTransaction(OwnTransaction):
         async with self._sending:
             if self._send_buffer:  # else there need not even be a connection
                 publisher = self._client.publisher
+                if self._send_buffer.has_conditional:
+                    await self._locks.prepare_conditional(replaces=self._send_buffer.has_replacing)
                 try:
                     await self.database.attempt(self._send_buffer.flush(publisher))
                 except InvalidDestinationException:

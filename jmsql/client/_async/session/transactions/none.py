@@ -17,13 +17,15 @@ from jmsql.client._async.session.transactions.transaction import OwnTransaction
 from jmsql.client._async.shared.redelivery import Failure, failure_of
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import settling
-from jmsql.client.send_buffer import News
+from jmsql.client.send_buffer import News, SendBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Notifications, finished, uninterrupted
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
 from jmsql.store.errors import translate
 from jmsql.store.receiving.receive import browse, dequeue
+from jmsql.store.sending.conditional import ConditionalMessage
 from jmsql.store.sending.send import publish, send
+from jmsql.store.statement import in_transaction
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Topic
 
@@ -57,10 +59,17 @@ class NoTransaction(OwnTransaction):
     # Sending
 
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:  # noqa: ARG002 - one message is a batch of its own
-        await self._send(destination, [message])
+        if isinstance(message, ConditionalMessage):
+            await self._send_conditionally(destination, [message])
+        else:
+            await self._send(destination, [message])
 
     async def send_batch(self, destination: Destination, messages: Sequence[tuple[OutgoingMessage, int]]) -> None:
-        await self._send(destination, [message for message, _ in messages])
+        outgoing = [message for message, _ in messages]
+        if any(isinstance(message, ConditionalMessage) for message in outgoing):
+            await self._send_conditionally(destination, outgoing)
+        else:
+            await self._send(destination, outgoing)
 
     async def _send(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> None:
         if self._sender is not None:
@@ -77,6 +86,23 @@ class NoTransaction(OwnTransaction):
                     await database.run(self._insertion(destination, messages))
                 news = News({destination: len(messages)}, messages[0].jms_delivery_time is not None)
                 await client.sent(news, waited_for)
+
+    async def _send_conditionally(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> None:
+        if self._sender is not None:
+            await self._sender.wait_until_sent()
+        client, state = self._client, self.state
+        send_buffer = SendBuffer()
+        for message in messages:
+            send_buffer.add(destination, message, 0)
+        flush = messages[0].jms_delivery_mode == DeliveryMode.PERSISTENT
+        async with state.lock if state.listener is None else state, self.database.connected():
+            with uninterrupted():
+                try:
+                    await self.database.attempt(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
+                except InvalidDestinationException:
+                    await client.destinations.make_again([destination])
+                    await self.database.run(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
+                await client.sent(send_buffer.ended())
 
     def _insertion(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
         flush = messages[0].jms_delivery_mode == DeliveryMode.PERSISTENT

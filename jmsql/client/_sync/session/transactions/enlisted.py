@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from jmsql.client._sync.session.transactions.transaction import Transaction
@@ -25,7 +26,8 @@ from jmsql.store.control.server import CallersDatabase, callers_database
 from jmsql.store.destinations.lookup import circumstances, find_queue, queue_id_in_transaction, require_access
 from jmsql.store.errors import jms_errors
 from jmsql.store.receiving.receive import browse, dequeue, require_read_committed
-from jmsql.store.sending.notification import notify_sent
+from jmsql.store.sending.conditional import ConditionalMessage, ConditionalSends, outcomes
+from jmsql.store.sending.notification import Notification, notify, notify_sent
 from jmsql.store.sending.send import Publisher, publish, send
 from jmsql.store.statement import in_transaction
 from jmsql.values.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
@@ -127,30 +129,53 @@ class EnlistedTransaction(Transaction):
 
     def send_batch(self, destination: Destination, messages: Sequence[tuple[OutgoingMessage, int]]) -> None:
         runner = self._join()
-        self._send(runner, destination, [message for message, _ in messages])
+        outgoing = [message for message, _ in messages]
+        self._send(runner, destination, outgoing)
         if meters:
-            measure(destination, Counts(sent=len(messages)))
+            duplicates, coalesced = outcomes(outgoing)
+            sent = len(outgoing) - duplicates - coalesced
+            measure(destination, Counts(sent, duplicates=duplicates, coalesced=coalesced))
 
     def _send(self, runner: Runner, destination: Destination, messages: Sequence[OutgoingMessage]) -> None:
         try:
-            runner.run(self._insert(destination, messages))
+            runner.run(self._insert(runner, destination, messages))
         except InvalidDestinationException:
             if isinstance(destination, TemporaryQueue | Topic):
                 raise
             if self._make_queue_beside(runner, destination.name):
                 # Unless the transaction itself has just deleted the queue, which is there for others.
                 with contextlib.suppress(InvalidDestinationException):
-                    runner.run(self._insert(destination, messages))
+                    runner.run(self._insert(runner, destination, messages))
                     return
             making = queue_id_in_transaction(destination.name, self._timings.lock_timeout)
             runner.run(in_transaction(making) if runner.is_idle else making)
-            runner.run(self._insert(destination, messages))
+            runner.run(self._insert(runner, destination, messages))
 
-    def _insert(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
+    def _insert(self, runner: Runner, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
+        if any(isinstance(message, ConditionalMessage) for message in messages):
+            if runner.is_idle:
+                yield from circumstances()  # with this the driver begins a transaction, unless each statement commits
+            sending = self._send_conditionally(destination, messages)
+            yield from in_transaction(sending) if runner.is_idle else sending
+            return
         if isinstance(destination, Topic):
             yield from publish(destination, messages, _NOBODY)
         else:
             yield from send(messages, copies=False)
+        yield from self._notify(destination, messages)
+
+    def _send_conditionally(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
+        sends = ConditionalSends()
+        if isinstance(destination, Topic):
+            yield from sends.send(destination, messages, partial(publish, destination, publisher=_NOBODY))
+        else:
+            yield from sends.send(None, messages, partial(send, copies=False))
+        if sends.unsent[destination] < len(messages):
+            yield from self._notify(destination, messages)
+        if sends.unlocked:
+            yield from notify([Notification(key.queue_id, key).payload() for key in sends.unlocked])
+
+    def _notify(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
         database = yield from self._find_database()
         is_due = enlisted_notifications.is_due(
             (database.identity, self._schema, destination), self._timings.notification_interval

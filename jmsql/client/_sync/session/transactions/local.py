@@ -96,6 +96,9 @@ class LocalTransaction(OwnTransaction):
                 self._insert()
             self._send_buffer.add(destination, message, size)
 
+    def settle_sends(self) -> None:
+        self._insert()
+
     def send_asynchronously(self, send: AsynchronousSend) -> None:
         self.check_usable()
         self.database.begin()  # so that the sender finds the transaction
@@ -122,6 +125,8 @@ class LocalTransaction(OwnTransaction):
         with self._sending:
             if self._send_buffer:  # else there need not even be a connection
                 publisher = self._client.publisher
+                if self._send_buffer.has_conditional:
+                    self._locks.prepare_conditional(replaces=self._send_buffer.has_replacing)
                 try:
                     self.database.attempt(self._send_buffer.flush(publisher))
                 except InvalidDestinationException:

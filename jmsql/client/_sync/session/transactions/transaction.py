@@ -76,6 +76,9 @@ class Transaction(ABC):
         for message, size in messages:
             self.send(destination, message, size)
 
+    def settle_sends(self) -> None:  # noqa: B027 - most send at once
+        """Insert what was sent, so that the outcome of sends under conditions is known."""
+
     @abstractmethod
     def send_asynchronously(self, send: AsynchronousSend) -> None:
         """Have a message sent, and its listener told, without waiting for it."""
