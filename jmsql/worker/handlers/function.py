@@ -52,12 +52,17 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 Body = TypeVar("Body")
 
-# How type checkers find the body among a handler's parameters: the first one, or the second after a connection. A
-# handler of messages, or without a body, is sent anything. They see `self` as the function that it calls.
+# How type checkers find the body among a handler's parameters: the first one, or the second after a connection; or an
+# element of the first, whose list may be a chunk. A handler of messages, or without a body, is sent anything. They see
+# `self` as the function that it calls.
 if TYPE_CHECKING:
     _AnyBody: TypeAlias = (
-        Callable[[], object] | Callable[[_Given], object] | Callable[Concatenate[Message, ...], object]
+        Callable[[], object]
+        | Callable[[_Given], object]
+        | Callable[Concatenate[Message, ...], object]
+        | Callable[Concatenate[list[Message], ...], object]
     )
+    _ListOfBodies: TypeAlias = Callable[Concatenate[list[Body], ...], object]
     _SecondBody: TypeAlias = Callable[Concatenate[_Given, Body, ...], object]
     _FirstBody: TypeAlias = Callable[Concatenate[Body, ...], object]
 
@@ -120,6 +125,11 @@ class ListenerFunction(Generic[P, R_co]):
     def send(self: _FirstBody[Body], target: BlockingTarget, body: Body, **options: Unpack[SendOptions]) -> str: ...
 
     @overload
+    def send(  # type: ignore[misc]
+        self: _ListOfBodies[Body], target: BlockingTarget, body: Body, **options: Unpack[SendOptions]
+    ) -> str: ...
+
+    @overload
     def send(
         self: _AnyBody, target: AwaitedTarget, body: object, **options: Unpack[SendOptions]
     ) -> Coroutine[Any, Any, str]: ...
@@ -132,6 +142,11 @@ class ListenerFunction(Generic[P, R_co]):
     @overload
     def send(
         self: _FirstBody[Body], target: AwaitedTarget, body: Body, **options: Unpack[SendOptions]
+    ) -> Coroutine[Any, Any, str]: ...
+
+    @overload
+    def send(  # type: ignore[misc]
+        self: _ListOfBodies[Body], target: AwaitedTarget, body: Body, **options: Unpack[SendOptions]
     ) -> Coroutine[Any, Any, str]: ...
 
     def send(self, target: Any, body: Any, **options: Unpack[SendOptions]) -> str | Coroutine[Any, Any, str]:
@@ -178,6 +193,11 @@ class ListenerFunction(Generic[P, R_co]):
     ) -> list[str]: ...
 
     @overload
+    def send_many(  # type: ignore[misc]
+        self: _ListOfBodies[Body], target: BlockingTarget, bodies: Iterable[Body], **options: Unpack[SendOptions]
+    ) -> list[str]: ...
+
+    @overload
     def send_many(
         self: _AnyBody, target: AwaitedTarget, bodies: Iterable[object], **options: Unpack[SendOptions]
     ) -> Coroutine[Any, Any, list[str]]: ...
@@ -190,6 +210,11 @@ class ListenerFunction(Generic[P, R_co]):
     @overload
     def send_many(
         self: _FirstBody[Body], target: AwaitedTarget, bodies: Iterable[Body], **options: Unpack[SendOptions]
+    ) -> Coroutine[Any, Any, list[str]]: ...
+
+    @overload
+    def send_many(  # type: ignore[misc]
+        self: _ListOfBodies[Body], target: AwaitedTarget, bodies: Iterable[Body], **options: Unpack[SendOptions]
     ) -> Coroutine[Any, Any, list[str]]: ...
 
     def send_many(

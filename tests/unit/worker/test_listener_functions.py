@@ -84,6 +84,16 @@ def test_a_body_that_the_handler_would_refuse_is_refused_by_the_sender(body: obj
         ship.send(SESSION, body)  # type: ignore[call-overload]
 
 
+def test_a_handler_of_chunks_is_sent_the_elements() -> None:
+    @app.listener("chunks", chunk=10)
+    def handle(orders: list[Order]) -> None: ...
+
+    (listener,) = [each for each in app.listeners if handle.has(each)]
+    assert listener.checked_message(Order(1)).get_body(str) == '{"number":1}'
+    with pytest.raises(MessageFormatException, match="The body is not Order"):
+        handle.send(SESSION, [Order(1)])
+
+
 def test_the_types_of_what_is_sent() -> None:
     """Checked by mypy, which refuses a comment that ignores no error."""
 
@@ -103,18 +113,25 @@ def test_the_types_of_what_is_sent() -> None:
     @app.listener("orders")
     def nothing() -> None: ...
 
+    @app.listener("orders", chunk=10)
+    def chunk(orders: list[Order]) -> None: ...
+
     def blocking(session: Session, database: sqlalchemy.Connection) -> str:
         for target in (session, database):
             ship.send(target, Order(1), priority=7)
             awaited.send(target, Order(1))
             after_database.send(target, Order(1))
             several.send(target, [Order(1)])
+            chunk.send(target, Order(1))
+            chunk.send_many(target, [Order(1)])
             message.send(target, TextMessage())
             nothing.send(target, None)
         ship.send(session, 5)  # type: ignore[call-overload]
         awaited.send(session, 5)  # type: ignore[call-overload]
         after_database.send(session, 5)  # type: ignore[call-overload]
         several.send(session, [5])  # type: ignore[list-item]
+        chunk.send(session, 5)  # type: ignore[call-overload]
+        ship.send_many(session, [5])  # type: ignore[list-item]
         ship.send(session, Order(1), prority=5)  # type: ignore[call-overload]
         ship(5)  # type: ignore[arg-type]
         return ship.send(session, Order(1))
