@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,16 +15,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from traceback import format_exception
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
+from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from jmsql.client.enlistment import enlist
+from jmsql.client.enlistment import endings_of_caller, enlist
 from jmsql.concurrency.functions import refuse_awaitable, refuse_generator
 from jmsql.django.application import app
 from jmsql.django.configuration import database_alias, schema_name
@@ -32,7 +34,11 @@ from jmsql.django.database import current_call
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import TextMessage
 from jmsql.public_names import set_module
+from jmsql.store.receiving.results import find_ending, uuid_of
 from jmsql.values.destinations import Queue
+
+if TYPE_CHECKING:
+    from jmsql.store.receiving.results import Ending
 
 try:
     framework = import_module("django.tasks")
@@ -43,6 +49,7 @@ except ModuleNotFoundError:
         raise ImproperlyConfigured("Tasks need Django 6, or before it the package django-tasks.") from error
 
 _base = import_module(f"{framework.__name__}.base")
+_exceptions = import_module(f"{framework.__name__}.exceptions")
 _signals = import_module(f"{framework.__name__}.signals")
 _BaseTaskBackend: Any = import_module(f"{framework.__name__}.backends.base").BaseTaskBackend
 
@@ -50,10 +57,26 @@ JMS_TYPE = "django.tasks"
 _TASK = "task"
 _BACKEND = "backend"
 
+_STATUSES: Mapping[str, Any] = {
+    "waiting": _base.TaskResultStatus.READY,
+    "running": _base.TaskResultStatus.RUNNING,
+    "retrying": _base.TaskResultStatus.READY,
+    "done": _base.TaskResultStatus.SUCCESSFUL,
+    "failed": _base.TaskResultStatus.FAILED,
+    "expired": _base.TaskResultStatus.FAILED,
+    "cancelled": _base.TaskResultStatus.FAILED,
+}
+_CLASS_OF_ERROR = re.compile(r"([A-Za-z_][\w.]*)(?:: |$)")
+
 _LOWEST: int = _base.TASK_MIN_PRIORITY
 _HIGHEST: int = _base.TASK_MAX_PRIORITY
 _PRIORITIES = 9
-_OPTIONS: Mapping[str, object] = {"prefix": "tasks.", "transacted": True, "concurrency": None}
+_OPTIONS: Mapping[str, object] = {
+    "prefix": "tasks.",
+    "transacted": True,
+    "concurrency": None,
+    "keep_result": timedelta(days=1),
+}
 """What may stand in `OPTIONS`, and what holds otherwise."""
 
 
@@ -63,18 +86,19 @@ class TaskBackend(_BaseTaskBackend):
 
     A task is a message in the queue ``tasks.`` and the name of the task's queue. It is sent in the current transaction,
     and run by `manage.py jmsql worker`. A task that fails comes again, as the redelivery policy of that queue says.
-    There are no results: the return value of a task is dropped.
+    Its result is kept for a day.
 
     Args:
         alias: Which of `TASKS` it is.
         params: The settings in `TASKS`. `QUEUES` names the queues; `OPTIONS` may have `prefix`, with which their names
-            begin in jmsql; `transacted`, False for tasks outside of their message's transaction; and `concurrency`, as
-            for [`listener`][jmsql.worker.Application.listener].
+            begin in jmsql; `transacted`, False for tasks outside of their message's transaction; `concurrency`, as
+            for [`listener`][jmsql.worker.Application.listener]; and `keep_result`, how long results are kept: a
+            `timedelta` or seconds, None: not at all.
     """
 
     supports_defer = True
     supports_async_task = True
-    supports_get_result = False
+    supports_get_result = True
     supports_priority = True
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
@@ -85,6 +109,8 @@ class TaskBackend(_BaseTaskBackend):
                 f"TASKS[{alias!r}]['OPTIONS'] has {', '.join(sorted(unknown))}, and may have {', '.join(_OPTIONS)}."
             )
         self._given: dict[str, Any] = {**_OPTIONS, **self.options}
+        if self._given["keep_result"] is None:
+            self.supports_get_result = False
 
     def enqueue(self, task: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
         """Send a task in the current transaction of Django's connection; outside of one it is sent at once.
@@ -118,15 +144,26 @@ class TaskBackend(_BaseTaskBackend):
         _signals.task_enqueued.send(type(self), task_result=result)
         return result
 
-    def get_result(self, result_id: str) -> NoReturn:
-        """Refuse: there are no results.
+    def get_result(self, result_id: str) -> Any:
+        """Return a task as it is now: waiting, running, successful with its return value, or failed with its error.
+
+        Args:
+            result_id: Its `id`, as `enqueue` has returned it.
 
         Raises:
-            NotImplementedError: Always.
+            TaskResultDoesNotExist: There is no such task, or its result is not kept any longer.
+            NotImplementedError: The backend keeps no results.
+            JMSException: PostgreSQL refused.
         """
-        raise NotImplementedError(
-            f"jmsql keeps no results of tasks, so {result_id} has none. Have the task store its result in a model."
-        )
+        if not self.supports_get_result:
+            raise NotImplementedError(
+                f"TASKS[{self.alias!r}] keeps no results, so {result_id} has none: set 'keep_result' in its OPTIONS."
+            )
+        message_uuid = uuid_of(result_id)
+        if message_uuid is None:
+            raise _exceptions.TaskResultDoesNotExist(result_id)
+        endings = endings_of_caller(connections[database_alias()], schema_name())
+        return _kept_result(result_id, endings.read(find_ending, message_uuid))
 
     def check(self, **_: Any) -> list[checks.CheckMessage]:
         """Check the backend's settings."""
@@ -146,9 +183,13 @@ class TaskBackend(_BaseTaskBackend):
 
     def register(self) -> None:
         """Have the workers of the project run the tasks in the backend's queues."""
-        listen = {"transacted": self._given["transacted"], "concurrency": self._given["concurrency"]}
+        listen = {name: self._given[name] for name in ("transacted", "concurrency", "keep_result")}
         for queue_name in sorted(self.queues):
             app.listener(self.destination(queue_name), **listen)(run_task)
+            listener = app.listeners[-1]
+            if listener.keep_result is not None:  # of a task, which its message alone names
+                keeping = listener.keep_result._replace(keeps_message=True)
+                app.listeners[-1] = replace(listener, keep_result=keeping)
 
 
 def jms_priority(priority: int) -> int:
@@ -156,8 +197,8 @@ def jms_priority(priority: int) -> int:
     return (int(priority) - _LOWEST) * _PRIORITIES // (_HIGHEST - _LOWEST)
 
 
-def run_task(message: TextMessage) -> None:
-    """Run the task that a message is.
+def run_task(message: TextMessage) -> object:
+    """Run the task that a message is, and return its result if that is kept.
 
     Raises:
         MessageFormatException: The message is no task of this project's.
@@ -183,13 +224,23 @@ def run_task(message: TextMessage) -> None:
     refuse_awaitable(task.func, returned)
     refuse_generator(task.func, returned)
     transaction.on_commit(lambda: _finished(result, _base.TaskResultStatus.SUCCESSFUL), using=database_alias())
+    return None if current_call.get().listener.keep_result is None else returned
 
 
 def _read(message: TextMessage) -> tuple[Any, str, dict[str, Any]]:
     """Return the task, the alias of its backend, and its arguments."""
-    path = message.get_string_property(_TASK)
+    task, arguments = _task_of(message.get_string_property(_TASK), message.text)
+    return task, message.get_string_property(_BACKEND) or task.backend, arguments
+
+
+def _task_of(path: str | None, text: str | None) -> tuple[Any, dict[str, Any]]:
+    """Return the task that a message names, and its arguments.
+
+    Raises:
+        MessageFormatException: The message is no task of this project's.
+    """
     try:
-        arguments = json.loads(message.text or "")
+        arguments = json.loads(text or "")
     except ValueError as error:
         raise MessageFormatException(f"The message has no arguments of a task: {error}.") from error
     match arguments:
@@ -208,7 +259,50 @@ def _read(message: TextMessage) -> tuple[Any, str, dict[str, Any]]:
         raise MessageFormatException(f"There is no task {path!r} in this release of the project.") from error
     if not isinstance(task, _base.Task):
         raise MessageFormatException(f"The message names {path!r}, which is not a task.")
-    return task, message.get_string_property(_BACKEND) or task.backend, arguments
+    return task, arguments
+
+
+def _kept_result(result_id: str, ending: Ending) -> Any:
+    """Return the result of a task as its message or its kept result says.
+
+    Raises:
+        TaskResultDoesNotExist: That is no task, or is gone.
+    """
+    if ending.jms_type != JMS_TYPE:
+        raise _exceptions.TaskResultDoesNotExist(result_id)
+    properties = json.loads(ending.properties or "{}")
+    task, arguments = _task_of(properties.get(_TASK), ending.text)
+    result = replace(
+        _result(
+            task,
+            result_id,
+            properties.get(_BACKEND) or task.backend,
+            arguments["args"],
+            arguments["kwargs"],
+            status=_STATUSES[ending.state],
+            enqueued_at=_moment(ending.sent_at),
+            started_at=_moment(ending.started_at),
+            worker_ids=["unknown"] * ending.deliveries,
+        ),
+        finished_at=_moment(ending.finished_at),
+        last_attempted_at=_moment(ending.started_at or ending.finished_at),
+        errors=[] if ending.error is None else [_error(ending.error)],
+    )
+    if ending.value is not None:
+        object.__setattr__(result, "_return_value", json.loads(ending.value))
+    return result
+
+
+def _error(text: str) -> Any:
+    """Return an error of which the text is kept: its last line begins with the name of its class."""
+    found = _CLASS_OF_ERROR.match(text.rstrip("\n").rpartition("\n")[2])
+    path = "jmsql.JobFailed" if found is None else found[1] if "." in found[1] else f"builtins.{found[1]}"
+    return _base.TaskError(exception_class_path=path, traceback=text)
+
+
+def _moment(moment: datetime | None) -> datetime | None:
+    """Return a time as Django's settings have times."""
+    return moment if moment is None or settings.USE_TZ else timezone.make_naive(moment)
 
 
 def _is_of_project(module: str) -> bool:

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
@@ -97,8 +98,6 @@ class TestEnqueue:
         assert len(result.id) <= 64
 
     def test_coroutines_enqueue_too(self, tasks: Any) -> None:
-        from asgiref.sync import async_to_sync
-
         result = async_to_sync(tasks.note.aenqueue)(1)
         assert result.args == [1]
         assert len(messages()) == 1
@@ -166,13 +165,13 @@ class TestEnqueue:
             pytest.xfail("django-tasks does not pickle tasks.")
         assert pickle.loads(pickle.dumps(result)) == result
 
-    def test_there_are_no_results(self, tasks: Any) -> None:
-        result = tasks.note.enqueue()
-        with pytest.raises(NotImplementedError, match="no results"):
-            result.refresh()
-        with pytest.raises(NotImplementedError, match="no results"):
-            tasks.note.get_result(result.id)
-        assert not tasks.note.get_backend().supports_get_result
+    def test_a_backend_can_keep_no_results(self) -> None:
+        from jmsql.django import TaskBackend
+
+        backend = TaskBackend("none", {"OPTIONS": {"keep_result": None}})
+        assert not backend.supports_get_result
+        with pytest.raises(NotImplementedError, match="keeps no results"):
+            backend.get_result("ID:1")
 
     def test_what_it_is_told_of_enqueuing(
         self, tasks: Any, signals: list[Any], caplog: pytest.LogCaptureFixture
@@ -195,6 +194,66 @@ class TestEnqueue:
             jmsql.enlist(connection).create_producer().send(jmsql.Queue("orders"), "kite")
         handled(app, is_empty)
         assert "has no asynchronous connection" in caplog.text
+
+
+class TestResults:
+    def test_the_return_value_and_the_times_are_kept(self, tasks: Any, framework: Any, run: Callable[[], None]) -> None:
+        for task in (tasks.note, tasks.fail_twice, tasks.outside):
+            name = task.func.__name__
+            result = task.enqueue(name)
+            waiting = task.get_result(result.id)
+            assert (waiting.task, waiting.args, waiting.backend) == (task, [name], task.backend)
+            assert (waiting.status, waiting.is_finished) == (framework.TaskResultStatus.READY, False)
+            run()
+            result.refresh()
+            assert (result.status, result.is_finished) == (framework.TaskResultStatus.SUCCESSFUL, True)
+            assert result.return_value == ("dropped" if task is tasks.note else None)
+            assert result.attempts == (3 if task is tasks.fail_twice else 1)
+            assert (result.args, result.kwargs, result.errors) == ([name], {}, [])
+            assert result.enqueued_at <= result.started_at == result.last_attempted_at <= result.finished_at
+            assert result.backend == task.backend
+            again = async_to_sync(task.aget_result)(result.id)
+            assert (again, again.return_value) == (result, result.return_value)
+            with pytest.raises(import_module(f"{framework.__name__}.exceptions").TaskResultMismatch):
+                tasks.store.get_result(result.id)
+
+    def test_a_task_that_has_failed_keeps_its_error(
+        self, tasks: Any, framework: Any, monkeypatch: pytest.MonkeyPatch, run: Callable[[], None]
+    ) -> None:
+        from jmsql.values.outcomes import RejectBecause
+        from jmsql.worker.handlers.listener import Listener
+
+        monkeypatch.setattr(Listener, "verdict", lambda self, error: RejectBecause(error))
+        result = tasks.fail.enqueue("ValueError")
+        run()
+        async_to_sync(result.arefresh)()
+        assert (result.status, result.attempts) == (framework.TaskResultStatus.FAILED, 1)
+        [error] = result.errors
+        assert error.exception_class is ValueError
+        assert "the true error" in error.traceback
+        assert result.finished_at is not None
+        with pytest.raises(ValueError, match="failed"):
+            result.return_value  # noqa: B018
+        result = tasks.fail.enqueue("IntegrityError")
+        run()
+        result.refresh()
+        assert result.errors[0].exception_class.__name__ == "IntegrityError"
+
+    def test_a_task_in_the_transaction_of_a_test_has_its_result(self, tasks: Any, framework: Any) -> None:
+        from jmsql.django import app
+
+        with transaction.atomic():
+            result = tasks.note.enqueue()
+            app.drain()
+            result.refresh()
+            assert result.return_value == "dropped"
+            transaction.set_rollback(True)
+        missing = import_module(f"{framework.__name__}.exceptions").TaskResultDoesNotExist
+        for identifier in (result.id, "ID:of another", ""):
+            with pytest.raises(missing):
+                tasks.note.get_result(identifier)
+        with pytest.raises(missing):
+            tasks.note.get_result(jmsql.send(connection, "orders", "no task"))
 
 
 class TestRunning:
