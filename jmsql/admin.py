@@ -7,6 +7,7 @@ and return.
 from jmsql.client._sync.administration.administered_objects import AdministeredObject
 from jmsql.client._sync.administration.administration import Administration
 from jmsql.client._sync.administration.history import History
+from jmsql.store.administration.cancelling import Cancellation
 from jmsql.store.administration.dead_letters import DeadLetter, Retry
 from jmsql.store.administration.inspection import (
     BrowsedMessage,
@@ -31,6 +32,7 @@ __all__ = [
     "Administration",
     "BoundedCount",
     "BrowsedMessage",
+    "Cancellation",
     "ClientSummary",
     "DeadLetter",
     "DeliveryState",

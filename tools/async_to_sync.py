@@ -142,8 +142,9 @@ def _choose_branches(lines: list[str]) -> Iterator[str]:
         indentation = _indentation(lines[number])
         chosen, number = _block(lines, number + 1, indentation)
         other: list[str] = []
-        if number < len(lines) and lines[number] == f"{indentation}else:":
-            other, number = _block(lines, number + 1, indentation)
+        following = next((at for at in range(number, len(lines)) if lines[at].strip()), number)
+        if following < len(lines) and lines[following] == f"{indentation}else:":
+            other, number = _block(lines, following + 1, indentation)
         yield from _choose_branches([line[4:] for line in (chosen if found["negated"] else other)])
 
 

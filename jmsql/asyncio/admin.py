@@ -15,6 +15,7 @@ raises CancelledError has changed nothing, and one that has changed something re
 from jmsql.client._async.administration.administered_objects import AdministeredObject
 from jmsql.client._async.administration.administration import Administration
 from jmsql.client._async.administration.history import History
+from jmsql.store.administration.cancelling import Cancellation
 from jmsql.store.administration.dead_letters import DeadLetter, Retry
 from jmsql.store.administration.inspection import (
     BrowsedMessage,
@@ -39,6 +40,7 @@ __all__ = [
     "Administration",
     "BoundedCount",
     "BrowsedMessage",
+    "Cancellation",
     "ClientSummary",
     "DeadLetter",
     "DeliveryState",

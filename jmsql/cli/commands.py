@@ -70,6 +70,10 @@ COMMANDS = {
     ),
     "resume": Listed("destinations.destination:resume", "Resume the delivery of messages after a pause."),
     "purge": Listed("messages.removal:purge", "Delete the messages of a queue for good."),
+    "cancel": Listed(
+        "messages.cancelling:cancel",
+        "Cancel messages, which are given by their identifiers, also while they are handled.",
+    ),
     "dead-letters": Listed(
         "messages.dead_letters:dead_letters",
         "List dead letters: messages whose delivery failed too often, or that have expired. The newest comes first.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
@@ -561,6 +561,16 @@ class PrefetchBuffer:
         for row in rows:
             self.source.returned(self.key(row))
         return rows
+
+    def drop(self, sequences: Container[int]) -> list[MessageRow]:
+        """Drop the held messages with some sequences, for which the next fetch looks again; return them."""
+        dropped = [row for row in self.rows if row.sequence in sequences]
+        if dropped:
+            self.recorded = 0
+            self.rows = deque(row for row in self.rows if row.sequence not in sequences)
+            for row in dropped:
+                self.source.returned(self.key(row))
+        return dropped
 
     def held_of(self, groups: Collection[int]) -> list[MessageRow]:
         """Return the messages of some groups that are held for delivery."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType
 from typing import TypeVar
 
@@ -38,13 +39,16 @@ class InterruptibleCall:
     the middle of an exchange with the server.
     """
 
-    __slots__ = ("_interrupting", "_is_decided", "_thread")
+    __slots__ = ("_interrupting", "_is_decided", "_outside", "_thread", "has_ended")
 
     def __init__(self) -> None:
         self._thread: int | None = None
         self._is_decided = threading.Lock()
         self._interrupting = threading.Lock()
         """Held while an exception is set."""
+        self._outside = threading.Lock()
+        self.has_ended = False
+        """True once `end` has been called. Written under the lock `_outside`."""
 
     def run(self, function: Callable[..., T], /, *arguments: object, **options: object) -> T:
         """Call the function, in the caller's thread; may be called once.
@@ -82,6 +86,17 @@ class InterruptibleCall:
             return True
         finally:
             self._interrupting.release()
+
+    @contextmanager
+    def interrupting(self) -> Iterator[bool]:
+        """Enclose an interruption by other means, for which `end` waits; yield False if the call has ended."""
+        with self._outside:
+            yield not self.has_ended
+
+    def end(self) -> None:
+        """End the call for those that interrupt it; its thread goes on with other work."""
+        with self._outside:
+            self.has_ended = True
 
     def _is_in_function(self, thread: int) -> bool:
         """Return True unless the thread is in code of jmsql: around the function, or called by it."""

@@ -164,6 +164,9 @@ class InterruptibleCall:
         """Call the function."""
         return await function(*arguments, **options)
 
+    def end(self) -> None:
+        """Do nothing: its task has ended."""
+
 
 async def call_isolated(function: Callable[..., Any], *arguments: Any) -> Any:
     """Do what `call` does, in a copy of the context: the context variables that it sets hold for this call alone."""

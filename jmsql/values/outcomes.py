@@ -98,5 +98,12 @@ class RetryAfter(Exception):
 class Interruption(Exception):
     """The reason for which a worker that ends releases the message of a handler: the delivery has not failed."""
 
+    def __init__(self, text: str = "The worker has ended before the handler.") -> None:
+        super().__init__(text)
+
+
+class CancelledMessage(Interruption):
+    """The reason for which a handler's work is rolled back whose message was cancelled, and is not there any more."""
+
     def __init__(self) -> None:
-        super().__init__("The worker has ended before the handler.")
+        super().__init__("The message was cancelled.")

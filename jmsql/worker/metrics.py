@@ -104,7 +104,8 @@ def _of_handlers(
 
     messages = CounterMetricFamily(
         "jmsql_worker_messages",
-        "Calls of handlers that have ended, by listener and outcome: handled, failed, postponed, interrupted.",
+        "Calls of handlers that have ended, by listener and outcome: handled, failed, postponed, interrupted, "
+        "cancelled.",
         labels=["listener", "outcome"],
     )
     seconds = HistogramMetricFamily(

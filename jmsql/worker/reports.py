@@ -28,6 +28,8 @@ class Outcome(StrEnum):
     """The handler has raised `RetryAfter`."""
     interrupted = "interrupted"
     """The worker has ended before the handler."""
+    cancelled = "cancelled"
+    """An administrator has cancelled the message."""
 
 
 @dataclass
@@ -41,6 +43,7 @@ class HandlerCounters:
     failed: int = 0
     postponed: int = 0
     interrupted: int = 0
+    cancelled: int = 0
     long_transactions: int = 0
     seconds: float = 0.0
     calls: list[int] = field(default_factory=lambda: [0] * (len(DURATION_BOUNDS) + 1))

@@ -42,6 +42,7 @@ THEMES = (
     "spark",
     "results",
     "schedules",
+    "cancelling",
     "search_path",
     "access",
 )

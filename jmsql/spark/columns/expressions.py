@@ -124,13 +124,13 @@ def _numbered(column: str, texts: Sequence[str]) -> str:
 
 
 _TYPES = ("TextMessage", "BytesMessage", "MapMessage", "StreamMessage", "ObjectMessage", "Message")
-_OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged")
+_OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged", "cancelled")
 SMALL_FIELDS = {
     "priority": SmallField(0, 4, "9 - m.inverse_priority"),
     "delivery_mode": SmallField(4, 1, "m.jms_delivery_mode - 1", ("NON_PERSISTENT", "PERSISTENT")),
     "type": SmallField(5, 3, _numbered("m.message_type", _TYPES), _TYPES),
-    "outcome": SmallField(8, 2, _numbered("m.outcome", _OUTCOMES), _OUTCOMES),
-    "delivery_count": SmallField(10, 31, "coalesce(m.delivery_count, 0)"),
+    "outcome": SmallField(8, 3, _numbered("m.outcome", _OUTCOMES), _OUTCOMES),
+    "delivery_count": SmallField(11, 31, "coalesce(m.delivery_count, 0)"),
 }
 """The columns that are never null and take few bits."""
 

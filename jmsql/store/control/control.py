@@ -20,6 +20,7 @@ import psycopg
 from jmsql.exceptions import InvalidClientIDException, JMSException
 from jmsql.store.connections.engine import Endpoint
 from jmsql.store.control.announcing import Announcing
+from jmsql.store.control.cancellations import Cancellations
 from jmsql.store.control.claim_extensions import ClaimExtensions
 from jmsql.store.control.counters import Consumption, DestinationCounters
 from jmsql.store.control.handlers import NotificationHandler, QueueHandlers
@@ -119,10 +120,13 @@ class ControlConnection:
         """Tells other clients of messages."""
         self.queues_with_history = QueuesWithHistory(timings.history_refresh_interval, is_told=not link.is_pooled)
         """Which queues keep history, or did a second ago."""
+        self.cancellations = Cancellations(wake_socket.wake, timings.maintenance_interval)
+        """The calls of handlers that end if their messages are cancelled."""
         self._duties = ClientDuties(
             handlers,
             announcing,
             self.notifier,
+            self.cancellations,
             ClaimExtensions(),
             LateReleases(self.notifier, timings.maintenance_retry_delay, restricted=server.is_restricted),
             self.queues_with_history,

@@ -13,6 +13,7 @@ import psycopg
 
 from jmsql.exceptions import JMSException
 from jmsql.store.control.announcing import Announcing
+from jmsql.store.control.cancellations import Cancellations, cancelled_message
 from jmsql.store.control.claim_extensions import ClaimExtensions
 from jmsql.store.control.handlers import QueueHandlers
 from jmsql.store.control.hearing import Hearing
@@ -108,6 +109,7 @@ class ClientDuties:
         handlers: Who is called when a queue has something new.
         announcing: Tells senders for what the client's consumers wait.
         notifier: Tells others of messages.
+        cancellations: Ends calls whose messages were cancelled.
         claim_extensions: Extends claims.
         late_releases: Releases messages that sessions could not release.
         queues_with_history: Keeps up with the queues that keep history.
@@ -117,6 +119,7 @@ class ClientDuties:
     handlers: QueueHandlers
     announcing: Announcing
     notifier: Notifier
+    cancellations: Cancellations
     claim_extensions: ClaimExtensions
     late_releases: LateReleases
     queues_with_history: QueuesWithHistory
@@ -193,6 +196,7 @@ class Service:
         self._postponable = (
             link.liveness,
             reporting,
+            duties.cancellations,
             duties.claim_extensions,
             duties.late_releases,
             self._leading,
@@ -201,6 +205,7 @@ class Service:
         )
         duties.queues_with_history.changed()
         duties.announcing.begin()
+        duties.cancellations.begin(is_deaf=link.is_pooled)
         duties.notifier.echo = self._heed if link.is_pooled else None
         # Those that come with the answer to a statement.
         link.connection.add_notify_handler(lambda received: self._heard.append(received.payload))
@@ -250,9 +255,13 @@ class Service:
                 self._heard.append(received.extra.decode(errors="replace"))
         is_due = False
         while self._heard:
-            notification = Notification.parse(self._heard.popleft())
+            payload = self._heard.popleft()
+            notification = Notification.parse(payload)
             if notification is not None:
                 is_due |= self._heed(notification)
+            elif (sequence := cancelled_message(payload)) is not None:
+                self._duties.cancellations.hear(sequence)
+                is_due = True
         return is_due
 
     def _missed_news(self) -> None:
@@ -261,6 +270,7 @@ class Service:
         self._ticking.check_soon()
         self._duties.queues_with_history.changed()
         self._duties.announcing.wake_ups.wake_all()
+        self._duties.cancellations.missed()
 
     def _heed(self, notification: Notification) -> bool:
         """Wake whom a notification concerns; return whether there is something to do besides."""

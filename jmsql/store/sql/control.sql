@@ -146,3 +146,13 @@ insert into jmsql_internal.consumer as c (connection_id, queue_id, selector, con
 select %(connection_id)s, g.* from given g
 on conflict (connection_id, queue_id, selector) do update set consumers = excluded.consumers
 where c.consumers <> excluded.consumers;
+
+-- name: lost_claims
+-- The places, in the list given, of claims that do not hold any more.
+select k.position
+from unnest({keys}, %(claim_ids)s::bigint[]) with ordinality as k (queue_id, inverse_priority, sequence, claim_id, position)
+where not exists (
+    select from jmsql_internal.delivery d
+    where (d.queue_id, d.inverse_priority, d.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
+      and d.claim_id = k.claim_id
+    offset 0);

@@ -77,7 +77,7 @@ order by case f.state when 'running' then 1 when 'retrying' then 2 when 'waiting
 limit 1;
 
 -- name: find_past
-select case h.outcome when 'acknowledged' then 'done' when 'dead-lettered' then 'failed' when 'expired' then 'expired' end,
+select case h.outcome::text when 'acknowledged' then 'done' when 'dead-lettered' then 'failed' else h.outcome::text end,
        h.destination, null::text, null::text, h.delivery_count, {sent_at}, null::bigint, {left_at}, null::bigint,
        null::bigint, h.jms_type, h.properties::text, h.text_body
 from jmsql_internal.message_history h

@@ -79,10 +79,6 @@ class Deadline:
         """Whether what watches the call has settled the message."""
         return self._is_abandoned
 
-    def has_returned(self, patience: float) -> bool:
-        """Wait until the handler has ended; return False if it has not after so many seconds."""
-        return self._settling.wait(patience)
-
     def abandon(self, patience: float) -> bool:
         """Give the handler up if it does not end; return whether the caller has to settle the message.
 

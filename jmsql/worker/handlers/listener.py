@@ -24,7 +24,7 @@ from jmsql.worker.handlers.bodies import body_schema as schema_of_body
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.options import ListenerOptions
-from jmsql.worker.handlers.parameters import Parameter
+from jmsql.worker.handlers.parameters import Call, Parameter
 from jmsql.worker.handlers.received import as_received, json_message
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Listener(ListenerOptions):
 
 
 @set_module("jmsql.worker")
-class HandlerCall:
+class HandlerCall(Call):
     """A call of a handler, as `around` of an [`Application`][jmsql.worker.Application] gets it.
 
     Attributes:
@@ -162,6 +162,10 @@ class HandlerCall:
         self.message = message
         self.messages: Sequence[Message] = [message]
         self.result: object = None
+        self._is_cancelled = False
+        """True once the message is known to be cancelled. Written by the client's control thread."""
+        self._looks = False
+        """True if the handler has asked `is_cancelled`."""
         self.provided: dict[type, object] = {}
         self.callbacks: list[Callable[[], object]] = []
         self.failure_callbacks: list[Callable[[BaseException], object]] = []
@@ -176,6 +180,15 @@ class HandlerCall:
     def delivery_count(self) -> int | None:
         """How often the message has been delivered, with this time: JMSXDeliveryCount."""
         return self.message.delivery_count
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True once an administrator has cancelled the message: what the handler does is not committed any more.
+
+        A plain function that asks in its loop can end in order. One that never asks gets a `CancelledError` inside.
+        """
+        self._looks = True
+        return self._is_cancelled
 
     def provide(self, kind: type, value: object) -> None:
         """Give a value to the handler's parameters that are annotated with a class.

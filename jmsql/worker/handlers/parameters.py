@@ -43,6 +43,10 @@ class Source(Protocol):
         """Return a session of SQLAlchemy's in the message's transaction, or what is awaited for it."""
 
 
+class Call:
+    """The call of a handler, for a parameter that asks for it."""
+
+
 class Parameter(NamedTuple):
     """A parameter of a handler, and where its value comes from."""
 
@@ -94,6 +98,7 @@ class Kinds(NamedTuple):
             "database": self.database,
             "session": self.session,
             "context": self.context,
+            "call": Call,
         }
 
 
@@ -127,12 +132,15 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 _POSSIBLE = (
     "a message class, what describes a body (str, bytes, dict, a dataclass, pydantic model or msgspec struct, or a "
     "class given to jmsql.register_codec), {}, or a class that around=… of the application provides; "
-    "without an annotation it is named message, body, database, session or context"
+    "without an annotation it is named message, body, database, session, context or call"
 )
-_IN_THREADS = "sqlalchemy.Connection, sqlalchemy.orm.Session, psycopg.Connection, jmsql.Session or jmsql.JMSContext"
+_IN_THREADS = (
+    "sqlalchemy.Connection, sqlalchemy.orm.Session, psycopg.Connection, jmsql.Session, jmsql.JMSContext or "
+    "jmsql.worker.HandlerCall"
+)
 _IN_EVENT_LOOP = (
-    "AsyncConnection or AsyncSession of sqlalchemy.ext.asyncio, psycopg.AsyncConnection, jmsql.asyncio.Session or "
-    "jmsql.asyncio.JMSContext"
+    "AsyncConnection or AsyncSession of sqlalchemy.ext.asyncio, psycopg.AsyncConnection, jmsql.asyncio.Session, "
+    "jmsql.asyncio.JMSContext or jmsql.worker.HandlerCall"
 )
 
 
@@ -280,6 +288,8 @@ def _of_session(name: str, kind: type[Any], kinds: Kinds, *, transacted: bool) -
     """Return a parameter for the message or what its session has; None: it is something else."""
     if issubclass(kind, Message):
         return Parameter(name, _message(kind), reads_message=True)
+    if issubclass(kind, Call):
+        return Parameter(name, lambda call: call, shares_transaction=transacted)
     if issubclass(kind, kinds.session):
         return Parameter(name, lambda call: call.session, shares_transaction=transacted)
     if issubclass(kind, kinds.context):

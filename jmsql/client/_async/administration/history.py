@@ -17,7 +17,7 @@ from jmsql.values.destinations import Destination, Queue, require_destination, r
 
 logger = logging.getLogger("jmsql")
 
-OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged")
+OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged", "cancelled")
 """How a message leaves its destination."""
 
 
@@ -58,7 +58,8 @@ class History:
             since: They left then or later.
             until: They left before.
             selector: Which of them; None: all.
-            outcomes: How they left: "acknowledged", "expired", "dead-lettered", "purged"; None: in any way.
+            outcomes: How they left: "acknowledged", "expired", "dead-lettered", "purged" or "cancelled"; None: in any
+                way.
             subscription: The name of the subscription to the topic; None: any.
             limit: The most to return.
 

@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     import psycopg
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from jmsql.store.control.cancellations import Cancellations
+    from jmsql.store.rows.message_rows import MessageKey
+
 
 logger = logging.getLogger("jmsql")
 
@@ -666,6 +669,16 @@ class HandlerSession(Session):
     def processing(self, *messages: Message) -> AbstractContextManager[object]:
         """Let the instrumentation, if there is any, follow the call of a handler."""
         return instrumentation.processing(self._state.facts, *messages)
+
+    @property
+    def claim(self) -> tuple[MessageKey, int] | None:
+        """The message that was delivered, with its claim; None: it has none, or there are several messages."""
+        return self._transaction.last_claim
+
+    @property
+    def cancellations(self) -> Cancellations:
+        """The cancellations that its client hears of."""
+        return self._client.control.cancellations
 
     @property
     def is_connected(self) -> bool:

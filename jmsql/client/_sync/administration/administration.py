@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from jmsql.client._sync.administration.schedule_definition import make_schedule
 from jmsql.client._sync.link.opening import ConnectionOnDemand, default_url, open_runner
-from jmsql.concurrency.threads import call, in_thread
+from jmsql.concurrency.threads import call, in_thread, sleep
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.administration import browsing, inspection, looks, overview
+from jmsql.store.administration.cancelling import Cancellation, cancel
 from jmsql.store.administration.dead_letters import (
     DeadLetter,
     Retry,
@@ -44,6 +45,7 @@ from jmsql.store.schedules.definition import check_name as check_schedule_name
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import Items, in_transaction
 from jmsql.timings import Timings, complete
+from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination, require_queue, require_topic
 from jmsql.values.ticks import Missed
 
@@ -55,6 +57,11 @@ if TYPE_CHECKING:
     from jmsql.client._sync.administration.history import History
     from jmsql.client._sync.connection.factory import ConnectionFactory
     from jmsql.store.wire._sync.runner import PsycopgRunner
+
+_CANCEL_PATIENCE = 1.0
+"""Seconds for which a transaction is waited for that has locked a message: it may be at its commit."""
+_CANCEL_PAUSE = 0.02
+"""Seconds until it is tried again."""
 
 
 @set_module("jmsql.admin")
@@ -367,6 +374,36 @@ class Administration:
         return History(self._link, self._timings.prune_lock_timeout)
 
     # Messages and subscriptions
+
+    def cancel(self, message_id: str) -> Cancellation:
+        """Cancel a message: it is not delivered any more, and a handler that is at work on it is ended.
+
+        A message that waits is removed, in each queue and subscription that holds it, also one that is delayed or
+        waits to be delivered again. One that a client has received is removed, too, and the client is told: a coroutine
+        function gets a `CancelledError`, the statement of a plain function is interrupted, or it gets a
+        `CancelledError` at whatever line it is. What it has not committed by then is rolled back; if it has committed,
+        the message is `gone`. See [cancelling](handlers.md#cancelling).
+
+        There is no index of identifiers: the whole table of messages is read, as by `message`.
+
+        Args:
+            message_id: Its JMSMessageID, as `send` returns it, with or without ``ID:``.
+
+        Returns:
+            What has become of the message. `locked` only after a second, in which its transaction has not ended.
+
+        Raises:
+            JMSSecurityException: The role is no administrator.
+            TypeError: The identifier is no text.
+        """
+        if not isinstance(message_id, str):
+            raise TypeError(f"Expected a message's identifier as a str, got {message_id!r}.")
+        give_up_at = monotonic() + _CANCEL_PATIENCE
+        while True:
+            outcome = self._link.run(cancel(message_id))
+            if outcome is not Cancellation.locked or monotonic() >= give_up_at:
+                return outcome
+            sleep(_CANCEL_PAUSE)
 
     def purge(
         self,

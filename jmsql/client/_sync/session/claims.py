@@ -92,6 +92,9 @@ class Claims(Delivery):
             return None
         if not buffer.rows:
             return None
+        cancelled = self._control.cancellations.heard
+        if cancelled and buffer.rows[0].sequence in cancelled:
+            return None
         if buffer.rows[0].delivery_count and monotonic() >= self._redelivery.free_until(buffer):
             return None  # it may be exhausted
         row = buffer.next_fresh()
@@ -124,6 +127,8 @@ class Claims(Delivery):
         if buffer.rows and not self._lives():
             self._release_rows(buffer, buffer.give_up())
         self._release_rows(buffer, buffer.drop_stale())
+        if self._control.cancellations.heard:
+            self._drop_cancelled(buffer)
         rules = self._redelivery.rules(buffer) if buffer.rows else None
         while (row := buffer.next()) is not None:
             key = buffer.key(row)
@@ -138,6 +143,23 @@ class Claims(Delivery):
             self._note(buffer, row)
             return row
         return None
+
+    def _drop_cancelled(self, buffer: PrefetchBuffer) -> None:
+        """Drop messages that were cancelled. If one was not, since any role may notify, its claim is released."""
+        cancellations = self._control.cancellations
+        dropped = buffer.drop(cancellations.heard)
+        if dropped:
+            self._notify_released(self._release_rows(buffer, dropped))
+            for row in dropped:
+                cancellations.forget(row.sequence)
+
+    @property
+    def last_claim(self) -> tuple[MessageKey, int] | None:
+        """The message that was delivered and is not acknowledged, with its claim; None: there is none, or several."""
+        if len(self._delivered) != 1:
+            return None
+        [(_, queue_id, row)] = self._delivered
+        return key_of(queue_id, row), row.handle
 
     def _take_back(self, buffer: PrefetchBuffer) -> None:
         """Undo the last delivery, which was to this prefetch buffer, as if nobody had asked for the message."""

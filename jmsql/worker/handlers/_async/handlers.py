@@ -245,7 +245,7 @@ class HandlerTask:
         self._has_handled = True
         if self._quota is not None:
             self._quota.take()
-        self.handling = handling = HandlerCall(self.listener, message, self._session)
+        self.handling = handling = HandlerCall(self.listener, message, self._session, self._timings.cancel_timeout)
         try:
             error = await handling.run()
         finally:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,14 +15,24 @@ from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
-from jmsql.concurrency.threads import InterruptibleCall, call, call_isolated, current, ends_task, entered, obtain
+from jmsql.concurrency.threads import (
+    BackgroundTask,
+    InterruptibleCall,
+    call,
+    call_isolated,
+    current,
+    ends_task,
+    entered,
+    obtain,
+    sleep,
+)
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException, MessageFormatException
 from jmsql.messages import Message
 from jmsql.messages.plain_json import plain_json
 from jmsql.store.receiving.results import Handled, Keeping
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
-from jmsql.values.outcomes import UNREADABLE, Interruption, Reject, RetryAfter
+from jmsql.values.outcomes import UNREADABLE, CancelledMessage, Interruption, Reject, RetryAfter
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.listener import HandlerCall as AnyCall
 from jmsql.worker.handlers.listener import Listener
@@ -35,6 +46,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.connection.context import Part
     from jmsql.client._sync.session.consumer import MessageConsumer
     from jmsql.client._sync.session.producer import MessageProducer
+    from jmsql.store.rows.message_rows import MessageKey
 
 
 AnySession = TypeVar("AnySession", bound="DatabaseSession")
@@ -43,6 +55,9 @@ logger = logging.getLogger("jmsql.worker")
 
 _INTERRUPTION_PAUSE = 0.005
 """Seconds after which a handler that cannot be interrupted now is tried again: it is in code of jmsql."""
+
+_NOTIFICATION_PATIENCE = 0.2
+"""Seconds that a notification may come later than the server's answer that the message is gone."""
 
 
 class HandlerContext(JMSContext):
@@ -83,10 +98,14 @@ class HandlerCall(AnyCall):
         listener: The listener.
         message: The message.
         session: The session: transacted if the listener is, else one that acknowledges explicitly (CLIENT).
+        cancel_timeout: For how many seconds a handler that looks at `is_cancelled` is left to end by itself.
     """
 
-    def __init__(self, listener: Listener, message: Message, session: HandlerSession) -> None:
+    def __init__(
+        self, listener: Listener, message: Message, session: HandlerSession, cancel_timeout: float = 2.0
+    ) -> None:
         super().__init__(listener, message)
+        self._cancel_timeout = cancel_timeout
         self.session = session
         self.started = monotonic()
         self.seconds = 0.0
@@ -115,10 +134,12 @@ class HandlerCall(AnyCall):
         Raises:
             BaseException: What ends the program: a cancellation of the task that has called this, for example.
         """
+        claim, has_returned = self.session.claim, False
         try:
             with self.session.processing(*self.messages):
                 with self.session.extend_claims():
-                    self._call()
+                    self._call_until_cancelled(claim)
+                    has_returned = True
                     if self.result is not None:
                         self._answer(self.result)
                     if self.listener.keep_result is not None:
@@ -128,16 +149,21 @@ class HandlerCall(AnyCall):
                 else:
                     self.session.acknowledge()
         except BaseException as error:  # whatever a handler raises, sys.exit() too, is its failure
+            if has_returned and claim is not None and isinstance(error, JMSException):
+                self._hear_of_cancellation(claim)
             verdict = self.verdict = self._verdict(error)
             self.outcome = _outcome_of(verdict)
             if self.deadline is None or not self.deadline.is_abandoned:
                 # In the handler's context, so that a handler of the log knows an error that `around` has seen there.
                 (self._context or copy_context()).run(self._tell_failure, verdict)
-                if self.listener.keep_result is not None:
+                if self.listener.keep_result is not None and not self._is_cancelled:
                     self._keep_failures(self.listener.keep_result)
                 release(self.listener, self.session, verdict)
             self._call_back([partial(function, error) for function in self.failure_callbacks])
-            self.tell_dead_letter()
+            if self._is_cancelled:
+                self.session.pop_dead_letter()  # as there is none
+            else:
+                self.tell_dead_letter()
             if ends_task(error):
                 raise
             return error
@@ -150,6 +176,8 @@ class HandlerCall(AnyCall):
 
     def _verdict(self, error: BaseException) -> BaseException:
         """Return what the session is told of an error."""
+        if self._is_cancelled:
+            return CancelledMessage()
         if (self._is_cut_off or ends_task(error)) and not isinstance(error, Reject | RetryAfter):
             return Interruption()
         return self.listener.verdict(error)
@@ -163,6 +191,24 @@ class HandlerCall(AnyCall):
         self._is_cut_off = True
         self.session.will_be_interrupted()
         self.interrupt(timeout)
+
+    def _call_until_cancelled(self, claim: tuple[MessageKey, int] | None) -> None:
+        """Call the handler, and end it if its message is cancelled meanwhile."""
+        if claim is not None:
+            self.session.cancellations.watch(*claim, self.cancel)
+        try:
+            self._call()
+        finally:
+            if claim is not None:
+                self.session.cancellations.unwatch(claim[0])
+            self._function_call.end()
+
+    def _hear_of_cancellation(self, claim: tuple[MessageKey, int]) -> None:
+        """Wait a moment for the notification of a cancellation, which may be the reason why the message is gone."""
+        give_up_at = monotonic() + _NOTIFICATION_PATIENCE
+        while not self._is_cancelled and monotonic() < give_up_at:
+            self._is_cancelled = claim[0].sequence in self.session.cancellations.heard
+            sleep(_INTERRUPTION_PAUSE)
 
     def _call(self) -> None:
         self._context = copy_context()
@@ -189,6 +235,23 @@ class HandlerCall(AnyCall):
                     raise self.deadline.error from error
                 raise
 
+    def cancel(self) -> None:
+        """End the handler, since its message was cancelled; called from the control thread."""
+        self._is_cancelled = True
+        BackgroundTask(self._end_cancelled, "end of a cancelled handler").start()
+
+    def interrupt(self, timeout: float) -> bool:
+        """Interrupt the statement that the handler runs in the session's transaction; return True if it ran one.
+
+        Args:
+            timeout: How many seconds that may take.
+        """
+        try:
+            return self.listener.shares_transaction and self.session.interrupt(timeout)
+        except JMSException as error:
+            logger.warning("%s: its statement cannot be interrupted: %s", self.listener, error)
+            return False
+
     def _handle_until(self, deadline: Deadline, context: Context) -> None:
         """Call the handler, which what watches it ends at its deadline."""
         try:
@@ -212,12 +275,7 @@ class HandlerCall(AnyCall):
         if deadline is None or not deadline.expire():
             return False
         give_up_at = monotonic() + patience
-        # An interrupted statement raises an error of its own, which has half of the time to end the handler.
-        if not (self.interrupt(patience) and deadline.has_returned(patience / 2)):
-            error = deadline.error_class()
-            while not self._function_call.interrupt(error) and monotonic() < give_up_at:
-                if deadline.has_returned(_INTERRUPTION_PAUSE):
-                    break
+        self._end_function(deadline.error_class(), patience)
         if not deadline.abandon(max(give_up_at - monotonic(), 0.0)):
             return False
         verdict = self.listener.verdict(deadline.error)
@@ -231,6 +289,35 @@ class HandlerCall(AnyCall):
 
     def _give_up(self) -> None:
         """Prepare the session for the release of all that it has received."""
+
+    def _end_cancelled(self) -> None:
+        """End the handler, whose message was cancelled; one that looks for that has time to end by itself."""
+        if not (self._looks and self._has_ended(self._cancel_timeout)):
+            self._end_function(asyncio.CancelledError, self._cancel_timeout)
+
+    def _end_function(self, error: type[BaseException], patience: float) -> None:
+        """Interrupt the statement of the function, or raise an error inside of it as soon as that is possible.
+
+        Args:
+            error: The class of the error.
+            patience: For how many seconds to try.
+        """
+        give_up_at = monotonic() + patience
+        with self._function_call.interrupting() as is_possible:
+            was_interrupted = is_possible and self.interrupt(patience)
+        # An interrupted statement raises an error of its own, which has half of the time to end the handler.
+        if was_interrupted and self._has_ended(patience / 2):
+            return
+        while not self._function_call.interrupt(error) and monotonic() < give_up_at:
+            if self._has_ended(_INTERRUPTION_PAUSE):
+                return
+
+    def _has_ended(self, patience: float) -> bool:
+        """Wait until the call has ended; return False if it has not after so many seconds."""
+        give_up_at = monotonic() + patience
+        while not self._function_call.has_ended and monotonic() < give_up_at:
+            sleep(_INTERRUPTION_PAUSE)
+        return self._function_call.has_ended
 
     def arguments(self) -> dict[str, object]:
         """Return the values of the handler's parameters, by their names.
@@ -291,22 +378,6 @@ class HandlerCall(AnyCall):
             self.session.keep_results(keeping)
         except JMSException as problem:
             logger.warning("%s: the result of a failure may not be kept: %s", self.listener, problem)
-
-    def interrupt(self, timeout: float) -> bool:
-        """Interrupt the handler, or in a thread the statement that it runs in the session's transaction.
-
-        Args:
-            timeout: How many seconds interrupting a statement may take.
-
-        Returns:
-            True if it was interrupted.
-        """
-        if self.listener.shares_transaction:
-            try:
-                return self.session.interrupt(timeout)
-            except JMSException as error:
-                logger.warning("%s: its statement cannot be interrupted: %s", self.listener, error)
-        return False
 
     # What the handler can ask for
 
@@ -381,6 +452,15 @@ class HandlerCall(AnyCall):
                 extra=self._facts(),
             )
             return
+        if isinstance(verdict, CancelledMessage):
+            logger.info(
+                "%s was cancelled in delivery %s of the message %s.",
+                self.listener,
+                self.delivery_count,
+                self.message_id,
+                extra=self._facts(),
+            )
+            return
         if isinstance(verdict, Interruption):
             logger.info(
                 "%s was interrupted in delivery %s of %s, which is delivered again.",
@@ -425,6 +505,8 @@ class HandlerCall(AnyCall):
 
 def _outcome_of(verdict: BaseException) -> Outcome:
     match verdict:
+        case CancelledMessage():
+            return Outcome.cancelled
         case RetryAfter():
             return Outcome.postponed
         case Interruption():

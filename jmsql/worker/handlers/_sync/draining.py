@@ -146,6 +146,11 @@ class SavepointSession(EnlistedSession):
         """Do nothing: nothing is claimed."""
         return nullcontext()
 
+    @property
+    def claim(self) -> None:
+        """None: no claim holds the message."""
+        return None
+
     def interrupt(self, timeout: float) -> bool:  # noqa: ARG002
         """Return False: no other thread watches it."""
         return False

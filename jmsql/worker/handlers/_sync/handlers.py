@@ -239,7 +239,7 @@ class HandlerThread:
         self._has_handled = True
         if self._quota is not None:
             self._quota.take()
-        self.handling = handling = HandlerCall(self.listener, message, self._session)
+        self.handling = handling = HandlerCall(self.listener, message, self._session, self._timings.cancel_timeout)
         try:
             error = handling.run()
         finally:

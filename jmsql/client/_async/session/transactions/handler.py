@@ -469,6 +469,11 @@ class HandlerTransaction(LocalTransaction):
     def result(self, result: Query[None] | None) -> None:
         self._received.result = result
 
+    @property
+    def last_claim(self) -> tuple[MessageKey, int] | None:
+        handled = self._received.handled
+        return (handled[0].key, handled[0].row.handle) if len(handled) == 1 else None
+
     async def share_driver(self) -> psycopg.AsyncConnection[Any]:
         """Return psycopg's own connection for the handler to use in the transaction, which it is not let end."""
         return await self._share(self.database.lend_driver)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from jmsql.selectors import Selector
     from jmsql.store.receiving.late_messages import ScanStart
     from jmsql.store.receiving.receive import Fetch, GroupScan
-    from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
+    from jmsql.store.rows.message_rows import MessageKey, MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Destination
 
@@ -125,6 +125,10 @@ class NoTransaction(OwnTransaction):
 
     async def closed(self, consumer: ConsumerState) -> None:
         await self.unloaded(consumer.buffer)
+
+    @property
+    def last_claim(self) -> tuple[MessageKey, int] | None:
+        return self._claims.last_claim
 
     async def unloaded(self, buffer: PrefetchBuffer) -> None:
         self._client.returned(await self._claims.closed(buffer))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jmsql.selectors import Selector
     from jmsql.store.receiving.late_messages import ScanStart
     from jmsql.store.receiving.receive import Fetch, GroupScan
-    from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
+    from jmsql.store.rows.message_rows import MessageKey, MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Destination
 
@@ -121,6 +121,10 @@ class NoTransaction(OwnTransaction):
 
     def closed(self, consumer: ConsumerState) -> None:
         self.unloaded(consumer.buffer)
+
+    @property
+    def last_claim(self) -> tuple[MessageKey, int] | None:
+        return self._claims.last_claim
 
     def unloaded(self, buffer: PrefetchBuffer) -> None:
         self._client.returned(self._claims.closed(buffer))

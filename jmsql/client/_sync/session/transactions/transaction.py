@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jmsql.store.destinations.access import Action
     from jmsql.store.receiving.receive import Fetch
     from jmsql.store.receiving.redelivery import Rules
-    from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
+    from jmsql.store.rows.message_rows import MessageKey, MessageRow, OutgoingMessage
     from jmsql.values.destinations import Destination, Queue
     from jmsql.values.policies import RedeliveryPolicy
 
@@ -241,6 +241,11 @@ class OwnTransaction(Transaction):
     @property
     def is_settled(self) -> bool:
         return not self.delivery.has_delivered
+
+    @property
+    def last_claim(self) -> tuple[MessageKey, int] | None:
+        """The message that was delivered, with its claim; None: it has none, or there are several messages."""
+        return None
 
     def watch(self, consumer: ConsumerState) -> Watch:
         return Watch(self.state, self._client, consumer.buffer.poll, self.database, self.delivery)

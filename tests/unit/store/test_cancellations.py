@@ -1,0 +1,127 @@
+"""The duty to end calls whose messages were cancelled: by whom it is told, and what the server says."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from jmsql.store.control.cancellations import Cancellations, cancelled_message
+from jmsql.store.rows.message_rows import MessageKey
+
+
+class Server:
+    """Knows which claims are lost."""
+
+    def __init__(self) -> None:
+        self.lost: list[int] = []
+        self.asked: list[str] = []
+
+    def run(self, query: Any) -> list[int]:
+        self.asked.append(query.parameters["sequences"])
+        return self.lost
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def cancellations() -> Cancellations:
+    return Cancellations(lambda: None, 5.0)
+
+
+def key(sequence: int) -> MessageKey:
+    return MessageKey(1, 5, sequence)
+
+
+def test_a_notification_of_another_s_message_asks_nothing(cancellations: Cancellations, server: Server) -> None:
+    ended: list[int] = []
+    cancellations.watch(key(1), 7, lambda: ended.append(1))
+    cancellations.hear(2)
+    cancellations.run(server)  # type: ignore[arg-type]
+    assert (server.asked, ended, list(cancellations.heard)) == ([], [], [2])
+    assert cancellations.seconds_to_next() == math.inf
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_call_ends_if_the_server_says_that_its_claim_is_gone(
+    cancellations: Cancellations, server: Server, is_lost: bool
+) -> None:
+    ended: list[int] = []
+    for sequence in (1, 2):
+        cancellations.watch(key(sequence), 7, lambda sequence=sequence: ended.append(sequence))  # type: ignore[misc]
+    server.lost = [2] if is_lost else []
+    cancellations.hear(2)
+    assert cancellations.seconds_to_next() == 0.0
+    cancellations.run(server)  # type: ignore[arg-type]
+    assert server.asked == ["{1,2}"]
+    assert ended == ([2] if is_lost else [])
+    cancellations.run(server)  # type: ignore[arg-type]
+    assert len(server.asked) == 1
+
+
+def test_a_new_connection_asks_for_what_was_missed(cancellations: Cancellations, server: Server) -> None:
+    cancellations.begin(is_deaf=False)
+    cancellations.run(server)  # type: ignore[arg-type]
+    cancellations.watch(key(1), 7, lambda: None)
+    cancellations.begin(is_deaf=False)
+    cancellations.run(server)  # type: ignore[arg-type]
+    assert server.asked == ["{1}"]
+
+
+def test_where_nothing_is_heard_the_server_is_asked_again_and_again(
+    cancellations: Cancellations, server: Server
+) -> None:
+    cancellations.begin(is_deaf=True)
+    cancellations.run(server)  # type: ignore[arg-type]
+    assert server.asked == []
+    assert 0.0 < cancellations.seconds_to_next() <= 5.0
+    cancellations.watch(key(1), 7, lambda: None)
+    cancellations.missed()
+    cancellations.run(server)  # type: ignore[arg-type]
+    assert server.asked == ["{1}"]
+    assert 0.0 < cancellations.seconds_to_next() <= 5.0
+
+
+def test_a_call_that_begins_after_the_notification_is_ended(cancellations: Cancellations, server: Server) -> None:
+    """A session had taken the message from those that it holds."""
+    cancellations.hear(1)
+    ended: list[int] = []
+    cancellations.watch(key(1), 7, lambda: ended.append(1))
+    server.lost = [1]
+    cancellations.run(server)  # type: ignore[arg-type]
+    assert ended == [1]
+
+
+def test_an_error_of_one_call_ends_no_other(cancellations: Cancellations, server: Server) -> None:
+    ended: list[int] = []
+
+    def fail() -> None:
+        raise RuntimeError("its event loop is closed")
+
+    cancellations.watch(key(1), 7, fail)
+    cancellations.watch(key(2), 7, lambda: ended.append(2))
+    server.lost = [1, 2]
+    cancellations.hear(1)
+    cancellations.run(server)  # type: ignore[arg-type]
+    assert ended == [2]
+
+
+def test_few_cancelled_messages_are_remembered(cancellations: Cancellations) -> None:
+    for sequence in range(5000):
+        cancellations.hear(sequence)
+    assert 4999 in cancellations.heard
+    assert 0 not in cancellations.heard
+    cancellations.forget(4999)
+    assert 4999 not in cancellations.heard
+
+
+@pytest.mark.parametrize(
+    ("payload", "sequence"),
+    [("cancelled 5", 5), ("cancelled", None), ("cancelled -5", None), ("5", None), ("cancelled 5 6", None), ("", None)],
+)
+def test_what_does_not_look_like_a_cancellation_is_none(payload: str, sequence: int | None) -> None:
+    assert cancelled_message(payload) == sequence
