@@ -240,6 +240,31 @@ async def test_a_handler_that_has_committed_has_won(jmsql_factory: ConnectionFac
     assert dict(database.handled()) == {"a": 0}
 
 
+async def test_a_chunk_is_handled_without_the_message_that_was_cancelled(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    app = Application(jmsql_factory)
+    began, goes_on = threading.Event(), threading.Event()
+
+    @app.listener("orders", chunk=10, redelivery=jmsql.RedeliveryPolicy(20, delay=0.01))
+    def store(bodies: list[str], rows: sqlalchemy.Connection) -> None:
+        for body in bodies:
+            rows.execute(INSERTION, {"text": body})
+        if len(bodies) > 1:
+            began.set()
+            goes_on.wait(PATIENCE)
+
+    sent = [send_one(jmsql_factory, str(number)) for number in range(8)]
+    with Administration(jmsql_factory) as administration:
+        async with app.running(concurrency=1):
+            assert await asyncio.to_thread(began.wait, PATIENCE)
+            assert await asyncio.to_thread(administration.cancel, sent[1]) is Cancellation.asked
+            goes_on.set()
+            await asyncio.to_thread(wait_for, lambda: database.queued() == 0, PATIENCE)
+    assert sorted(text for text, _ in database.handled()) == ["0", "2", "3", "4", "5", "6", "7"]
+    assert database.rows("select from jmsql.dead_letters") == []
+
+
 @pytest.mark.parametrize("runs", [True, False])
 async def test_a_result_that_is_kept_says_cancelled(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, runs: bool
