@@ -8,11 +8,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    import psycopg
+
     import jmsql.asyncio
     from jmsql import ConnectionFactory, Timings
     from jmsql.testing.database import SessionDatabase
@@ -79,6 +81,16 @@ def jmsql_clean_url(_jmsql_database: SessionDatabase) -> str:
     """The URL of the session's database, after its schema was emptied."""
     _jmsql_database.clean()
     return _jmsql_database.url
+
+
+@pytest.fixture
+def jmsql_transaction(jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A transaction on psycopg's connection, rolled back at the end of the test."""
+    import psycopg
+
+    with psycopg.connect(jmsql_url) as connection:
+        yield connection
+        connection.rollback()
 
 
 @pytest.fixture

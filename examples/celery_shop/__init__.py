@@ -1,0 +1,1 @@
+"""A program for Celery, translated."""
