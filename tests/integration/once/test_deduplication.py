@@ -1,0 +1,186 @@
+"""A second send of a deduplication id sends nothing, by every way there is to send."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+import jmsql
+from jmsql import Connection, ConnectionFactory, JMSException, MessageFormatException, TransactionRolledBackException
+from jmsql.admin import Administration
+from jmsql.client.process_counters import ProcessCounters
+from jmsql.store.sending.conditional import forget_ids
+from jmsql.store.wire._sync.runner import PsycopgRunner
+from jmsql.testing import drain
+from tests.background import Background
+from tests.integration.client.server import Server
+from tests.texts import texts_of
+
+ID = "JMS_jmsql_DeduplicationID"
+
+
+def texts(connection: Connection, queue: str) -> list[str]:
+    """Receive all there is."""
+    with connection.create_session() as session:
+        return texts_of(drain(session.create_consumer(queue)))
+
+
+def test_a_second_send_returns_the_identifier_of_the_first(connection: Connection) -> None:
+    first = jmsql.send(connection, "orders", "one", deduplication_id="payment 17")
+    assert jmsql.send(connection, "orders", "two", deduplication_id="payment 17", delivery_delay=60) == first
+    assert jmsql.send(connection, "orders", "three", deduplication_id="payment 18") != first
+    assert jmsql.send(connection, "others", "four", deduplication_id="payment 17") != first
+    assert texts(connection, "orders") == ["one", "three"]
+    assert jmsql.send(connection, "orders", "five", deduplication_id="payment 17") == first, "it was handled"
+
+
+def test_a_batch_is_copied_without_duplicates(connection: Connection) -> None:
+    with connection.create_session(transacted=True) as session:
+        producer = session.create_producer("orders")
+        for number in range(120):
+            message = session.create_text_message(str(number))
+            if number % 3:
+                message.properties[ID] = str(number // 6)
+            producer.send(message)
+        session.commit()
+    expected = [str(number) for number in range(120) if number % 3 == 0 or number % 6 == 1]
+    assert texts(connection, "orders") == expected
+
+
+def test_a_rollback_frees_the_id(connection: Connection) -> None:
+    with connection.create_session(transacted=True) as session:
+        jmsql.send(session, "orders", "one", deduplication_id="payment 17")
+        session.rollback()
+        jmsql.send(session, "orders", "two", deduplication_id="payment 17")
+        session.commit()
+    assert texts(connection, "orders") == ["two"]
+
+
+def test_the_id_counts_for_the_window(connection: Connection, jmsql_factory: ConnectionFactory, server: Server) -> None:
+    with Administration(jmsql_factory.url) as administration:
+        administration.create_queue("orders", deduplication_window=timedelta(minutes=5))
+        administration.create_queue("others", deduplication_window=0)
+    for age in (299, 301, 302):
+        server.rows("update jmsql_internal.deduplication set sent_at = clock_timestamp() - %s * interval '1 s'", age)
+        for queue in ("orders", "others"):
+            jmsql.send(connection, queue, str(age), deduplication_id="payment 17")
+    assert texts(connection, "orders") == ["299", "301", "302"]
+    assert texts(connection, "others") == ["299", "301", "302"]
+
+
+def test_the_id_counts_on_a_topic_before_the_copies(connection: Connection) -> None:
+    with connection.create_session() as session:
+        topic = session.create_topic("prices")
+        consumers = [session.create_consumer(topic, selector) for selector in (None, None, "colour = 'blue'")]
+        for number in range(3):
+            jmsql.send(
+                connection,
+                topic,
+                str(number),
+                deduplication_id="price 5",
+                properties={"colour": "blue" if number else ""},
+            )
+        assert [texts_of(drain(consumer)) for consumer in consumers] == [["0"], ["0"], []]
+
+
+def test_a_restricted_role_drops_duplicates_where_it_may_send(url_of: Any, connection: Connection) -> None:
+    with psycopg.connect(url_of("sender"), autocommit=True) as database:
+        first = jmsql.send(database, "orders", "one", deduplication_id="payment 17")
+        assert jmsql.send(database, "orders", "two", deduplication_id="payment 17") == first
+        with pytest.raises(JMSException):
+            jmsql.send(database, "secrets", "one", deduplication_id="payment 17")
+        for statement in (
+            "select from jmsql_internal.deduplication",
+            "insert into jmsql_internal.admission (queues, role) values ('{orders}', 'postgres')",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                database.execute(statement)
+    assert texts(connection, "orders") == ["one"]
+
+
+def test_ids_in_different_orders_are_a_deadlock_that_ends(connection: Connection, server: Server) -> None:
+    with connection.create_session(transacted=True) as one, connection.create_session(transacted=True) as other:
+        jmsql.send(one, "orders", "1", deduplication_id="a")
+        jmsql.send(other, "orders", "2", deduplication_id="b")
+        waiting = Background(lambda: jmsql.send(one, "orders", "3", deduplication_id="b"))
+        server.wait_until_someone_waits()
+        # PostgreSQL ends the transaction that has noticed it, which may be either.
+        codes = []
+        try:
+            jmsql.send(other, "orders", "4", deduplication_id="a")
+        except TransactionRolledBackException as error:
+            codes.append(error.error_code)
+            other.rollback()
+        try:
+            waiting.result()
+        except TransactionRolledBackException as error:
+            codes.append(error.error_code)
+        assert codes == ["40P01"]
+
+
+def test_what_is_sent_again_takes_no_id(connection: Connection, jmsql_factory: ConnectionFactory) -> None:
+    jmsql.send(connection, "orders", "one", deduplication_id="payment 17")
+    with connection.create_session(transacted=True) as session, Administration(jmsql_factory.url) as administration:
+        consumer = session.create_consumer("orders")
+        message = consumer.receive(timeout=5)
+        assert message is not None
+        assert not message.property_exists(ID)
+        session.create_producer("orders").send(message)
+        session.commit()
+        administration.create_queue("aside")
+        assert administration.move("orders", "aside") == 1
+        assert administration.move("aside", "orders") == 1
+    assert texts(connection, "orders") == ["one"]
+
+
+def test_sql_drops_duplicates(server: Server, connection: Connection) -> None:
+    for queue in ("orders", "orders", "topic://prices", "topic://prices"):
+        server.rows("select jmsql.send(%s, 'text', jsonb_build_object(%s::text, 'payment 17'))", queue, ID)
+    assert server.rows("select count(*) from jmsql_internal.message") == [(1,)]
+    assert server.rows("select count(distinct destination_id) from jmsql_internal.deduplication") == [(2,)]
+    assert texts(connection, "orders") == ["text"]
+
+
+@pytest.mark.parametrize("value", ["", "x" * 256, 5])
+def test_what_is_no_id_is_refused(connection: Connection, server: Server, value: Any) -> None:
+    with pytest.raises(MessageFormatException):
+        jmsql.send(connection, "orders", "one", deduplication_id=value)
+    with pytest.raises(psycopg.DatabaseError, match="cannot be"):
+        server.rows("select jmsql.send('orders', 'x', %s)", Jsonb({ID: value}))
+
+
+@pytest.mark.parametrize("name", ["\0", "\ud800", "'; drop table x --", "🪁" * 255, "%s"])
+def test_any_text_is_an_id(connection: Connection, name: str) -> None:
+    first = jmsql.send(connection, "orders", "one", deduplication_id=name)
+    assert jmsql.send(connection, "orders", "two", deduplication_id=name) == first
+
+
+def test_maintenance_forgets_ids_whose_window_is_over(
+    connection: Connection, server: Server, jmsql_clean_url: str
+) -> None:
+    for number in range(4):
+        jmsql.send(connection, "orders" if number % 2 else "topic://prices", "one", deduplication_id=str(number))
+    server.rows(
+        "update jmsql_internal.deduplication set sent_at = sent_at - interval '25 h' where deduplication_id > '1'"
+    )
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
+        assert PsycopgRunner(database, "jmsql").run(forget_ids.bind(limit=10)) == 2
+    assert server.rows("select count(*) from jmsql_internal.deduplication") == [(2,)]
+
+
+def test_what_is_not_sent_is_counted(connection: Connection, jmsql_clean_url: str) -> None:
+    counters = ProcessCounters()
+    try:
+        for _ in range(3):
+            jmsql.send(connection, "orders", "one", deduplication_id="payment 17")
+        with psycopg.connect(jmsql_clean_url) as database:
+            for _ in range(3):
+                jmsql.send(database, "orders", "one", coalesce="order 5")
+        counts = counters.counts()["queue://orders"]
+    finally:
+        counters.close()
+    assert (counts.sent, counts.duplicates, counts.coalesced) == (2, 2, 2)
