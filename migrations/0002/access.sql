@@ -44,10 +44,12 @@ declare
             ' jmsql_internal.connection, jmsql_internal.consumer, jmsql_internal.grouped_queue,'
             ' jmsql_internal.leadership, jmsql_internal.destination_counters, jmsql_internal.message,'
             ' jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
-            ' jmsql_internal.message_history, jmsql_internal.result, jmsql_internal.result_keeping',
+            ' jmsql_internal.message_history, jmsql_internal.result, jmsql_internal.result_keeping,'
+            ' jmsql_internal.reported_progress',
         'select on'
             ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.counters,'
-            ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups, jmsql.results',
+            ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups, jmsql.results,'
+            ' jmsql.progress',
         'select (transaction_id) on jmsql_internal.pending_transaction',
         'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
             'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
@@ -83,13 +85,16 @@ declare
             'jms_type, properties, text_body), '
             'update (deliveries, sent_at, started_at, finished_at, kept_until, state, value, error, jms_type, properties, '
             'text_body) on jmsql_internal.result',
+        'insert (queue_id, inverse_priority, sequence, claim_id, fraction, note, reported_at), '
+            'update (claim_id, fraction, note, reported_at) on jmsql_internal.reported_progress',
         'execute on function jmsql_internal.bury_dead_letters(integer)'];
     administration constant text[] := messaging || array[
         'delete on'
             ' jmsql_internal.message, jmsql_internal.delayed_message, jmsql_internal.delivery,'
             ' jmsql_internal.delivery_outcome, jmsql_internal.body,'
             ' jmsql_internal.queue, jmsql_internal.topic, jmsql_internal.connection,'
-            ' jmsql_internal.destination_counters, jmsql_internal.result, jmsql_internal.result_keeping',
+            ' jmsql_internal.destination_counters, jmsql_internal.result, jmsql_internal.result_keeping,'
+            ' jmsql_internal.reported_progress',
         'update (transaction_id) on jmsql_internal.delayed_message',
         'insert (queue_id, deleted_at) on jmsql_internal.queue',
         'select on jmsql_internal.permission, jmsql.grants, jmsql.spark_sources, jmsql.schedules',

@@ -43,6 +43,7 @@ THEMES = (
     "results",
     "schedules",
     "cancelling",
+    "progress",
     "search_path",
     "access",
 )

@@ -28,6 +28,7 @@ from jmsql.store.control.late_releases import LateReleases
 from jmsql.store.control.listening import end_listening, start_listening
 from jmsql.store.control.liveness import ClientForgottenError
 from jmsql.store.control.notifier import Notifier
+from jmsql.store.control.progress_reports import ProgressReports
 from jmsql.store.control.reporting import Reporting
 from jmsql.store.control.server import Server, ServerClock, find_database, look_at_server, require_same_database
 from jmsql.store.control.service import ClaimInDoubtError, ClientDuties, Link, Service, make_known
@@ -122,6 +123,8 @@ class ControlConnection:
         """Which queues keep history, or did a second ago."""
         self.cancellations = Cancellations(wake_socket.wake, timings.maintenance_interval)
         """The calls of handlers that end if their messages are cancelled."""
+        self.progress_reports = ProgressReports(wake_socket.wake, supported=server.keeps_outcomes)
+        """Writes down the progress of handlers."""
         self._duties = ClientDuties(
             handlers,
             announcing,
@@ -129,6 +132,7 @@ class ControlConnection:
             self.cancellations,
             ClaimExtensions(),
             LateReleases(self.notifier, timings.maintenance_retry_delay, restricted=server.is_restricted),
+            self.progress_reports,
             self.queues_with_history,
             wake_socket,
         )

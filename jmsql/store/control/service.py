@@ -21,6 +21,7 @@ from jmsql.store.control.late_releases import LateReleases
 from jmsql.store.control.leading import Leading
 from jmsql.store.control.liveness import AdvisoryLock, ClientForgottenError, Heartbeats, Liveness
 from jmsql.store.control.notifier import Notifier
+from jmsql.store.control.progress_reports import ProgressReports
 from jmsql.store.control.reporting import Reporting
 from jmsql.store.control.server import Server, ServerClock
 from jmsql.store.control.ticking import Ticking
@@ -112,6 +113,7 @@ class ClientDuties:
         cancellations: Ends calls whose messages were cancelled.
         claim_extensions: Extends claims.
         late_releases: Releases messages that sessions could not release.
+        progress_reports: Writes down the progress of handlers.
         queues_with_history: Keeps up with the queues that keep history.
         wake_socket: Wakes the thread.
     """
@@ -122,6 +124,7 @@ class ClientDuties:
     cancellations: Cancellations
     claim_extensions: ClaimExtensions
     late_releases: LateReleases
+    progress_reports: ProgressReports
     queues_with_history: QueuesWithHistory
     wake_socket: WakeSocket
 
@@ -202,6 +205,7 @@ class Service:
             self._leading,
             self._ticking,
             duties.queues_with_history,
+            duties.progress_reports,
         )
         duties.queues_with_history.changed()
         duties.announcing.begin()

@@ -14,6 +14,7 @@ from jmsql.store.maintenance.history_maintenance import HistoryMaintenance
 from jmsql.store.maintenance.leadership import HAS_MESSAGE, LeadershipLostError, Lease, Standing, while_leading
 from jmsql.store.maintenance.maintenance_task import MaintenanceTask, load_task
 from jmsql.store.receiving.candidates import LOOK_UPS
+from jmsql.store.receiving.progress import forget_progress
 from jmsql.store.receiving.redelivery import LostClaim, Release, bury, forget_outcomes, lost_claims, release
 from jmsql.store.receiving.results import EXPIRED_PARTS, remove_results
 from jmsql.store.rows.columns import SEND_COLUMNS
@@ -293,6 +294,7 @@ class Maintenance:
         runner.run(_forget_orphans.bind())
         if self._keeps_outcomes:
             runner.run(forget_outcomes)
+            runner.run(forget_progress)
         runner.run(_find_lost.bind())
         return False
 

@@ -43,6 +43,7 @@ order by m.jms_delivery_time, m.sequence;
 with deliveries as (delete from jmsql_internal.delivery),
     outcomes as (delete from jmsql_internal.delivery_outcome),
     results as (delete from jmsql_internal.result),
+    progress as (delete from jmsql_internal.reported_progress),
     delayed as (delete from jmsql_internal.delayed_message),
     history as (delete from jmsql_internal.message_history),
     bodies as (delete from jmsql_internal.body)

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from functools import cached_property
 
 from jmsql.values.clock import monotonic
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, if one does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Deadline:
@@ -24,6 +33,33 @@ class Deadline:
         self._is_abandoned = False
         self.has_expired = False
         self._settling = threading.Event()
+        self.limit: asyncio.Timeout | None = None
+        """The limit that cancels a coroutine function, whose event loop sets it."""
+        self._loop = running_loop()
+
+    def restart(self) -> None:
+        """Give the handler its time once more; may be called from any thread.
+
+        Raises:
+            TimeoutError: It is too late.
+        """
+        with self._lock:
+            now = monotonic()
+            if self.has_expired or self.overdue(now) > 0:
+                raise self.error
+            self._at = now + self._timeout
+        if self._loop is None:
+            return
+        if running_loop() is self._loop:
+            self._reschedule()
+        else:
+            self._loop.call_soon_threadsafe(self._reschedule)
+
+    def _reschedule(self) -> None:
+        assert self._loop is not None
+        if self.limit is not None and not self.limit.expired():
+            with suppress(RuntimeError):  # the handler has returned
+                self.limit.reschedule(self._loop.time() + self._timeout)
 
     def overdue(self, now: float) -> float:
         """Return for how many seconds the handler has taken too long; a negative number while it has time."""
@@ -54,9 +90,9 @@ class Deadline:
         return self.has_expired and error is not self.error
 
     def expire(self) -> bool:
-        """Say that the handler has taken too long; return False if it has returned, or this was said before."""
+        """Say that the handler has taken too long; return False if it has not, has returned, or this is known."""
         with self._lock:
-            if self._is_settling or self.has_expired:
+            if self._is_settling or self.has_expired or self.overdue(monotonic()) <= 0:
                 return False
             self.has_expired = True
             return True

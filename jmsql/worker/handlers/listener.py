@@ -17,6 +17,7 @@ from jmsql.messages import Message, as_jms_message
 from jmsql.messages.codecs.schemas import Schema
 from jmsql.public_names import set_module
 from jmsql.store.destinations.subscriptions import ChangeRefusedException
+from jmsql.store.receiving.progress import Progress
 from jmsql.values.destinations import Queue, Topic
 from jmsql.values.outcomes import Reject, RejectBecause, RetryAfter
 from jmsql.values.policies import RedeliveryPolicy
@@ -35,6 +36,8 @@ logger = logging.getLogger("jmsql.worker")
 
 _lose_replies: set[str] = set()
 """Handlers that were named in the log since what they return goes nowhere."""
+
+_LONGEST_NOTE = 200
 
 DEFAULT_REDELIVERY = RedeliveryPolicy(
     maximum_deliveries=20, delay=1.0, multiplier=2.0, maximum_delay=4 * 3600.0, jitter=0.1
@@ -166,6 +169,7 @@ class HandlerCall(Call):
         """True once the message is known to be cancelled. Written by the client's control thread."""
         self._looks = False
         """True if the handler has asked `is_cancelled`."""
+        self.deadline: Deadline | None = None
         self.provided: dict[type, object] = {}
         self.callbacks: list[Callable[[], object]] = []
         self.failure_callbacks: list[Callable[[BaseException], object]] = []
@@ -230,6 +234,45 @@ class HandlerCall(Call):
         if not self.listener.is_async:
             refuse_coroutine_function(function)
         self.callbacks.append(function)
+
+    def progress(self, fraction: float | None, note: str = "") -> None:
+        """Report how far the handler is, for the view `jmsql.progress`, `jmsql top` and the console.
+
+        It waits for nothing, and may be called often and from any thread: once a second at most, the last report of
+        each message is written, outside of its transaction. It is gone when the call has ended, however that ends. A
+        chunk shows as its first message.
+
+        Args:
+            fraction: The part that is done, from 0 to 1; None: unknown.
+            note: A few words; of a longer text the first 200 characters count.
+
+        Raises:
+            TypeError: The fraction is no number, or the note no text.
+            ValueError: The fraction is less than 0, more than 1, or NaN.
+        """
+        if fraction is not None:
+            if isinstance(fraction, bool) or not isinstance(fraction, int | float):
+                raise TypeError(f"progress() takes a number from 0 to 1, or None, not {fraction!r}.")
+            if not 0 <= fraction <= 1:  # NaN is not, either
+                raise ValueError(f"progress() takes a number from 0 to 1, not {fraction!r}.")
+        if not isinstance(note, str):
+            raise TypeError(f"The note of progress() is a text, not {note!r}.")
+        self._report_progress(Progress(fraction, note[:_LONGEST_NOTE]))
+
+    def _report_progress(self, progress: Progress) -> None:
+        raise NotImplementedError
+
+    def keep_alive(self) -> None:
+        """Restart the handler's time-out: from now on, it has the `timeout` of its listener once more.
+
+        May be called from any thread. Without a time-out it does nothing. The `visibility_timeout` does not need it,
+        since the process extends its claims by itself while their handlers run.
+
+        Raises:
+            TimeoutError: It is too late: the handler has taken longer than its time-out.
+        """
+        if self.deadline is not None:
+            self.deadline.restart()
 
     @property
     def database(self) -> sqlalchemy.Connection:

@@ -10,6 +10,7 @@ from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.store.rows.message_rows import MessageKey, MessageRow
 
 if TYPE_CHECKING:
+    from jmsql.store.receiving.progress import ClaimedMessage
     from jmsql.store.receiving.receive import Fetch
 
 
@@ -32,6 +33,11 @@ class Delivery(ABC):
     @abstractmethod
     def has_delivered(self) -> bool:
         """Whether anything was delivered that is not acknowledged, nor committed."""
+
+    @property
+    def claimed(self) -> ClaimedMessage | None:
+        """The claimed message that a handler has, of a chunk the first one; None: there is none."""
+        return None
 
     @abstractmethod
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:

@@ -12,6 +12,7 @@ from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, Redeli
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
+from jmsql.store.receiving.progress import ClaimedMessage
 from jmsql.store.receiving.receive import claim
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.receiving.results import acknowledged_with
@@ -222,6 +223,13 @@ class Claims(Delivery):
     @property
     def has_delivered(self) -> bool:
         return bool(self._delivered)
+
+    @property
+    def claimed(self) -> ClaimedMessage | None:
+        if not self._delivered:
+            return None
+        _, queue_id, row = self._delivered[-1]
+        return ClaimedMessage(key_of(queue_id, row), row.handle)
 
     @property
     def delivered_since(self) -> float | None:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from jmsql.store.control.cancellations import Cancellations
+    from jmsql.store.receiving.progress import Progress
     from jmsql.store.rows.message_rows import MessageKey
 
 
@@ -646,6 +647,20 @@ class HandlerSession(Session):
         """The chunk of messages that a transacted session has received, and not settled."""
         assert isinstance(self._transaction, HandlerTransaction)
         return self._transaction.chunk
+
+    def progress_reporter(self) -> Callable[[Progress | None], object]:
+        """Return what takes the progress of the handled message, in any thread; None ends that."""
+        message, reports = self._transaction.delivery.claimed, self._client.control.progress_reports
+        if message is None:
+            return lambda _: None
+
+        def report(progress: Progress | None) -> None:
+            if progress is None:
+                reports.drop(message)
+            else:
+                reports.add(message, progress)
+
+        return report
 
     def pop_dead_letter(self) -> bool:
         """Return whether a message has become a dead letter since the last call."""

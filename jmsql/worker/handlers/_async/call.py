@@ -29,6 +29,7 @@ from jmsql.concurrency.tasks import (
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException, MessageFormatException
 from jmsql.messages import Message
 from jmsql.messages.plain_json import plain_json
+from jmsql.store.receiving.progress import Progress
 from jmsql.store.receiving.results import Handled, Keeping
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
@@ -119,6 +120,8 @@ class HandlerCall(AnyCall):
         self.outcome = Outcome.handled
         """The outcome, once `run` has returned."""
         self._context: Context | None = None
+        self._report: Callable[[Progress | None], object] | None = None
+        """Takes the progress; None: there was none. Written by the handler, in any thread."""
         self._is_cut_off = False
         """True once the worker ends without waiting any longer. Written by the thread that ends it."""
         if ASYNC:
@@ -172,6 +175,8 @@ class HandlerCall(AnyCall):
         finally:
             for context in self._contexts:
                 await context.end()
+            if self._report is not None:
+                self._report(None)
         self._tell_success()
         await self._call_back(self.callbacks)
         return None
@@ -413,6 +418,12 @@ class HandlerCall(AnyCall):
 
     # What the handler can ask for
 
+    def _report_progress(self, progress: Progress) -> None:
+        report = self._report
+        if report is None:
+            report = self._report = self.session.progress_reporter()
+        report(progress)
+
     def context(self) -> JMSContext:
         """Return the session as a context."""
         context = HandlerContext(self.session)
@@ -596,7 +607,7 @@ if ASYNC:
         Raises:
             TimeoutError: It has taken longer.
         """
-        limit = asyncio.timeout(timeout)
+        limit = deadline.limit = asyncio.timeout(timeout)
         try:
             async with limit:
                 await handling

@@ -204,13 +204,9 @@ class HandlerTask:
         """Wait, unless it is to stop."""
         await self._stopped.wait(0, seconds)
 
-    @property
-    def _is_used_up(self) -> bool:
-        """True if the process has received all the messages that it may."""
-        return self._quota is not None and self._quota.is_used_up
-
     async def _receive(self) -> Message | None:
-        if self._is_used_up:
+        quota = self._quota
+        if quota is not None and quota.is_used_up:
             await self._stopped.wait(0, None)
             return None
         try:
@@ -221,7 +217,9 @@ class HandlerTask:
                     return message
             # One of the listener's tasks waits for all. As it gets a message, the next one takes its place.
             async with self._turn:
-                return None if self._is_stopping or self._is_used_up else await self._consumer.receive()
+                if self._is_stopping or (quota is not None and quota.is_used_up):
+                    return None
+                return await self._consumer.receive()
         except JMSException as error:
             await self._pause_after(error)
             return None
@@ -287,6 +285,11 @@ class ChunkTask(HandlerTask):
     @property
     def _is_idle(self) -> bool:
         return self.handling is None and not self._has_received
+
+    @property
+    def _is_used_up(self) -> bool:
+        """True if the process has received all the messages that it may."""
+        return self._quota is not None and self._quota.is_used_up
 
     async def cut_off(self) -> None:
         self._is_cut_off = True

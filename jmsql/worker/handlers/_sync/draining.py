@@ -17,6 +17,7 @@ from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.errors import jms_errors
 from jmsql.store.receiving import own_messages
+from jmsql.store.receiving.progress import Progress
 from jmsql.store.receiving.redelivery import policy as queue_policy
 from jmsql.store.receiving.results import Handled, Keeping, keep
 from jmsql.store.rows.message_rows import MessageRow
@@ -150,6 +151,10 @@ class SavepointSession(EnlistedSession):
     def claim(self) -> None:
         """None: no claim holds the message."""
         return None
+
+    def progress_reporter(self) -> Callable[[Progress | None], object]:
+        """Return a function that does nothing: nobody sees what is uncommitted."""
+        return lambda _: None
 
     def interrupt(self, timeout: float) -> bool:  # noqa: ARG002
         """Return False: no other thread watches it."""

@@ -198,13 +198,9 @@ class HandlerThread:
         """Wait, unless it is to stop."""
         self._stopped.wait(0, seconds)
 
-    @property
-    def _is_used_up(self) -> bool:
-        """True if the process has received all the messages that it may."""
-        return self._quota is not None and self._quota.is_used_up
-
     def _receive(self) -> Message | None:
-        if self._is_used_up:
+        quota = self._quota
+        if quota is not None and quota.is_used_up:
             self._stopped.wait(0, None)
             return None
         try:
@@ -215,7 +211,9 @@ class HandlerThread:
                     return message
             # One of the listener's tasks waits for all. As it gets a message, the next one takes its place.
             with self._turn:
-                return None if self._is_stopping or self._is_used_up else self._consumer.receive()
+                if self._is_stopping or (quota is not None and quota.is_used_up):
+                    return None
+                return self._consumer.receive()
         except JMSException as error:
             self._pause_after(error)
             return None
@@ -281,6 +279,11 @@ class ChunkTask(HandlerThread):
     @property
     def _is_idle(self) -> bool:
         return self.handling is None and not self._has_received
+
+    @property
+    def _is_used_up(self) -> bool:
+        """True if the process has received all the messages that it may."""
+        return self._quota is not None and self._quota.is_used_up
 
     def cut_off(self) -> None:
         self._is_cut_off = True

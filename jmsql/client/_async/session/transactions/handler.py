@@ -16,6 +16,7 @@ from jmsql.client.prefetch_buffer import Prefetch
 from jmsql.concurrency.tasks import RLock, at_once, finished
 from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
+from jmsql.store.receiving.progress import ClaimedMessage
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.values.clock import monotonic
 
@@ -235,6 +236,10 @@ class _HandlerLocks(Locks):
     @property
     def has_delivered(self) -> bool:
         return bool(self.handled) or super().has_delivered
+
+    @property
+    def claimed(self) -> ClaimedMessage | None:
+        return ClaimedMessage(self.handled[0].key, self.handled[0].row.handle) if self.handled else None
 
     @property
     def _has_more(self) -> bool:
