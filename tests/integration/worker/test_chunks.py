@@ -20,6 +20,7 @@ from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from jmsql import ConnectionFactory, Message, Queue, RedeliveryPolicy, Topic
+from jmsql import asyncio as jms
 from jmsql.worker import Application, HandlerCall, Reject, RetryAfter, WorkerTimings
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
@@ -247,6 +248,21 @@ async def test_chunks_of_several_tasks_double_nothing(
         for start in range(0, 300, 50):
             await asyncio.to_thread(send, jmsql_factory, "events", *numbered(300)[start : start + 50])
         assert await handled(database, 300) == numbered(300)
+
+
+async def test_more_tasks_than_connections_handle_chunks(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    app = Application(jms.ConnectionFactory(jmsql_factory.url, max_connections=2))
+
+    @app.listener("events", chunk=2, concurrency=8)
+    async def await_all(texts: list[str], rows: psycopg.AsyncConnection[Any]) -> None:
+        async with rows.cursor() as cursor:
+            await cursor.executemany("insert into handled (text) values (%s)", [[text] for text in texts])
+
+    send(jmsql_factory, "events", *numbered(100))
+    async with app.running():
+        assert await handled(database, 100) == numbered(100)
 
 
 KILLED = """

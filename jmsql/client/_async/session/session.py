@@ -650,6 +650,10 @@ class HandlerSession(Session):
             )
         await super().close()
 
+    async def pause(self) -> None:
+        """Let other sessions have the connection, if no transaction is open."""
+        await self._transaction.database.pause()
+
     @property
     def is_settled(self) -> bool:
         """Whether nothing that was received is still to be acknowledged, committed or released."""

@@ -637,6 +637,10 @@ class HandlerSession(Session):
             )
         super().close()
 
+    def pause(self) -> None:
+        """Let other sessions have the connection, if no transaction is open."""
+        self._transaction.database.pause()
+
     @property
     def is_settled(self) -> bool:
         """Whether nothing that was received is still to be acknowledged, committed or released."""

@@ -311,6 +311,7 @@ class ChunkTask(HandlerTask):
         """Wait for a message, and then for more; the listener's other tasks wait meanwhile."""
         chunk, messages = self._session.chunk, list[Message]()
         try:
+            await self._session.pause()  # else those that wait for their turn could have all connections
             async with self._turn:
                 if self._is_stopping or self._is_used_up:
                     return messages

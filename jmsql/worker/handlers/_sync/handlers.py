@@ -305,6 +305,7 @@ class ChunkTask(HandlerThread):
         """Wait for a message, and then for more; the listener's other tasks wait meanwhile."""
         chunk, messages = self._session.chunk, list[Message]()
         try:
+            self._session.pause()  # else those that wait for their turn could have all connections
             with self._turn:
                 if self._is_stopping or self._is_used_up:
                     return messages
