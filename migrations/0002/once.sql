@@ -121,8 +121,8 @@ as $$
 declare
     address tid;
 begin
-    -- A consumer has locked what it has received, and so has whoever moves or deletes a message: all pass over the rows that
-    -- others have locked, and so does this. Until the sender's transaction ends, its lock makes consumers do so.
+    -- A consumer has locked what it has received, and so has a client that moves or deletes a message: all pass over
+    -- rows that others have locked, and so does this. Until the sender's transaction ends, its lock makes consumers do so.
     if known.jms_message_id is null then
         return null;
     elsif known.jms_delivery_time is not null then

@@ -41,7 +41,7 @@ STATEMENTS: dict[str, Callable[[int], Query[Any]]] = {
     "ask to dequeue": lambda queue_id: ask_to_dequeue(queue_id, LOWEST, 1),
     "forget deliveries": lambda queue_id: RECIPIENT.forget_deliveries([_key(queue_id)]),
     "acknowledge": lambda queue_id: RECIPIENT.acknowledge([(_key(queue_id), 7)]),
-    "acknowledge with the commit": lambda queue_id: RECIPIENT.acknowledge_last(_key(queue_id), 7),
+    "acknowledge with the commit": lambda queue_id: RECIPIENT.acknowledge_last([(_key(queue_id), 7)]),
     "acknowledge what lies far apart": lambda queue_id: RECIPIENT.acknowledge(
         [(_key(queue_id), 7), (_key(queue_id, LONG // 3), 7)]
     ),

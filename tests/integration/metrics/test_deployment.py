@@ -45,7 +45,7 @@ def exported(jmsql_clean_url: str) -> dict[str, set[str]]:
     totals.add(
         Progress(handler_counters={"handle": HandlerCounters()}, destination_counters={"queue://orders": Counts()})
     )
-    worker = exposition(lambda: WorkerMetrics(totals, {"ready": 1}, 0, 0, 0.0))
+    worker = exposition(lambda: WorkerMetrics(totals, {"ready": 1}, 0, {"messages": 0, "memory": 0}, 0, 0.0))
     try:
         text = generate_latest(registry) + worker
     finally:
