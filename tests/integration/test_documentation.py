@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import importlib.util
 import inspect
@@ -357,3 +358,15 @@ def test_the_page_about_sql_lists_functions_with_their_parameters(jmsql_clean_ur
         names = tuple(parameter.strip() for parameter in parameters.split(",") if parameter.strip() not in {"…", ""})
         assert any(function[: len(names) + 1] == (name, *names) for function in functions), (name, names)
         assert "…" in parameters or (name, *names) in functions, (name, names)
+
+
+@pytest.mark.parametrize("program", [program for program in PROGRAMS if "Application(" in program.text], ids=str)
+def test_a_program_with_handlers_sends_nothing_when_a_worker_imports_it(program: Block) -> None:
+    """Each process of a worker imports it, and `jmsql worker --list` does, too."""
+    at_import = [
+        node
+        for statement in ast.parse(program.text).body
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.If)
+        for node in ast.walk(statement)
+    ]
+    assert {node.attr for node in at_import if isinstance(node, ast.Attribute)}.isdisjoint({"send", "send_many"})
