@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("jmsql.worker")
 
+_UNDEFINED_TABLE = "42P01"
 _INTERVAL = 300.0
 """Seconds between two times at which a process says that it declares its schedules."""
 
@@ -77,4 +78,12 @@ class DeclaredSchedules:
         factory = synchronous(self._factory)
         url = default_url(factory.schema) if factory.url is None else factory.url
         with open_runner(url, factory.schema, factory.timings) as runner:
-            runner.run(work)
+            try:
+                runner.run(work)
+            except JMSException as error:
+                if error.error_code != _UNDEFINED_TABLE:
+                    raise
+                raise JMSException(
+                    "The application has schedules, and the schema is of a version without them: run `jmsql migrate`.",
+                    _UNDEFINED_TABLE,
+                ) from error

@@ -1,6 +1,6 @@
 """The ticks of schedules, compared to a clock on the wall that is looked at each minute.
 
-``python -m tests.unit.test_ticks`` looks at it through three years in all time zones, which takes some minutes.
+``python -m tests.unit.test_ticks`` looks at it through three years in all time zones, which takes hours.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _RACE_PAUSE = 0.1
 """Seconds until a tick is looked at again that another client was doing."""
 
 _FAILURE_PAUSE = 10.0
-"""Seconds until this client tries a tick again that has failed."""
+"""Seconds until this client tries a tick again that has failed, or looks again where a look has."""
 
 
 class Ticking:
@@ -61,7 +61,7 @@ class Ticking:
         if not self._is_active or started < self._next_look:
             return
         self._postponed = {name: until for name, until in self._postponed.items() if until > started}
-        self._next_look = started + self._interval  # also if it fails
+        self._next_look = started + min(self._interval, _FAILURE_PAUSE)  # if it fails
         ticks = control.run(next_ticks(self._interval, self._postponed))
         pauses = [self._interval, *(until - started for until in self._postponed.values())]
         pauses.extend(tick.seconds if tick.seconds > 0 else self._do(control, tick) for tick in ticks)

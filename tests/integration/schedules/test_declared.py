@@ -11,8 +11,10 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql import ConnectionFactory, IllegalStateException, Queue
+from jmsql import ConnectionFactory, IllegalStateException, JMSException, Queue
+from jmsql import asyncio as jms
 from jmsql.admin import Administration
+from jmsql.asyncio.admin import Administration as AsyncAdministration
 from jmsql.testing import wait_for
 from jmsql.worker import Application, Router
 from tests.integration.worker.conftest import PATIENCE, StartWorker
@@ -72,6 +74,33 @@ async def test_a_worker_changes_what_has_changed_and_deletes_nothing(
     assert sql.execute("select body from jmsql.messages").fetchall() == [("changed",)]
     with pytest.raises(IllegalStateException, match="declared by an application"):
         administration.set_schedule("kept", "@daily", "reports")
+
+
+async def test_administration_is_awaited_under_asyncio(jmsql_asyncio_factory: jms.ConnectionFactory) -> None:
+    async with AsyncAdministration(jmsql_asyncio_factory) as administration:
+        await administration.set_schedule("report", "@daily", "reports", "go")
+        await administration.pause_schedule("report")
+        [found] = await administration.schedules()
+        assert (found.paused, found.next_at, found.declared) == (True, None, False)
+        await administration.resume_schedule("report")
+        message_id = await administration.send_scheduled("report")
+        assert (await administration.schedule("report")).last_message_id == message_id
+        await administration.delete_schedule("report")
+        assert await administration.schedules() == []
+
+
+async def test_a_worker_says_that_the_schema_is_too_old_for_its_schedules(
+    jmsql_factory: ConnectionFactory, sql: psycopg.Connection
+) -> None:
+    app = Application(jmsql_factory)
+    app.schedule("report", "@daily", "reports")
+    sql.execute("alter table jmsql_internal.schedule rename to schedule_of_later")
+    try:
+        with pytest.raises(JMSException, match="run `jmsql migrate`"):
+            async with app.running():
+                pass
+    finally:
+        sql.execute("alter table jmsql_internal.schedule_of_later rename to schedule")
 
 
 def test_schedules_of_a_router_have_the_prefix_of_the_application() -> None:
