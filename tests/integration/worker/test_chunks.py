@@ -19,8 +19,10 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+import jmsql
 from jmsql import ConnectionFactory, Message, Queue, RedeliveryPolicy, Topic
 from jmsql import asyncio as jms
+from jmsql.admin import Administration
 from jmsql.worker import Application, HandlerCall, Reject, RetryAfter, WorkerTimings
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
@@ -306,6 +308,63 @@ async def test_a_lost_connection_loses_and_doubles_nothing(
     async with app.running():
         assert await handled(database, 10) == numbered(10)
     assert calls == [10, 5, 5]
+
+
+async def test_a_cancelled_message_leaves_its_chunk(jmsql_factory: ConnectionFactory, database: WorkerDatabase) -> None:
+    app = Application(jmsql_factory)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    @app.listener("events", chunk=4)
+    def store_all(texts: list[str], rows: sqlalchemy.Connection) -> None:
+        has_begun.set()
+        may_end.wait(PATIENCE)
+        store(rows, texts)
+
+    with jmsql_factory.create_context() as context:
+        ids = [jmsql.send(context, "events", text) for text in numbered(4)]
+    async with app.running():
+        await until(has_begun.is_set)
+        with Administration(jmsql_factory.url) as administration:
+            administration.cancel(ids[2])
+        may_end.set()
+        assert await handled(database, 3) == ["000", "001", "003"]
+    assert dead(jmsql_factory) == []
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+async def test_a_chunk_that_is_cut_off_comes_again_and_does_not_count(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, kind: str
+) -> None:
+    calls: list[list[int | None]] = []
+    has_begun = threading.Event()
+
+    def note(messages: list[Message]) -> list[dict[str, object]]:
+        calls.append([message.delivery_count for message in messages])
+        has_begun.set()
+        return [{"text": message.get_body(str)} for message in messages]
+
+    app = Application(jmsql_factory)
+    sleep = sqlalchemy.text("select pg_sleep(:seconds)")
+    if kind == "threads":
+
+        @app.listener("events", chunk=4)
+        def store_all(messages: list[Message], rows: sqlalchemy.Connection) -> None:
+            rows.execute(INSERTION, note(messages))
+            rows.execute(sleep, {"seconds": 600 if len(calls) == 1 else 0})
+
+    else:
+
+        @app.listener("events", chunk=4)
+        async def await_all(messages: list[Message], rows: AsyncConnection) -> None:
+            await rows.execute(INSERTION, note(messages))
+            await rows.execute(sleep, {"seconds": 600 if len(calls) == 1 else 0})
+
+    send(jmsql_factory, "events", *numbered(4))
+    async with app.running(drain_timeout=0.1):
+        await until(has_begun.is_set)
+    async with app.running():
+        assert await handled(database, 4) == numbered(4)
+    assert calls == [[1] * 4, [2] * 4], "an interruption is no failure, after which each would come alone"
 
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
