@@ -26,6 +26,7 @@ from jmsql.console.presentation import Body, typed_properties, visible
 from jmsql.store.administration import diagnosis, looks, overview
 from jmsql.store.administration.looks import Choice, DestinationLook, ListedMessage, MessageState, Page, Rights
 from jmsql.store.administration.places import BEGINNING
+from jmsql.store.administration.running import RunningMessage, running
 from jmsql.store.schedules.changing import schedules
 from jmsql.store.statement import Steps
 from jmsql.values.destinations import Destination
@@ -33,6 +34,7 @@ from jmsql.values.postgresql_text import from_postgresql
 
 _PAGE = 50
 _CLIENTS = 25
+_RUNNING = 20
 _SCHEDULES = 500
 _NOTICES = 1000
 _ORIGINS = 5
@@ -194,6 +196,7 @@ class Pages:
             "figures": figures,
             "rate": rate,
             "past": past,
+            "running": self._running(look),
             "now": now,
             "title": _title(look),
         }
@@ -223,6 +226,14 @@ class Pages:
             "states_of_messages": list(MessageState),
         }
         return self._reply(view, "destination.html", values)
+
+    def _running(self, look: DestinationLook) -> list[RunningMessage]:
+        """Return the messages of a destination that are being handled, with their progress."""
+        if not look.browsable:
+            return []
+        return self._poller.shared(
+            ("running", look.queue_id), lambda: self._database.look(running(_RUNNING, queue_id=look.queue_id))
+        )
 
     def _contents(self, look: DestinationLook, choice: Choice | None, after: Place) -> Steps[_Contents]:
         page, has_letters, group = Page[ListedMessage]([], None), False, None

@@ -17,6 +17,7 @@ from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from tests.console.http import Browsing
 from tests.console.serving import Served
+from tests.progress import report_progress
 
 ORDERS = jmsql.Queue("orders")
 Serve = Callable[..., Served]
@@ -75,6 +76,21 @@ def test_what_has_not_changed_is_not_sent_again(
 
         wait_for(shows_the_second, timeout=30)
         assert live(visitor, "/", tag)[0] == 200
+
+
+def test_the_page_of_a_queue_shows_the_progress_of_its_messages(
+    serve: Serve, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str
+) -> None:
+    with jmsql_factory.create_context() as context:
+        message_id = jmsql.send(context, ORDERS, "x")
+    report_progress(jmsql_clean_url, 0.25, "<b>rows</b>")
+    with psycopg.connect(jmsql_clean_url) as database:
+        [number] = database.execute("select queue_id from jmsql_internal.queue where name = 'orders'").fetchone() or ()
+    page = Browsing(serve()).get(f"/destinations/{number}").text
+    assert message_id in page
+    assert "25 %" in page
+    assert "&lt;b&gt;rows" in page
+    assert "rows" not in Browsing(serve(hide_bodies=True)).get(f"/destinations/{number}").text
 
 
 def test_nothing_is_asked_when_nobody_looks(

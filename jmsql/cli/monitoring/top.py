@@ -24,6 +24,7 @@ from jmsql.store.administration import overview
 from jmsql.store.administration.looks import COUNTED
 from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement
 from jmsql.store.administration.overview import DestinationOverview, Memory, OverviewOrder
+from jmsql.store.administration.running import RunningMessage, running
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.values.clock import monotonic
 from jmsql.values.counting import counted
@@ -67,6 +68,8 @@ _REST = 4.0
 """How many times as long as a look took, the store is left alone after it."""
 
 _LONG = 60.0
+_RUNNING = 20
+"""The most messages shown with their progress."""
 _NUMBERS = ("ready", "claimed", "waiting", "delayed", "in/s", "out/s", "back/s", "redelivered", "consumers", "oldest")
 _SPARE = ("subscription", "redelivered", "back/s", "delayed", "waiting", "claimed", "oldest", "consumers")
 _ORDER_KEYS = {order.value[0]: order for order in OverviewOrder}
@@ -95,6 +98,8 @@ def top(
     Messages are counted up to 1,000, so that a look costs little whatever waits: 1,000+ stands for more. Where
     thousands of queues hold messages, the order by depth is complete after several looks. With --exact all messages are
     read, and the store is left alone for four times as long as that took.
+
+    Below them stand up to 20 messages that are being handled and whose handlers report their progress.
 
     Rates are those of acknowledgements, as clients count them, and of arrivals, which follow from the depth.
 
@@ -145,6 +150,7 @@ class _Look(NamedTuple):
 
     store: StoreMeasurement
     destinations: list[DestinationOverview]
+    running: list[RunningMessage]
 
 
 class _View:
@@ -190,7 +196,7 @@ class _View:
         found = overview.overview(
             self._limit, self._order, self._memory, most=self._most, like=self._pattern, moment=store.server_time
         )
-        return _Look(store, self._runner.run(found))
+        return _Look(store, self._runner.run(found), self._runner.run(running(_RUNNING, like=self._pattern)))
 
     def document(self) -> dict[str, object]:
         """Return the result, for JSON."""
@@ -198,6 +204,7 @@ class _View:
         return {
             "store": self._now.store._asdict(),
             "destinations": [_document(each, self._now.store.server_time) for each in self._now.destinations],
+            "running": [_running_document(each, self._now.store.server_time) for each in self._now.running],
         }
 
     def render(self) -> RenderableType:
@@ -212,7 +219,10 @@ class _View:
         for each in found:
             cells = _cells(each, self._now.store.server_time)
             listing.add_row(*cells, *("yes" if each.paused else "" for _ in paused))
-        return Group(_headline(self._now.store), Text(), listing)
+        parts: list[RenderableType] = [_headline(self._now.store), Text(), listing]
+        if self._now.running:
+            parts += [Text(), _running_table(self._now.running, self._now.store.server_time)]
+        return Group(*parts)
 
 
 def _headline(store: StoreMeasurement) -> Text:
@@ -272,6 +282,26 @@ def _document(each: DestinationOverview, now: float) -> dict[str, object]:
         "rolled_back_per_second": each.returned,
         "paused": each.paused,
         "browsable": each.browsable,
+    }
+
+
+def _running_table(running: list[RunningMessage], now: float) -> RenderableType:
+    listing = table("handled now", "message", "for", "done", "note", numbers=("for", "done"), spare=("message", "note"))
+    for each in running:
+        name = each.destination if each.subscription is None else f"{each.destination}, {each.subscription}"
+        done = "" if each.progress is None else f"{each.progress:.0%}"
+        listing.add_row(name, each.message_id, _duration(_seconds_since(each.claimed_at, now)), done, each.note)
+    return listing
+
+
+def _running_document(each: RunningMessage, now: float) -> dict[str, object]:
+    return {
+        "destination": each.destination,
+        "subscription": each.subscription,
+        "message_id": each.message_id,
+        "progress": each.progress,
+        "note": each.note,
+        "seconds": _seconds_since(each.claimed_at, now),
     }
 
 

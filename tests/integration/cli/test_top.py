@@ -18,6 +18,7 @@ import pytest
 
 import jmsql as library
 from tests.integration.cli.conftest import Command
+from tests.progress import report_progress
 
 PATIENCE = 60.0
 
@@ -67,6 +68,16 @@ def test_one_document_of_two_looks(jmsql: Command) -> None:
     [orders] = jmsql("top", "--once", "--json", "--interval", "0.1").document["destinations"]
     assert orders["oldest_seconds"] is None
     assert outcome.document["store"]["connected_clients"] == 0
+
+
+def test_messages_whose_handlers_report_their_progress_stand_below(jmsql: Command, jmsql_clean_url: str) -> None:
+    jmsql("send", "orders", "x")
+    jmsql("send", "letters", "x")
+    report_progress(jmsql_clean_url, 0.25, "rows")
+    [orders] = jmsql("top", "orders", "--once", "--json", "--interval", "0.1").document["running"]
+    assert (orders["destination"], orders["progress"], orders["note"]) == ("orders", 0.25, "rows")
+    lines = [line.split() for line in jmsql("top", "--once", "--interval", "0.1").text.splitlines()]
+    assert [line[-2:] for line in lines if line[-1:] == ["rows"]] == [["25%", "rows"]] * 2
 
 
 @pytest.mark.parametrize("order", ["busy", "depth", "age", "name"])

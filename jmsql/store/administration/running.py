@@ -1,0 +1,40 @@
+"""The messages that are being handled, as far as their handlers report their progress."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from jmsql.store.statement import SqlFile, Steps, records, value
+
+_sql = SqlFile("progress")
+_keeps_progress = _sql.statement("keeps_progress", "looking at the schema", value(bool)).bind()
+
+
+class RunningMessage(NamedTuple):
+    """A message that is being handled."""
+
+    destination: str
+    subscription: str | None
+    message_id: str
+    progress: float | None
+    """The part that is done, from 0 to 1; None: unknown."""
+    note: str
+    claimed_at: datetime
+    reported_at: datetime
+
+
+_running = _sql.statement("running", "looking at progress", records(RunningMessage._make))
+
+
+def running(most: int, *, queue_id: int | None = None, like: str | None = None) -> Steps[list[RunningMessage]]:
+    """Return messages whose handlers have reported their progress, those that run longest first.
+
+    Args:
+        most: How many at most.
+        queue_id: The queue, or that of a subscription; None: all.
+        like: A pattern as that of SQL's LIKE, for the name of the destination or subscription; None: all.
+    """
+    if not (yield from _keeps_progress):  # a schema of the release before
+        return []
+    return (yield from _running.bind(most=most, queue_id=queue_id, like=like))
