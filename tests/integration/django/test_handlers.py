@@ -101,6 +101,20 @@ class TestTransaction:
         assert counts == [0, 0, 0]
         assert article.objects.count() == 1
 
+    def test_a_chunk_is_created_in_bulk_and_halved_where_it_fails(
+        self, app: Application, handled: Handled, send: Any, article: Any
+    ) -> None:
+        article.objects.create(name="kite 3")
+
+        @app.listener(ORDERS, chunk=10, redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=2))
+        def order(bodies: list[str]) -> None:
+            article.objects.bulk_create([article(name=body) for body in bodies])  # the name is the primary key
+
+        send(*(f"kite {number}" for number in range(6)))
+        handled(app, is_empty)
+        assert sorted(article.objects.values_list("name", flat=True)) == [f"kite {number}" for number in range(6)]
+        assert left("DLQ") == 1
+
     def test_messages_sent_by_enlisting_djangos_connection_are_part_of_it(
         self, app: Application, handled: Handled, send: Any, article: Any
     ) -> None:
