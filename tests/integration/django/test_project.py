@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -177,6 +178,10 @@ class TestCommand:
         assert manage("jmsql", "browse", "no such queue").returncode == 3
         assert "worker" in manage("jmsql", "commands").stdout
 
+    def test_a_worker_has_the_chosen_listeners(self, manage: Callable[..., Any]) -> None:
+        done = manage("jmsql", "worker", "--only", "deliver*,tasks.*", "--except", "tasks.*", "--list", "--json")
+        assert [each["destination"] for each in json.loads(done.stdout)] == ["queue://deliveries"], done.stderr
+
     def test_the_connections_of_a_worker_have_djangos_time_zone(self, environment: dict[str, str]) -> None:
         program = (
             "import psycopg\n"
@@ -301,4 +306,4 @@ class TestAdmin:
 def test_a_team_tests_with_djangos_own_classes(manage: Callable[..., Any], options: list[str]) -> None:
     done = manage("test", "tests.integration.django.shop", "--noinput", *options)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"Ran 19 tests", done.stderr), done.stderr
+    assert re.search(r"Ran 20 tests", done.stderr), done.stderr

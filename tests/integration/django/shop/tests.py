@@ -37,6 +37,17 @@ class Deliveries(TestCase):
         bills = [message.get_body(dict) for message in sent(connection, BILLS)]
         self.assertEqual(bills, [{"name": "kite of the class"}, {"name": "kite"}])
 
+    def test_a_listener_sends_in_the_transaction_of_the_orm(self) -> None:
+        with self.assertRaises(ZeroDivisionError), transaction.atomic():
+            deliver.send(connection, {"name": "rolled back"})
+            1 / 0  # noqa: B018
+        identifier = deliver.send(connection, {"name": "kite"}, priority=9)
+        with self.assertRaisesMessage(jmsql.MessageFormatException, "is a list, not a dict"):
+            deliver.send(connection, [5])  # type: ignore[call-overload]
+        first, _ = app.drain(only=deliver)
+        self.assertEqual(first.message.jms_message_id, identifier)
+        self.assertTrue(Article.objects.filter(name="kite", amount=1).exists())
+
     def test_each_test_begins_again(self) -> None:
         self.assertEqual(len(app.drain()), 1)
         self.assertEqual(Article.objects.count(), 2)
