@@ -198,12 +198,12 @@ class Service:
         reporting.connection_id = link.connection_id
         self._postponable = (
             link.liveness,
+            self._ticking,
             reporting,
             duties.cancellations,
             duties.claim_extensions,
             duties.late_releases,
             self._leading,
-            self._ticking,
             duties.queues_with_history,
             duties.progress_reports,
         )
