@@ -27,7 +27,7 @@ def plain_json(value: object) -> str:
         MessageFormatException: JSON has no such value, or the text is longer than 64 MiB.
     """
     try:
-        text = json.dumps(_body(value), default=_simplified, allow_nan=False, separators=(",", ":"))
+        text = _encoder.encode(_body(value))
     except (TypeError, ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise MessageFormatException(
@@ -65,3 +65,7 @@ def _simplified(value: Any) -> object:
     if isinstance(value, Message | bytes | bytearray | memoryview):
         raise TypeError(f"it holds {type_name(value)}")
     return simple(value)
+
+
+_encoder = json.JSONEncoder(default=_simplified, allow_nan=False, separators=(",", ":"))
+"""Kept, since `json.dumps` would make one for each value."""

@@ -287,6 +287,36 @@ def test_the_result_of_a_transaction_that_cannot_commit_is_never_there(
         database.rows("drop table child, parent")
 
 
+@pytest.mark.parametrize("transacted", [True, False])
+def test_a_handler_that_gives_its_message_back_has_no_result(
+    jmsql_factory: ConnectionFactory, transacted: bool
+) -> None:
+    app = Application(jmsql_factory)
+    states: list[str] = []
+
+    @app.listener("orders", transacted=transacted, keep_result=DAY)
+    def handle(message: TextMessage, session: jmsql.Session) -> str:
+        states.append(jmsql.status(connection, message.jms_message_id or ""))
+        if message.delivery_count == 1 and transacted:
+            session.rollback()
+        elif message.delivery_count == 1:
+            session.recover()
+        elif transacted:
+            session.commit()
+        else:
+            session.acknowledge()
+        return f"at attempt {message.delivery_count}"
+
+    async def run() -> None:
+        async with app.running():
+            result = jmsql.result(connection, jmsql.send(connection, "orders", "a"))
+            assert await asyncio.to_thread(result.get, PATIENCE) == "at attempt 2"
+
+    with jmsql_factory.create_connection() as connection:
+        asyncio.run(run())
+    assert states == ["running", "running"]
+
+
 def test_many_wait_for_results_and_all_get_theirs(jmsql_factory: ConnectionFactory) -> None:
     gate = threading.Event()
 

@@ -635,7 +635,7 @@ class HandlerSession(Session):
     async def keep_result(self, message: Message, handled: Handled, keeping: Keeping) -> None:
         """Have the result of a message stored with its commit or acknowledgement."""
         if message.jms_message_id is not None:
-            self._transaction.result = keep(self._consumer.buffer.source.queue_id, message, handled, keeping)
+            self._transaction.keep_result(keep(self._consumer.buffer.source.queue_id, message, handled, keeping))
 
     async def get_driver_connection(self) -> psycopg.AsyncConnection[Any]:
         """Return psycopg's own connection in the session's transaction, which refuses to end that."""

@@ -224,6 +224,8 @@ class _HandlerLocks(Locks):
         """The message, or the chunk or a part of it. The session's thread or task writes it."""
         self.result: Query[None] | None = None
         """What stores the result of the message with the commit; None: no result is kept."""
+        self.is_released = False
+        """True if the last transaction was rolled back: without a message, the handler has given it back itself."""
         self.set_aside: dict[int, _Claimed] = {}
         """What else is claimed of the chunk, by the identities of the messages."""
         self.dead_letters: list[Message] = []
@@ -259,6 +261,7 @@ class _HandlerLocks(Locks):
 
     async def committed(self) -> list[MessageKey]:
         handled, self.handled = self.handled, []
+        self.is_released = False
         freed = await super().committed() if self._has_more else []
         if self.result is not None:
             self._redelivery.result_kept(self.result)
@@ -279,6 +282,7 @@ class _HandlerLocks(Locks):
 
     async def rolled_back(self) -> list[MessageKey]:
         self.result = None
+        self.is_released = True
         returned = await super().rolled_back()
         failure = self._handler_failure
         if self.divides and len(self.handled) > 1 and (failure is None or failure.is_of_message):
@@ -465,14 +469,14 @@ class HandlerTransaction(LocalTransaction):
         self._claims = claims
         return claims
 
-    @property
-    def result(self) -> Query[None] | None:
-        """What stores the result of the message with the commit; None: no result is kept."""
-        return self._received.result
+    def keep_result(self, result: Query[None]) -> None:
+        """Store the result of the message with the commit, unless the handler has rolled back its delivery.
 
-    @result.setter
-    def result(self, result: Query[None] | None) -> None:
-        self._received.result = result
+        Args:
+            result: What stores it.
+        """
+        if self._received.handled or not self._received.is_released:
+            self._received.result = result
 
     @property
     def last_claim(self) -> tuple[MessageKey, int] | None:

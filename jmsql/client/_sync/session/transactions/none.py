@@ -173,8 +173,10 @@ class NoTransaction(OwnTransaction):
 class ClientAcknowledge(NoTransaction):
     """CLIENT: the application acknowledges all that the session has received so far."""
 
-    result: Query[None] | None = None
+    _result: Query[None] | None = None
     """What stores the result of a handler's message with its acknowledgement; None: no result is kept."""
+    _is_released = False
+    """True if what was delivered last was released, and not acknowledged."""
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         row = self._claims.next(consumer.buffer)
@@ -190,20 +192,31 @@ class ClientAcknowledge(NoTransaction):
         state.check_open()
         with (
             state.lock if state.listener is None else state,
-            self.database.connected(needed=self._claims.has_delivered or self.result is not None),
+            self.database.connected(needed=self._claims.has_delivered or self._result is not None),
         ):
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        result, self.result = self.result, None
+        result, self._result = self._result, None
+        self._is_released = False
         with settling(self.state.facts, "acknowledge"):
             self._claims.acknowledge(result)
         if result is not None:
             self._client.redelivery.result_kept(result)
 
     def _release(self, failure: Failure | None = None) -> None:
-        self.result = None
+        self._result = None
+        self._is_released = True
         super()._release(failure)
+
+    def keep_result(self, result: Query[None]) -> None:
+        """Store the result of a handler's message with its acknowledgement, unless the handler has released it.
+
+        Args:
+            result: What stores it.
+        """
+        if self._claims.has_delivered or not self._is_released:
+            self._result = result
 
 
 def _acceptance(consumer: ConsumerState, check: MessageCheck) -> Accept:
