@@ -225,8 +225,6 @@ class _HandlerLocks(Locks):
         """The message, or the chunk or a part of it. The session's thread or task writes it."""
         self.result: Query[None] | None = None
         """What stores the result of the message with the commit; None: no result is kept."""
-        self.is_released = False
-        """True if the last transaction was rolled back: without a message, the handler has given it back itself."""
         self.set_aside: dict[int, _Claimed] = {}
         """What else is claimed of the chunk, by the identities of the messages."""
         self.dead_letters: list[Message] = []
@@ -262,7 +260,6 @@ class _HandlerLocks(Locks):
 
     def committed(self) -> list[MessageKey]:
         handled, self.handled = self.handled, []
-        self.is_released = False
         freed = super().committed() if self._has_more else []
         if self.result is not None:
             self._redelivery.result_kept(self.result)
@@ -283,7 +280,6 @@ class _HandlerLocks(Locks):
 
     def rolled_back(self) -> list[MessageKey]:
         self.result = None
-        self.is_released = True
         returned = super().rolled_back()
         failure = self._handler_failure
         if self.divides and len(self.handled) > 1 and (failure is None or failure.is_of_message):
@@ -442,6 +438,8 @@ class HandlerTransaction(LocalTransaction):
         super().__init__(state, client)
         self._claims: HandlerClaims | None = None
         self._consumer: ConsumerState | None = None
+        self._is_released = False
+        """True once the message was rolled back: a handler that returns nevertheless has given it back itself."""
         self.chunk: Chunk
 
     def _create_locks(self, database: Lease, redelivery: Redelivery) -> _HandlerLocks:
@@ -476,8 +474,12 @@ class HandlerTransaction(LocalTransaction):
         Args:
             result: What stores it.
         """
-        if self._received.handled or not self._received.is_released:
+        if not self._is_released:
             self._received.result = result
+
+    def _end_rollback(self) -> None:
+        self._is_released = True
+        super()._end_rollback()
 
     @property
     def last_claim(self) -> tuple[MessageKey, int] | None:
@@ -514,6 +516,7 @@ class HandlerTransaction(LocalTransaction):
     def _deliver(self, consumer: ConsumerState, row: MessageRow) -> Message:
         buffer = consumer.buffer
         message = row.message(consumer.destination, self.acknowledge)
+        self._is_released = False
         self._received.handled.append(_Claimed(buffer, buffer.key(row), row, buffer.claimed_for, message))
         return message
 
