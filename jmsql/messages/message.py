@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException, MessageNotWriteableException
 from jmsql.messages.encoded_message import BodyColumns, ConditionalEncodedMessage, EncodedColumns, EncodedMessage
 from jmsql.messages.properties import CONDITIONS, PropertyAccess, ReceivedProperties
-from jmsql.messages.types.values import type_name, with_article
+from jmsql.messages.types.values import PropertyValue, type_name, with_article
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Destination, parse_destination
 from jmsql.values.postgresql_text import from_postgresql, to_postgresql
@@ -215,14 +215,15 @@ class Message(PropertyAccess):
 
         The content of a received message that was not cleared is passed on as it came, without being decoded.
         """
+        values = self._property_values
+        if values and not CONDITIONS.isdisjoint(values):
+            return self._encode_conditionally(values)
         correlation_id = self._correlation_id
         reply_to = None if self._reply_to is None else self.jms_reply_to
         kind = self._type
         properties, property_types = self._encode_properties()
         text_body, json_body, body_types, bytes_body = self._encode_body()
-        values = self._property_values
-        make = EncodedMessage if not values or CONDITIONS.isdisjoint(values) else self._encode_conditionally
-        return make(
+        return EncodedMessage(
             self._MESSAGE_TYPE,
             to_postgresql(correlation_id) if correlation_id is not None else None,
             to_postgresql(reply_to.uri) if reply_to is not None else None,
@@ -235,8 +236,13 @@ class Message(PropertyAccess):
             bytes_body,
         )
 
-    def _encode_conditionally(self, *columns: Any) -> EncodedMessage:
-        encoded = ConditionalEncodedMessage(*columns)
+    def _encode_conditionally(self, values: dict[str, PropertyValue]) -> EncodedMessage:
+        """Return what is stored without the properties that are conditions of the send."""
+        self._property_values = {name: value for name, value in values.items() if name not in CONDITIONS}
+        try:
+            encoded = ConditionalEncodedMessage(*self.encode())
+        finally:
+            self._property_values = values
         encoded.conditions = self.send_conditions
         return encoded
 

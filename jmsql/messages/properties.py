@@ -162,10 +162,6 @@ class PropertyAccess:
         values = self._property_values
         if not values:
             return None, None
-        if not CONDITIONS.isdisjoint(values):
-            values = {name: value for name, value in values.items() if name not in CONDITIONS}
-            if not values:
-                return None, None
         return write_object(values, omit_nulls=True)
 
     @property
