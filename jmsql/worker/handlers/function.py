@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import inspect
+import sys
 from collections.abc import Callable, Coroutine, Iterable
 from importlib import import_module
 from types import ModuleType
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 
 from jmsql.client.sending.options import SendOptions
 from jmsql.client.sending.targets import is_awaited
+from jmsql.concurrency.functions import is_coroutine_function
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
@@ -94,6 +98,8 @@ class ListenerFunction(Generic[P, R_co]):
         self.options = options
         self._declared = destination
         self._places: list[tuple[_Owner, Listener]] = []
+        if is_coroutine_function(function):
+            _mark_coroutine_function(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function, without a message or a transaction of jmsql."""
@@ -272,6 +278,14 @@ class ListenerFunction(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} on {self._declared}>"
+
+
+def _mark_coroutine_function(function: object) -> None:
+    """Have frameworks, such as Starlette with its background tasks, await the calls of an object."""
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(function)  # type: ignore[type-var,unused-ignore]
+    else:
+        vars(function)["_is_coroutine"] = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def name_of(handler: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import pickle
 from dataclasses import dataclass
@@ -41,6 +42,16 @@ def test_a_call_calls_the_function_and_nothing_else() -> None:
     assert (ship.__doc__, ship.__module__, ship.name) == ("Ship an order.", __name__, f"{__name__}.ship")
     assert list(inspect.signature(ship).parameters) == ["order", "limit"]
     assert pickle.loads(pickle.dumps(ship)) is ship
+
+
+def test_frameworks_know_a_coroutine_function() -> None:
+    @app.listener("awaited")
+    async def later(order: Order) -> int:
+        return order.number
+
+    assert asyncio.iscoroutinefunction(later)
+    assert not asyncio.iscoroutinefunction(ship)
+    assert asyncio.run(later(Order(7))) == 7
 
 
 def test_a_handler_of_two_queues_sends_to_that_of_the_outer_decorator() -> None:
