@@ -35,6 +35,10 @@ class Ending(NamedTuple):
     properties: str | None
     """As JSON."""
     text: str | None
+    progress: float | None = None
+    """The part that its handler has reported as done, while it runs."""
+    note: str | None = None
+    """What the handler has reported besides."""
 
     @classmethod
     def _of(cls, columns: tuple[Any, ...]) -> Self:

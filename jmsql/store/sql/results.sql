@@ -26,7 +26,7 @@ deliveries = excluded.deliveries, sent_at = excluded.sent_at, started_at = exclu
 -- name: find_result
 -- A dead letter that another queue has handled has a result of each.
 select r.state, coalesce(q.name, t.name), r.value::text, r.error, r.deliveries, {sent_at}, {started_at}, {finished_at},
-       null::bigint, {kept_until}, r.jms_type, r.properties::text, r.text_body
+       null::bigint, {kept_until}, r.jms_type, r.properties::text, r.text_body, null::float8, null::text
 from jmsql_internal.result r
 left join jmsql_internal.queue q on q.queue_id = r.queue_id
 left join jmsql_internal.subscription s on s.queue_id = r.queue_id
@@ -38,7 +38,7 @@ limit 1;
 -- name: find_message
 -- No index has the identifiers, which each send would pay for: all messages are read.
 select f.state, coalesce(q.name, t.name), null::text, f.error, f.deliveries, {sent_at}, {claimed_at}, {died_at}, {next_attempt},
-       null::bigint, f.jms_type, f.properties::text, f.text_body
+       null::bigint, f.jms_type, f.properties::text, f.text_body, f.fraction, f.note
 from (
     select m.queue_id,
            case when m.properties ->> 'JMS_jmsql_DeadLetterReason'::text = 'expired' then 'expired'
@@ -53,19 +53,25 @@ from (
            jmsql_internal.to_timestamp(m.jms_timestamp) as sent_at, d.claimed_at,
            jmsql_internal.to_timestamp(
                jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_DeadLetterTime'::text)) as died_at,
-           nullif(d.next_attempt, 'infinity') as next_attempt, m.jms_type, m.properties, m.text_body
+           nullif(d.next_attempt, 'infinity') as next_attempt, m.jms_type, m.properties, m.text_body, p.fraction,
+           p.note
     from jmsql_internal.message m
     left join lateral (
         select t.claim_id, t.claimed_at, t.next_attempt, t.delivery_count, t.last_error, t.dead_letter_queue_id
         from jmsql_internal.delivery t
         where (t.queue_id, t.inverse_priority, t.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
         offset 0) d on true
+    left join lateral (
+        select r.fraction, r.note from jmsql_internal.reported_progress r
+        where (r.queue_id, r.inverse_priority, r.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+          and r.claim_id = d.claim_id
+        offset 0) p on true
     where m.jms_message_id = %(message_id)s::uuid and {is_sent}
     union all
     select m.queue_id,
            case when m.jms_expiration <= (select jmsql_internal.current_milliseconds()) then 'expired' else 'waiting' end,
            null::text, 0, jmsql_internal.to_timestamp(m.jms_timestamp), null::timestamptz, null::timestamptz,
-           jmsql_internal.to_timestamp(m.jms_delivery_time), m.jms_type, m.properties, m.text_body
+           jmsql_internal.to_timestamp(m.jms_delivery_time), m.jms_type, m.properties, m.text_body, null::float8, null::text
     from jmsql_internal.delayed_message m
     where m.jms_message_id = %(message_id)s::uuid) f
 join jmsql_internal.queue q on q.queue_id = f.queue_id
@@ -79,7 +85,7 @@ limit 1;
 -- name: find_past
 select case h.outcome::text when 'acknowledged' then 'done' when 'dead-lettered' then 'failed' else h.outcome::text end,
        h.destination, null::text, null::text, h.delivery_count, {sent_at}, null::bigint, {left_at}, null::bigint,
-       null::bigint, h.jms_type, h.properties::text, h.text_body
+       null::bigint, h.jms_type, h.properties::text, h.text_body, null::float8, null::text
 from jmsql_internal.message_history h
 where h.jms_message_id = %(message_id)s::uuid and h.outcome <> 'purged'
 order by h.acknowledged_at desc

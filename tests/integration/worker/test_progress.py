@@ -62,6 +62,9 @@ async def test_the_last_report_is_shown_until_the_message_ends_and_again_by_its_
         message_id = await events.next()
         await until(lambda: bool(database.rows(SHOWN)))
         assert database.rows(SHOWN) == [("orders", None, message_id, 0.25, "rows " + "x" * 195, True)]
+        with jmsql_factory.create_connection() as client:
+            result = jmsql.result(client, message_id)
+            assert (result.state, result.progress, result.note) == ("running", 0.25, "rows " + "x" * 195)
         for number in range(100_000):
             calls[0].progress(number / 100_000)
         await until(lambda: database.rows("select progress, note from jmsql.progress") == [(0.99999, "")])

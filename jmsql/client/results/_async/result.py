@@ -76,6 +76,16 @@ class Result:
         return self._ending.deliveries
 
     @property
+    def progress(self) -> float | None:
+        """The part that is done, from 0 to 1, as the running handler has reported it; None: it has not."""
+        return self._ending.progress
+
+    @property
+    def note(self) -> str | None:
+        """The note of the running handler's last report of its progress."""
+        return self._ending.note
+
+    @property
     def destination(self) -> str | None:
         """The queue or topic that the message is in, or was in when it ended; None: it is gone."""
         return self._ending.destination
