@@ -18,6 +18,8 @@ from benchmarks.workers import comparison, page
 from benchmarks.workers.figures import (
     DOUBLED,
     JMSQL,
+    JMSQL_CHUNK_COROUTINES,
+    JMSQL_CHUNKS,
     JMSQL_COROUTINES,
     JMSQL_PSYCOPG,
     JMSQL_PSYCOPG_COROUTINES,
@@ -95,9 +97,13 @@ def test_peers_on_postgresql_stand_beside_jmsql_with_sqlalchemy_and_with_psycopg
         (JMSQL_COROUTINES, JMSQL, 1.0),
         (JMSQL_PSYCOPG, JMSQL, 1.0),
         (JMSQL_PSYCOPG_COROUTINES, JMSQL_PSYCOPG, 1.0),
+        (JMSQL_CHUNKS, JMSQL_PSYCOPG, 10.0),
+        (JMSQL_CHUNK_COROUTINES, JMSQL_PSYCOPG_COROUTINES, 10.0),
         (JMSQL, "on PostgreSQL", 2.0),
         (JMSQL_PSYCOPG, "on PostgreSQL", 2.0),
         (JMSQL_PSYCOPG_COROUTINES, "on PostgreSQL", 2.0),
+        (JMSQL_CHUNKS, "on PostgreSQL", 3.0),
+        (JMSQL_CHUNK_COROUTINES, "on PostgreSQL", 3.0),
         (JMSQL, "with a broker", 1.0),
     ]
 
