@@ -87,6 +87,11 @@ class InterruptibleCall:
         finally:
             self._interrupting.release()
 
+    def raise_here(self, kind: type[BaseException]) -> None:
+        """Raise an exception in the caller's thread if the function runs there, and was not interrupted before."""
+        if threading.get_ident() == self._thread and self._is_decided.acquire(blocking=False):
+            raise kind
+
     @contextmanager
     def interrupting(self) -> Iterator[bool]:
         """Enclose an interruption by other means, for which `end` waits; yield False if the call has ended."""
@@ -107,6 +112,26 @@ class InterruptibleCall:
             frame = frame.f_back
         is_own = [name.partition(".")[0] == _OWN_PACKAGE for name in reversed(codes)]  # from the call inward
         return frame is not None and False in is_own and not any(is_own[is_own.index(False) :])
+
+
+class Interrupted:
+    """The home of what a function uses that is to end: the next call there raises an exception.
+
+    A function that calls jmsql in a loop is in code of jmsql whenever another thread looks, so that nothing could be
+    raised from there.
+
+    Args:
+        call: The call of the function.
+        error: The class of the exception.
+    """
+
+    def __init__(self, call: InterruptibleCall, error: type[BaseException]) -> None:
+        self._call = call
+        self._error = error
+
+    def check(self, kind: str) -> None:  # noqa: ARG002 - whatever it is
+        """Raise the exception."""
+        self._call.raise_here(self._error)
 
 
 _RUN: CodeType = InterruptibleCall.run.__code__

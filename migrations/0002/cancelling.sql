@@ -69,7 +69,7 @@ comment on function jmsql_internal.cancel_at(integer, smallint, bigint, boolean)
     'transaction has locked it, or has just ended it.';
 
 create function jmsql.cancel(message_id text) returns text
-    language plpgsql volatile strict
+    language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -83,6 +83,9 @@ declare
     address tid;
     found record;
 begin
+    if message_id is null then
+        raise exception 'Expected the identifier of a message, got null.' using errcode = 'JMS03';
+    end if;
     -- Before the others, since they move there when they are due.
     for found in
         select m.due, m.queue_id, m.inverse_priority, m.sequence, q.history

@@ -199,6 +199,7 @@ def sends() -> Iterator[Refused]:
 
 
 def others() -> Iterator[Refused]:
+    yield Refused("cancel(null)", WRONG_VALUE)
     for call in ("move('orders', 'other', most => -1)", "purge('orders', most => -1)", "retry('orders', -1)"):
         yield Refused(call, WRONG_VALUE)
     yield Refused("depth('orders', -1)", WRONG_VALUE, lambda a, _: a.depth("orders", -1))

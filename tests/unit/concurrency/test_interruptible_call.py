@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jmsql.concurrency.interruptible_call import InterruptibleCall
+from jmsql.concurrency.interruptible_call import Interrupted, InterruptibleCall
 
 CALLS = 3000
 
@@ -148,3 +148,21 @@ def test_code_of_the_library_is_not_interrupted() -> None:
         call.run(work)
     thread.join()
     assert has_returned == [True]
+
+
+def test_a_function_that_calls_the_library_in_a_loop_is_interrupted_at_such_a_call() -> None:
+    call = InterruptibleCall()
+    home = Interrupted(call, OverdueError)
+    home.check("session")  # before the function runs
+
+    def work() -> None:
+        thread = threading.Thread(target=home.check, args=("session",))
+        thread.start()
+        thread.join()
+        with pytest.raises(OverdueError):
+            home.check("session")
+        home.check("session")  # in the cleanup
+        assert not call.interrupt(OverdueError)
+
+    call.run(work)
+    home.check("session")

@@ -28,7 +28,7 @@ from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.instrumentation import SessionFacts
 from jmsql.client.listeners import MessageListener, function_of
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import check_function, current, detached, home, opens
+from jmsql.concurrency.tasks import Home, check_function, current, detached, home, opens
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.public_names import set_module
@@ -703,6 +703,10 @@ class HandlerSession(Session):
     def is_connected(self) -> bool:
         """True unless its connection has lost the server."""
         return not self._client.control.is_lost
+
+    def check_calls(self, home: Home) -> None:
+        """Have something checked at each call of the session, from now on; may be called from another thread."""
+        self._state.home = home
 
     def will_be_interrupted(self) -> None:
         """Have closing the session release the message of a running handler as one that has not failed."""

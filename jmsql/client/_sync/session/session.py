@@ -28,7 +28,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.instrumentation import SessionFacts
 from jmsql.client.listeners import MessageListener, function_of
-from jmsql.concurrency.threads import check_function, current, home
+from jmsql.concurrency.threads import Home, check_function, current, home
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.public_names import set_module
@@ -690,6 +690,10 @@ class HandlerSession(Session):
     def is_connected(self) -> bool:
         """True unless its connection has lost the server."""
         return not self._client.control.is_lost
+
+    def check_calls(self, home: Home) -> None:
+        """Have something checked at each call of the session, from now on; may be called from another thread."""
+        self._state.home = home
 
     def will_be_interrupted(self) -> None:
         """Have closing the session release the message of a running handler as one that has not failed."""

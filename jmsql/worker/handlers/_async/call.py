@@ -15,6 +15,7 @@ from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency import ASYNC
+from jmsql.concurrency.interruptible_call import Interrupted
 from jmsql.concurrency.tasks import (
     BackgroundTask,
     InterruptibleCall,
@@ -340,13 +341,14 @@ class HandlerCall(AnyCall):
                 patience: For how many seconds to try.
             """
             give_up_at = monotonic() + patience
-            with self._function_call.interrupting() as is_possible:
-                was_interrupted = is_possible and self.interrupt(patience)
-            # An interrupted statement raises an error of its own, which has half of the time to end the handler.
-            if was_interrupted and self._has_ended(patience / 2):
-                return
-            while not self._function_call.interrupt(error) and monotonic() < give_up_at:
-                if self._has_ended(_INTERRUPTION_PAUSE):
+            self.session.check_calls(Interrupted(self._function_call, error))
+            while (remaining := give_up_at - monotonic()) > 0:
+                with self._function_call.interrupting() as is_possible:
+                    was_interrupted = is_possible and self.interrupt(remaining)
+                # An interrupted statement raises an error of its own, which has half of the time to end the handler.
+                if not was_interrupted and self._function_call.interrupt(error):
+                    return
+                if self._has_ended(patience / 2 if was_interrupted else _INTERRUPTION_PAUSE):
                     return
 
         def _has_ended(self, patience: float) -> bool:

@@ -156,6 +156,9 @@ class SavepointSession(EnlistedSession):
         """Return a function that does nothing: nobody sees what is uncommitted."""
         return lambda _: None
 
+    def check_calls(self, home: object) -> None:
+        """Do nothing: no other thread watches it."""
+
     def interrupt(self, timeout: float) -> bool:  # noqa: ARG002
         """Return False: no other thread watches it."""
         return False
