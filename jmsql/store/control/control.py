@@ -121,15 +121,13 @@ class ControlConnection:
         """Tells other clients of messages."""
         self.queues_with_history = QueuesWithHistory(timings.history_refresh_interval, is_told=not link.is_pooled)
         """Which queues keep history, or did a second ago."""
-        self.cancellations = Cancellations(wake_socket.wake, timings.maintenance_interval)
-        """The calls of handlers that end if their messages are cancelled."""
         self.progress_reports = ProgressReports(wake_socket.wake, supported=server.keeps_outcomes)
         """Writes down the progress of handlers."""
         self._duties = ClientDuties(
             handlers,
             announcing,
             self.notifier,
-            self.cancellations,
+            Cancellations(wake_socket.wake, timings.maintenance_interval),
             ClaimExtensions(),
             LateReleases(self.notifier, timings.maintenance_retry_delay, restricted=server.is_restricted),
             self.progress_reports,
@@ -214,6 +212,11 @@ class ControlConnection:
         return f"<{type(self).__name__} {self.connection_id}{' closed' if self._closed else ''}>"
 
     # Called by the client's threads
+
+    @property
+    def cancellations(self) -> Cancellations:
+        """The calls of handlers that end if their messages are cancelled."""
+        return self._duties.cancellations
 
     @property
     def schema(self) -> str:
