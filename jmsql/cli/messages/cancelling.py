@@ -30,7 +30,7 @@ def cancel(
     Example: `jmsql cancel ID:0189c2f0-3c4b-4d5e-8f60-718293a4b5c6`
     """
     with open_database(url, schema).administration() as administration:
-        outcomes = {message_id: administration.cancel(message_id) for message_id in message_ids}
+        outcomes = {message_id: administration.cancel(message_id) for message_id in dict.fromkeys(message_ids)}
     if as_json:
         print_json(outcomes)
     else:
