@@ -39,6 +39,8 @@ EXCEPTIONS = {
     "receiving.sql: delete_locked_with_history": (1, _BY_ADDRESS),
     "receiving.sql: present": (1, _BY_KEY),
     "browse.sql: samples": (1, _BOUNDS),
+    "progress.sql: running": (1, _BY_KEY),
+    "view jmsql.progress": (1, _BY_KEY),
     "pending.sql: waiting_writes": (1, "It counts what is not sent."),
     "candidates.py: grouped_candidates": (2, "What is looked up by place is asked outside; by address, it was asked."),
     "looks.sql: dead_letters": (1, _DEAD_LETTER),
