@@ -17,7 +17,6 @@ _OWN_PACKAGE = __name__.partition(".")[0]
 _set_asynchronous_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_asynchronous_exception.argtypes = (ctypes.c_ulong, ctypes.py_object)
 _set_asynchronous_exception.restype = ctypes.c_int
-_NO_EXCEPTION = ctypes.py_object()
 
 # The interpreter raises an asynchronous exception when the thread comes to its next check for one: at a call, at the
 # end of a call, at a jump backward. By then the function may have returned, and the thread may be in the commit or at
@@ -27,9 +26,26 @@ _NO_EXCEPTION = ctypes.py_object()
 #   raised any more.
 # - If the exception has it, the call does not end before the exception is set, and takes back what was not raised yet.
 #   What is raised while it does so is raised inside of the call.
+# - It is taken back by another exception, which takes its place and is caught. To set none in its place (NULL) leaves
+#   the interpreter's flag up, in Python 3.11 and 3.12: each check is slow from then on, and in 3.11 a function that is
+#   called under a profiler or a debugger never begins.
 # - Nothing is raised twice, so after one landing the thread is safe wherever it is.
 # - The end waits for the one that sets the exception by a lock that it never releases: an exception may land before it
 #   could.
+
+
+class _TakenBack(BaseException):
+    """Takes the place of an exception that was not raised yet."""
+
+
+def _take_back(thread: int) -> None:
+    """Take back the exception that is set for the caller's thread, if it was not raised yet."""
+    try:
+        _set_asynchronous_exception(thread, _TakenBack)
+        while True:  # the interpreter looks for the exception when it jumps back
+            pass
+    except _TakenBack:
+        return
 
 
 class InterruptibleCall:
@@ -62,7 +78,7 @@ class InterruptibleCall:
         finally:
             if not self._is_decided.acquire(blocking=False):
                 self._interrupting.acquire()
-                _set_asynchronous_exception(thread, _NO_EXCEPTION)
+                _take_back(thread)
 
     def interrupt(self, kind: type[BaseException]) -> bool:
         """Raise an exception in the function, from another thread.

@@ -1,10 +1,5 @@
 -- Sends that may send nothing: a second one of a deduplication id, and one of a key of which a message waits already.
 
-alter table jmsql_internal.queue add column deduplication_window double precision
-    check (deduplication_window between 0 and 3153600000);
-comment on column jmsql_internal.queue.deduplication_window is
-    'For how many seconds a deduplication id counts; null: a day. 0: not at all.';
-
 create table jmsql_internal.deduplication (
     destination_id   integer not null,
     deduplication_id text collate "C" not null check (length(deduplication_id) between 1 and 512),

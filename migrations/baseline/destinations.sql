@@ -35,6 +35,7 @@ create table jmsql_internal.queue (
     redelivery_jitter        double precision check (redelivery_jitter between 0 and 1),
     dead_letter_queue_id     integer references jmsql_internal.queue on delete set null,
     visibility_timeout       double precision check (visibility_timeout between 1 and 3153600000),
+    deduplication_window     double precision check (deduplication_window between 0 and 3153600000),
     user_name                name not null default current_user,
     constraint temporary_names_are_reserved check (
         name is null
@@ -61,6 +62,8 @@ comment on column jmsql_internal.queue.redelivery_jitter is 'The share by which 
 comment on column jmsql_internal.queue.dead_letter_queue_id is 'Where messages go at last; null: the queue DLQ.';
 comment on column jmsql_internal.queue.visibility_timeout is
     'After so many seconds a claim that nobody extends is taken away; null: never.';
+comment on column jmsql_internal.queue.deduplication_window is
+    'For how many seconds a deduplication id counts; null: a day. 0: not at all.';
 comment on column jmsql_internal.queue.user_name is 'The role that has made it, whose alone it is if it is temporary.';
 create index queue_deleted on jmsql_internal.queue (queue_id) where deleted_at is not null;
 create index queue_temporary on jmsql_internal.queue (connection_id) where connection_id is not null;

@@ -76,7 +76,7 @@ LISTINGS = (
 )
 
 # Packages that the pages install beside jmsql.
-BESIDE = {"django", "fastapi", "flask", "httpx", "pytest", "uvicorn"}
+BESIDE = {"django", "fastapi", "flask", "httpx", "pydantic", "pytest", "uvicorn"}
 
 # Options of spark-submit and of uvicorn that the text names.
 FOREIGN_OPTIONS = {

@@ -389,7 +389,8 @@ def _bad_scans(plan: Plan, name: str) -> Iterator[str]:
             continue
         if "Seq" in scan.kind:
             yield f"reads all of a table: {scan}"
-        if "Bitmap" in scan.kind:
+        # A key's row is found by its message's identifier. No order is wanted, so none is read in vain.
+        if "Bitmap" in scan.kind and scan.table != "coalescing":
             yield f"reads all before the first: {scan}"
         if scan.index_name in {"message_pkey", "delivery_pkey"}:
             if "queue_id" not in scan.condition:

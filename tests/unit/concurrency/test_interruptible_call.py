@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from jmsql.concurrency.interruptible_call import Interrupted, InterruptibleCall
+from tests.forked import ForkedProcess
 
 CALLS = 3000
 
@@ -166,3 +167,25 @@ def test_a_function_that_calls_the_library_in_a_loop_is_interrupted_at_such_a_ca
 
     call.run(work)
     home.check("session")
+
+
+def call_under_a_profiler_what_follows_an_interrupted_call() -> None:
+    call = InterruptibleCall()
+
+    def ends_by_itself() -> None:
+        with pytest.raises(OverdueError):
+            call.raise_here(OverdueError)
+
+    call.run(ends_by_itself)
+    sys.setprofile(lambda *_: None)
+    spin(0)
+    sys.setprofile(None)
+
+
+def test_functions_still_begin_under_a_profiler_after_an_exception_was_taken_back() -> None:
+    """In Python 3.11 none did while the interpreter was told of an exception that is not there."""
+    process = ForkedProcess(call_under_a_profiler_what_follows_an_interrupted_call)
+    try:
+        assert process.wait(60) == 0
+    finally:
+        process.kill()

@@ -21,7 +21,7 @@ def counters(server: Server, destination: str, subscription: str | None = None) 
         destination,
         subscription,
     )
-    return Counts._make(rows[0]) if rows else None
+    return Counts(*rows[0]) if rows else None
 
 
 def send(session: Session, destination: Any, number: int) -> None:
