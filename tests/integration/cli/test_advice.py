@@ -17,10 +17,15 @@ import sqlalchemy
 
 import jmsql as library
 from jmsql import doctor
+from jmsql.admin import Administration
+from jmsql.cli import schedules
 from jmsql.testing import wait_for
+from jmsql.worker import Application
 from tests.integration.cli.conftest import Command
 
 ORDERS = library.Queue("orders")
+RELEASE = Application()
+RELEASE.schedule("nightly report", "@yearly", ORDERS)
 RESTRICTED = "advised role"  # a name that SQL has to quote
 
 
@@ -304,6 +309,37 @@ def gone_client(world: World) -> None:
     )
 
 
+def change_schedule(world: World, change: str) -> None:
+    world.execute(f"update jmsql_internal.schedule set {change} where name = 'nightly report'")
+
+
+def schedule_without_clients(world: World) -> None:
+    world.run("schedule", "set", "nightly report", "orders", "--cron", "@yearly")
+    change_schedule(world, "next_at = now() - interval '3 hours'")
+
+
+def failing_schedule(world: World) -> None:
+    schedule_without_clients(world)
+    world.run("destination", "delete", "orders", "--yes")
+    world.finally_execute("update jmsql_internal.configuration set automatic_creation = true")
+    world.execute("update jmsql_internal.configuration set automatic_creation = false")
+    with library.ConnectionFactory(world.url).create_connection() as connection:
+        connection.start()
+        wait_for(lambda: any("fails" in each["says"] for each in world.findings("schedules")), 30.0)
+
+
+def schedule_that_no_worker_declares(world: World) -> None:
+    declare(world)
+    change_schedule(world, "declared_at = now() - interval '3 hours'")
+    world.enter(pytest.MonkeyPatch.context()).setattr(schedules, "confirm", say_yes)
+
+
+def say_yes(question: str, *, yes: bool) -> None:
+    """Answer as somebody at a terminal, whom the advised command asks."""
+    assert "nightly report" in question
+    assert not yes
+
+
 # Each does what an advice says in words.
 
 
@@ -327,6 +363,16 @@ def receive(world: World) -> None:
 def fail_again(world: World) -> None:
     world.fail(1)
     world.connect()
+
+
+def mend_schedule(world: World) -> None:
+    world.run("destination", "create", "orders")
+    world.connect()  # another client need not wait until it tries again
+
+
+def declare(world: World) -> None:
+    with Administration(world.url) as administration:
+        administration.declare_schedules(RELEASE.schedules)
 
 
 class Advice(NamedTuple):
@@ -386,6 +432,13 @@ ADVICE = {
     "unwanted messages": Advice("_unwanted", "unwanted", "problem", unwanted, slice(None), receive),
     "failing for ever": Advice("_failing", "redelivery", "note", failing, slice(None), fail_again),
     "failing with a policy": Advice("_failing", "redelivery", "note", failing_with_policy, slice(None), fail_again),
+    "schedule without clients": Advice("_schedules", "schedules", "problem", schedule_without_clients, None, connect),
+    "failing schedule": Advice("_schedules", "schedules", "problem", failing_schedule),
+    "failing schedule, and mended": Advice("_schedules", "schedules", "problem", failing_schedule, None, mend_schedule),
+    "schedule of no release": Advice("_schedules", "schedules", "note", schedule_that_no_worker_declares),
+    "schedule without workers": Advice(
+        "_schedules", "schedules", "note", schedule_that_no_worker_declares, None, declare
+    ),
     "dead letter": Advice("_dead_letters", "dead letters", "note", dead_letter),
     "no schema": Advice("_schema", "schema", "problem", no_schema),
     "schema of another name": Advice("_table", "table message", "problem", schema_of_another_name),
