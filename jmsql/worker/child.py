@@ -59,10 +59,10 @@ class Child:
         self._watch = HandlerWatch(list, settings.long_transaction)
         self._process_counters: ProcessCounters | None = None
         self._next_heartbeat = 0.0
-        self._limit_signal, signal_limit = socket.socketpair()
+        self._limit_signal, self._limit_reached = socket.socketpair()
         self._quota: MessageQuota | None = None
         if settings.max_messages is not None:
-            self._quota = MessageQuota(settings.max_messages, partial(signal_limit.send, b"\0"))
+            self._quota = MessageQuota(settings.max_messages, partial(self._limit_reached.send, b"\0"))
 
     def run(self) -> int:
         """Work, and return the exit code."""
