@@ -17,4 +17,5 @@ def test_the_signals_of_a_process_are_silent_until_something_happens(most: int |
     (channel, supervisor), (stop_signal, system) = socket.socketpair(), socket.socketpair()
     with channel, supervisor, stop_signal, system:
         child = Child("worker 1", channel, stop_signal, Settings(application="shop:app", max_messages=most))
-        assert select.select([child._limit_signal], [], [], 0) == ([], [], [])
+        with child._limit_signal, child._limit_reached:
+            assert select.select([child._limit_signal], [], [], 0) == ([], [], [])
