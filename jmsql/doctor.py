@@ -798,12 +798,12 @@ def _schedules(runner: Runner) -> Iterator[Finding]:
     found = diagnosis.ask(runner, diagnosis.schedules)
     failing = [each for each in found if each.last_error is not None and not each.paused]
     overdue = [each for each in found if each not in failing and (each.late or 0.0) > _OVERDUE]
-    undeclared = [each for each in found if (each.undeclared or 0.0) > _UNDECLARED]
+    undeclared = [each for each in found if (each.undeclared or 0.0) > _UNDECLARED and not each.paused]
     for each in failing[:_SHOWN]:
         yield _problem(
             "schedules",
             f"the schedule {each.name!r} fails: {_shortened(each.last_error)}",
-            f"Mend that, and the tick is sent. Or pause it: `jmsql schedule pause {shlex.quote(each.name)}`.",
+            f"Mend that, and it is tried again. Or pause it: `jmsql schedule pause {shlex.quote(each.name)}`.",
         )
     if overdue:
         late = max(each.late or 0.0 for each in overdue)
@@ -818,7 +818,7 @@ def _schedules(runner: Runner) -> Iterator[Finding]:
         yield _note(
             "schedules",
             f"{_named(undeclared)}: no worker has declared this for {_duration(since)}, and it still has ticks",
-            f"Start its workers. If no release has it any more, delete it: {commands}.",
+            f"Start its workers. If no release has it any more, pause or delete it: {commands}.",
         )
     if not (failing or overdue or undeclared):
         yield _ok("schedules", f"{counted(len(found), 'schedule')}, none late" if found else "there are none")

@@ -132,7 +132,7 @@ as $$
 declare
     s jmsql_internal.schedule;
 begin
-    -- Who has it locked does this tick, or changes the schedule.
+    -- A transaction that has it locked does this tick, or changes the schedule.
     select r.* into s from jmsql_internal.schedule r
     where r.name = fire_schedule.schedule and r.revision = fire_schedule.revision and r.next_at = due and not r.paused
     for update skip locked;
@@ -142,14 +142,17 @@ begin
     end if;
     update jmsql_internal.schedule u set next_at = next_due where u.name = s.name;
     if not is_sent then
-        update jmsql_internal.schedule u set missed_ticks = u.missed_ticks + left_out + 1 where u.name = s.name;
+        update jmsql_internal.schedule u
+        set missed_ticks = u.missed_ticks + left_out + 1, last_error = null, failed_at = null
+        where u.name = s.name;
         return query select 'missed', null::uuid;
     elsif not s.overlap and exists (
             select from jmsql_internal.message m
             where m.queue_id = s.last_queue_id and m.inverse_priority = s.last_inverse_priority
               and m.sequence = s.last_sequence) then
         update jmsql_internal.schedule u
-        set overlapped_ticks = u.overlapped_ticks + 1, missed_ticks = u.missed_ticks + left_out
+        set overlapped_ticks = u.overlapped_ticks + 1, missed_ticks = u.missed_ticks + left_out, last_error = null,
+            failed_at = null
         where u.name = s.name;
         return query select 'overlapped', null::uuid;
     else

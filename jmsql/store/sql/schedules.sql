@@ -66,7 +66,8 @@ where (s.cron, s.every, s.time_zone, s.destination, s.missed, s.overlap, s.inver
 
 -- name: set_paused
 update jmsql_internal.schedule
-set paused = %(paused)s, next_at = %(next_at)s, revision = revision + 1 where name = %(name)s;
+set paused = %(paused)s, next_at = %(next_at)s, revision = revision + 1, last_error = null, failed_at = null
+where name = %(name)s;
 
 -- name: delete
 delete from jmsql_internal.schedule where name = %(name)s;

@@ -23,6 +23,13 @@ def bodies(sql: psycopg.Connection, queue: str = "reports") -> list[tuple[str, d
     ).fetchall()
 
 
+def fail(sql: psycopg.Connection, name: str = "report") -> None:
+    """Have it look as if its last tick had failed, for a cause that is gone."""
+    sql.execute(
+        "update jmsql_internal.schedule set last_error = 'gone', failed_at = clock_timestamp() where name = %s", (name,)
+    )
+
+
 def missed_ticks(sql: psycopg.Connection, name: str = "report") -> int:
     (missed,) = sql.execute("select missed_ticks from jmsql.schedules where schedule = %s", (name,)).fetchone() or (0,)
     return int(missed)
@@ -75,10 +82,12 @@ def test_ticks_of_a_week_without_clients_are_sent_as_the_schedule_says(
     # The last one is from half an hour ago, the first from a week before.
     minute = (datetime.now(UTC) - timedelta(minutes=30)).minute
     administration.set_schedule("report", f"{minute} * * * *", "reports", missed=missed)
+    fail(sql)
     set_due("report", "7 days 30 minutes")
     wait_for(
         lambda: (administration.schedule("report").next_at or datetime.min.replace(tzinfo=UTC)) > datetime.now(UTC)
     )
+    assert administration.schedule("report").last_error is None, "also if the tick is left out"
     found = bodies(sql)
     assert (len(found), missed_ticks(sql)) in ((sent, left_out), (sent, left_out + 1), (sent + 1, left_out))
     if missed is Missed.ONCE:
@@ -114,7 +123,9 @@ def test_without_overlap_a_tick_waits_for_the_end_of_the_last_message(
 
     set_due("report", "0")
     wait_for(lambda: len(bodies(sql)) == 1)
+    fail(sql)
     left_out(1)  # it waits
+    assert administration.schedule("report").last_error is None
     with jmsql_factory.create_connection() as connection:
         connection.start()
         session = connection.create_session(transacted=True)
@@ -172,8 +183,10 @@ def test_a_paused_schedule_has_no_ticks_and_goes_on_after_now(
     administration: Administration, sql: psycopg.Connection, set_due: SetDue
 ) -> None:
     administration.set_schedule("report", "0 3 * * *", "reports", "go")
+    fail(sql)
     administration.pause_schedule("report")
     assert administration.schedule("report").next_at is None
+    assert administration.schedule("report").last_error is None
     administration.set_schedule("report", "0 4 * * *", "reports", "changed")  # it stays paused
     set_due("report", "0")
     administration.set_schedule("other", "0 4 * * *", "others", "go")
