@@ -310,21 +310,22 @@ def test_failing_on_action_undoes_nothing(
 @contextmanager
 def role(url: str, kind: str) -> Iterator[str]:
     """Yield the URL with which a role of a kind connects."""
-    with psycopg.connect(url, autocommit=True) as database, roles_of_each_kind(database) as names:
+    protected = (
+        "select oid::regclass::text from pg_class where relrowsecurity "
+        "and relnamespace = 'jmsql_internal'::regnamespace"
+    )
+    with psycopg.connect(url, autocommit=True) as database:
+        before = database.execute(protected).fetchall()
         try:
-            yield (
-                sqlalchemy.make_url(url)
-                .set(username=names[kind], password=PASSWORD)
-                .render_as_string(hide_password=False)
-            )
+            with roles_of_each_kind(database) as names:
+                yield (
+                    sqlalchemy.make_url(url)
+                    .set(username=names[kind], password=PASSWORD)
+                    .render_as_string(hide_password=False)
+                )
         finally:
-            protected = database.execute(
-                "select oid::regclass::text from pg_class where relrowsecurity "
-                "and relnamespace = 'jmsql_internal'::regnamespace "
-                "and relname not in ('group_lock', 'delivery_outcome')"
-            ).fetchall()
             database.execute("delete from jmsql_internal.permission")
-            for (table,) in protected:
+            for (table,) in set(database.execute(protected).fetchall()) - set(before):
                 database.execute(f"alter table {table} disable row level security".encode())
 
 

@@ -389,7 +389,7 @@ def _bad_scans(plan: Plan, name: str) -> Iterator[str]:
             continue
         if "Seq" in scan.kind:
             yield f"reads all of a table: {scan}"
-        # A key's row is found by its message's identifier. No order is wanted, so none is read in vain.
+        # The row of a key is found by the identifier of its message, and by equality: no order is asked for.
         if "Bitmap" in scan.kind and scan.table != "coalescing":
             yield f"reads all before the first: {scan}"
         if scan.index_name in {"message_pkey", "delivery_pkey"}:
