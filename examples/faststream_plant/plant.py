@@ -32,7 +32,7 @@ router = Router()
 
 @router.listener("alarms", reply_to="plant.calls")
 async def ring(alarm: Alarm) -> str:
-    """Call somebody."""
+    """Call an engineer."""
     return f"{alarm.sensor} is too hot"
 
 

@@ -36,7 +36,7 @@ _TICKS_SHOWN = 10
 
 
 class MissedTicks(StrEnum):
-    """Which ticks are sent late."""
+    """The missed ticks that are sent late."""
 
     once = "once"
     skip = "skip"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
-"""Seconds between two looks for a result of which nobody has told; twice as long each time, up to this."""
+"""Longest pause between two polls for a result, in seconds; the pause doubles up to this."""
 
 
 @set_module("jmsql.asyncio")
@@ -128,8 +128,8 @@ class Result:
     async def get(self, timeout: float | timedelta | None = 30.0) -> Any:
         """Wait until the message has ended, and return the value that its handler has returned.
 
-        A connection of jmsql's is notified of the result. In the transaction of a SQLAlchemy session, say, it is, too,
-        if this process has such a connection to the same database; else it looks once a second.
+        A jmsql connection is notified of the result. A target with your own transaction, such as a SQLAlchemy session,
+        is notified through a jmsql connection of this process to the same database; without one it polls once a second.
 
         Args:
             timeout: At most how long to wait: seconds, or a `timedelta`. None waits for ever, 0 does not wait.

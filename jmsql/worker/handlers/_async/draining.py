@@ -60,7 +60,7 @@ class SavepointSession(EnlistedSession):
         """The open transaction of a message in autocommit mode."""
         self._role: Role | None = None
         self._result: Steps[None] | None = None
-        """What stores the result of the message; None: no result is kept."""
+        """The statements that store the result of the message; None: no result is kept."""
 
     async def autocommit_connection(self) -> psycopg.AsyncConnection[Any] | None:
         """Return the connection if each of its statements commits by itself now, as without a transaction."""

@@ -216,16 +216,16 @@ class _Claimed(NamedTuple):
 
 
 class _HandlerLocks(Locks):
-    """What a handler's transaction has received: the messages that it handles, by claims, and what else it locks."""
+    """The messages of a handler's transaction: those that it handles, by claims, and others that it locks."""
 
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
         super().__init__(database, redelivery)
         self.handled: list[_Claimed] = []
         """The message, or the chunk or a part of it. The session's thread or task writes it."""
         self.result: Query[None] | None = None
-        """What stores the result of the message with the commit; None: no result is kept."""
+        """Stores the result of the message with the commit; None: no result is kept."""
         self.set_aside: dict[int, _Claimed] = {}
-        """What else is claimed of the chunk, by the identities of the messages."""
+        """The other claimed messages of the chunk, by the identities of the messages."""
         self.dead_letters: list[Message] = []
         """The messages that the last release has made dead letters."""
         self.divides = False

@@ -174,7 +174,7 @@ class ClientAcknowledge(NoTransaction):
     """CLIENT: the application acknowledges all that the session has received so far."""
 
     _result: Query[None] | None = None
-    """What stores the result of a handler's message with its acknowledgement; None: no result is kept."""
+    """Stores the result of a handler's message with its acknowledgement; None: no result is kept."""
     _is_released = False
     """True if what was delivered last was released, and not acknowledged."""
 
