@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from jmsql import ConnectionFactory, Destination, Message, MessageConsumer, Queue, Session
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 
 _PATIENCE = 60.0
 
@@ -40,7 +40,7 @@ def messages_left(factory: ConnectionFactory, queue: Queue) -> list[Message]:
     """Receive all that can be had from the queue by a client of its own."""
     with factory.create_connection() as connection:
         connection.start()
-        return drain(connection.create_session().create_consumer(queue))
+        return receive_all(connection.create_session().create_consumer(queue))
 
 
 def texts_left(factory: ConnectionFactory, queue: Queue) -> list[str]:

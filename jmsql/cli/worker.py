@@ -56,7 +56,7 @@ def worker(
             callback=check_duration, metavar="SECONDS", help="How long handlers may run on when the worker ends."
         ),
     ] = 30.0,
-    long_transaction_seconds: Annotated[
+    warn_transaction_after: Annotated[
         float,
         typer.Option(
             callback=check_duration, metavar="SECONDS", help="Warn of handlers that hold a transaction for longer."
@@ -85,7 +85,7 @@ def worker(
             show_default="info",
         ),
     ] = None,
-    changed_subscriptions: Annotated[
+    on_subscription_change: Annotated[
         SubscriptionChange,
         typer.Option(
             help="Where a listener's durable subscription has another selector: do not start, keep its "
@@ -151,8 +151,8 @@ def worker(
         *(application, url is not None, schema, log_format, log_level, has_metrics, max_messages, max_memory),
         concurrency=concurrency,
         drain_timeout=drain_timeout,
-        long_transaction=long_transaction_seconds,
-        changed_subscriptions=changed_subscriptions,
+        warn_transaction_after=warn_transaction_after,
+        on_subscription_change=on_subscription_change,
         timings=_timings(timing or []),
         only=tuple(only or ()),
         without=tuple(without or ()),

@@ -39,16 +39,19 @@ class StoreCollector(Collector):
     Args:
         url: Where the database is.
         schema: The name of the schema.
-        most: How far the messages of a destination are counted, and its deliveries. None: all are, and read for it.
-        limit: Of how many destinations there are metrics: of those with the oldest messages, if there are more. A
-            scrape looks for these among the next 2,800 or more queues and subscriptions, the first one among all.
+        count_limit: Number up to which a destination's messages and deliveries are counted. None counts all, which
+            reads them.
+        max_destinations: Maximum number of destinations, those with the oldest messages if there are more. A scrape
+            looks for these among the next 2,800 or more queues and subscriptions, the first one among all.
     """
 
-    def __init__(self, url: str, schema: str = "jmsql", *, most: int | None = 1000, limit: int = 500) -> None:
+    def __init__(
+        self, url: str, schema: str = "jmsql", *, count_limit: int | None = 1000, max_destinations: int = 500
+    ) -> None:
         self._url = url
         self._schema = schema
-        self._most = most
-        self._limit = limit
+        self._count_limit = count_limit
+        self._max_destinations = max_destinations
         self._memory = Memory()
         self._lock = threading.Lock()
         self._runner: PsycopgRunner | None = None
@@ -95,7 +98,7 @@ class StoreCollector(Collector):
             store = self._runner.run(overview.store())
             metrics = [
                 *self._of_destinations(self._runner, store.server_time),
-                *_of_dead_letters(self._runner.run(overview.dead_letters(self._most))),
+                *_of_dead_letters(self._runner.run(overview.dead_letters(self._count_limit))),
                 *_of_store(store),
                 *_of_tables(self._runner.run(measurement.tables)),
             ]
@@ -109,12 +112,12 @@ class StoreCollector(Collector):
         return [_gauge(*is_up, 1), _gauge(*took, time.perf_counter() - started), *metrics]
 
     def _of_destinations(self, runner: PsycopgRunner, now: float) -> Iterator[Metric]:
-        limit = self._limit if self._most is not None else 2**31
-        found = runner.run(overview.overview(limit + 1, OverviewOrder.age, self._memory, most=self._most))
+        limit = self._max_destinations if self._count_limit is not None else 2**31
+        found = runner.run(overview.overview(limit + 1, OverviewOrder.age, self._memory, count_limit=self._count_limit))
         yield _gauge(
             "jmsql_count_limit",
             "How far the messages of a destination are counted: one that has more is shown with so many. 0: all are.",
-            self._most or 0,
+            self._count_limit or 0,
         )
         yield _gauge(
             "jmsql_destinations_complete",

@@ -1,4 +1,4 @@
-"""What tests of messaging code need: a real PostgreSQL, draining, and waiting without sleeping.
+"""What tests of messaging code need: a real PostgreSQL, receiving all messages, and waiting without sleeping.
 
 Installing jmsql makes these pytest fixtures available:
 
@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jmsql.testing.handlers import call, empty, sent, subscribe
     from jmsql.testing.timings import FAST_TIMINGS
-    from jmsql.testing.waiting import drain, wait_for
+    from jmsql.testing.waiting import receive_all, wait_for
 
-__all__ = ["FAST_TIMINGS", "call", "drain", "empty", "sent", "subscribe", "wait_for"]
+__all__ = ["FAST_TIMINGS", "call", "empty", "receive_all", "sent", "subscribe", "wait_for"]
 
 if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
-    _MODULES = {"FAST_TIMINGS": "timings", "drain": "waiting", "wait_for": "waiting"}
+    _MODULES = {"FAST_TIMINGS": "timings", "receive_all": "waiting", "wait_for": "waiting"}
 
     def __getattr__(name: str) -> object:
         # Every run of pytest loads the plugin beside this, also where no test has to do with messaging.

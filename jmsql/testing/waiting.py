@@ -44,7 +44,7 @@ def wait_for(condition: Callable[[], Value], timeout: float = 10.0) -> Value:
 
 
 @set_module("jmsql.testing")
-def drain(consumer: Receiver[Received_co], *, timeout: float = 0.0) -> list[Received_co]:
+def receive_all(consumer: Receiver[Received_co], *, timeout: float = 0.0) -> list[Received_co]:
     """Receive all messages that are there.
 
     Args:

@@ -171,8 +171,8 @@ class Application(Router):
         *,
         concurrency: int = 1,
         drain_timeout: float | timedelta = 30.0,
-        long_transaction: float | timedelta = 10.0,
-        changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE,
+        warn_transaction_after: float | timedelta = 10.0,
+        on_subscription_change: SubscriptionChange = SubscriptionChange.REFUSE,
         timings: WorkerTimings = WorkerTimings(),
         registry: CollectorRegistry | None = None,
     ) -> AsyncIterator[None]:
@@ -186,9 +186,9 @@ class Application(Router):
         Args:
             concurrency: How many messages of each listener are handled at a time, unless it says so itself.
             drain_timeout: For how many seconds (or a `timedelta`) handlers may run on at the end.
-            long_transaction: After how many seconds (or a `timedelta`) a handler that holds a transaction open is named
-                in the log.
-            changed_subscriptions: The action on a durable subscription that a listener has with another selector.
+            warn_transaction_after: Seconds (or a `timedelta`) after which the log names a handler that holds a
+                transaction open.
+            on_subscription_change: The action on a durable subscription that a listener has with another selector.
             timings: The intervals and time-outs.
             registry: Shows the handlers' [metrics](metrics.md#a-worker) while the block lasts, such as
                 `prometheus_client.REGISTRY`; None: they are not shown. `jmsql.metrics.register` adds those of the
@@ -207,8 +207,8 @@ class Application(Router):
         settings = HandlerSettings(
             concurrency=concurrency,
             drain_timeout=seconds(drain_timeout, "drain_timeout"),
-            long_transaction=seconds(long_transaction, "long_transaction"),
-            changed_subscriptions=changed_subscriptions,
+            warn_transaction_after=seconds(warn_transaction_after, "warn_transaction_after"),
+            on_subscription_change=on_subscription_change,
             timings=timings,
         )
         declared = DeclaredSchedules(self.factory, self.schedules)
@@ -231,8 +231,8 @@ class Application(Router):
         *,
         concurrency: int = 1,
         drain_timeout: float | timedelta = 30.0,
-        long_transaction: float | timedelta = 10.0,
-        changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE,
+        warn_transaction_after: float | timedelta = 10.0,
+        on_subscription_change: SubscriptionChange = SubscriptionChange.REFUSE,
         timings: WorkerTimings = WorkerTimings(),
         registry: CollectorRegistry | None = None,
     ) -> None:
@@ -243,9 +243,9 @@ class Application(Router):
         Args:
             concurrency: As for `running`, like the others.
             drain_timeout: For how many seconds (or a `timedelta`) handlers may run on at the end.
-            long_transaction: After how many seconds (or a `timedelta`) a handler that holds a transaction open is named
-                in the log.
-            changed_subscriptions: The action on a durable subscription that a listener has with another selector.
+            warn_transaction_after: Seconds (or a `timedelta`) after which the log names a handler that holds a
+                transaction open.
+            on_subscription_change: The action on a durable subscription that a listener has with another selector.
             timings: The intervals and time-outs.
             registry: Shows the handlers' metrics; None: they are not shown.
 
@@ -256,8 +256,8 @@ class Application(Router):
         async with self.running(
             concurrency=concurrency,
             drain_timeout=drain_timeout,
-            long_transaction=long_transaction,
-            changed_subscriptions=changed_subscriptions,
+            warn_transaction_after=warn_transaction_after,
+            on_subscription_change=on_subscription_change,
             timings=timings,
             registry=registry,
         ):
@@ -269,7 +269,7 @@ class Application(Router):
         *,
         transaction: BlockingTransaction | None = None,
         with_delayed: bool = True,
-        most: int = 1000,
+        limit: int = 1000,
         raise_failures: bool = True,
         only: Chosen | Iterable[Chosen] | None = None,
         without: Chosen | Iterable[Chosen] = (),
@@ -281,7 +281,7 @@ class Application(Router):
         *,
         transaction: AwaitedTransaction,
         with_delayed: bool = True,
-        most: int = 1000,
+        limit: int = 1000,
         raise_failures: bool = True,
         only: Chosen | Iterable[Chosen] | None = None,
         without: Chosen | Iterable[Chosen] = (),
@@ -292,7 +292,7 @@ class Application(Router):
         *,
         transaction: BlockingTransaction | AwaitedTransaction | None = None,
         with_delayed: bool = True,
-        most: int = 1000,
+        limit: int = 1000,
         raise_failures: bool = True,
         only: Chosen | Iterable[Chosen] | None = None,
         without: Chosen | Iterable[Chosen] = (),
@@ -309,7 +309,7 @@ class Application(Router):
                 None, for the application of a Django project alone: Django's connection.
             with_delayed: Whether messages with a delivery delay are handled as well, after all others, in the order in
                 which they would be due.
-            most: How many messages are handled at the most.
+            limit: Maximum number of messages to handle.
             raise_failures: Whether the error of a handler is raised here, and ends it. If not, the failed message
                 stays, with the other results, and is not tried again.
             only: Handlers, routers or destinations; a string names a queue. Messages of other listeners are left. None:
@@ -320,7 +320,7 @@ class Application(Router):
             The messages, in the order in which they were handled; under asyncio an awaitable of them.
 
         Raises:
-            IllegalStateException: There were more than `most`.
+            IllegalStateException: There were more than `limit`.
             TypeError: That is no transaction, or there is a message for a function that cannot be called in it.
             ValueError: There is no listener that `only` or `without` names.
             BaseException: The error of a handler, whose work is undone.
@@ -329,7 +329,7 @@ class Application(Router):
 
         if transaction is None:
             transaction = self.own_transaction
-        options = {"with_delayed": with_delayed, "most": most, "raise_failures": raise_failures}
+        options = {"with_delayed": with_delayed, "limit": limit, "raise_failures": raise_failures}
         listeners = draining.chosen(self.listeners, only, without)
         return draining.drain(transaction, self.schema, listeners, self.begin, **options)
 

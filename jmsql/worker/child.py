@@ -56,7 +56,7 @@ class Child:
         self._stop_signal = stop_signal
         self._settings = settings
         self._timings = settings.timings
-        self._watch = HandlerWatch(list, settings.long_transaction)
+        self._watch = HandlerWatch(list, settings.warn_transaction_after)
         self._process_counters: ProcessCounters | None = None
         self._next_heartbeat = 0.0
         self._limit_signal, self._limit_reached = socket.socketpair()
@@ -83,7 +83,7 @@ class Child:
                 group.close()
             return self._refuse(error, _USAGE_ERROR if isinstance(error, RefusalError) else _JMS_ERROR)
         self._watch = HandlerWatch(
-            lambda: [task for group in groups for task in list(group.members)], self._settings.long_transaction
+            lambda: [task for group in groups for task in list(group.members)], self._settings.warn_transaction_after
         )
         listeners = [listener.facts(self._settings.concurrency) for listener in chosen]
         send_report(self._channel, Listening(listeners, place_of(factory.url)))

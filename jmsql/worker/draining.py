@@ -37,14 +37,14 @@ class _Round:
     Args:
         listeners: The listeners.
         with_delayed: Whether messages with a delay are handled, after all others.
-        most: How many messages are handled.
+        limit: Maximum number of messages to handle.
         raise_failures: Whether a handler that fails ends it.
     """
 
-    def __init__(self, listeners: Sequence[Listener], *, with_delayed: bool, most: int, raise_failures: bool) -> None:
+    def __init__(self, listeners: Sequence[Listener], *, with_delayed: bool, limit: int, raise_failures: bool) -> None:
         self.listeners = listeners
         self.with_delayed = with_delayed
-        self._most = most
+        self._limit = limit
         self._raise_failures = raise_failures
         self.handled: list[DrainedMessage] = []
         self.excluded: list[int] = []
@@ -61,10 +61,10 @@ class _Round:
             if self._raise_failures:
                 raise handled.error
             self.excluded.append(handled.sequence)
-        if len(self.handled) >= self._most:
+        if len(self.handled) >= self._limit:
             raise IllegalStateException(
-                f"drain() has handled {self._most} messages, the last by {handled.listener}, and does not go on: a "
-                "handler may send messages to itself without end. If there are so many, give `most`."
+                f"drain() has handled {self._limit} messages, the last by {handled.listener}, and does not go on: a "
+                "handler may send messages to itself without end. If there are so many, give a higher `limit`."
             )
 
     @staticmethod

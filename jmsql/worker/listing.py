@@ -45,7 +45,7 @@ def _document(listener: Listener, concurrency: int) -> dict[str, Any]:
         "coroutine": listener.is_async,
         "visibility_timeout": listener.visibility_timeout,
         "redelivery": None if policy is None else asdict(policy),
-        "never_retry": [f"{each.__module__}.{each.__qualname__}" for each in listener.never_retry],
+        "no_retry_for": [f"{each.__module__}.{each.__qualname__}" for each in listener.no_retry_for],
         "reply_to": None if listener.reply_to is None else str(listener.reply_to),
         "body": _name(listener.body),
         "body_schema": _json_schema(listener.body),

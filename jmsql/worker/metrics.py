@@ -113,7 +113,7 @@ def _of_handlers(
     )
     long_transactions = CounterMetricFamily(
         "jmsql_worker_long_transactions",
-        "Calls that held a transaction for longer than --long-transaction-seconds.",
+        "Calls that held a transaction for longer than --warn-transaction-after.",
         labels=["listener"],
     )
     for name, counters in sorted(handler_counters.items()):

@@ -54,7 +54,7 @@ class Router:
         durable: bool = True,
         redelivery: RedeliveryPolicy | None = None,
         visibility_timeout: float | timedelta | None = None,
-        never_retry: type[Exception] | Iterable[type[Exception]] = (),
+        no_retry_for: type[Exception] | Iterable[type[Exception]] = (),
         timeout: float | timedelta | None = None,
         reply_to: str | Destination | None = None,
         on_dead_letter: DeadLetterHook | None = None,
@@ -81,7 +81,7 @@ class Router:
             visibility_timeout: After how many seconds (or a `timedelta`) without a heartbeat of its process a message
                 goes to another handler, if it is not transacted; None: that of the destination, or else only
                 when the process has ended.
-            never_retry: Exceptions with which a message fails for good: it moves to the dead-letter queue at once, as
+            no_retry_for: Exceptions with which a message fails for good: it moves to the dead-letter queue at once, as
                 if the handler had raised `Reject` from them.
             timeout: After how many seconds (or a `timedelta`) the handler is ended, and its message has failed with a
                 `TimeoutError`: see [time-outs](handlers.md#time-outs). None: it may take any time.
@@ -105,14 +105,14 @@ class Router:
         Raises:
             InvalidDestinationException: That is not a destination.
             InvalidSelectorException: The selector has an error; the message shows where.
-            TypeError: The handler asks for something that it cannot be given; `never_retry` names no exception;
+            TypeError: The handler asks for something that it cannot be given; `no_retry_for` names no exception;
                 `on_dead_letter` cannot be called there; or `chunk` is no number.
             ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the visibility
                 timeout is less than a second, or for a handler that is transacted; the timeout is 0, or negative;
                 results are to be kept for 0 s, of a topic's messages or of chunks; or the chunk has no message, or more
                 than 1,000, or its handler is not transacted.
         """
-        final = exception_classes(never_retry)
+        final = exception_classes(no_retry_for)
         answers = None if reply_to is None else _destination(reply_to)
         found = _destination(destination)
 
@@ -127,7 +127,7 @@ class Router:
                 durable=durable,
                 redelivery=redelivery,
                 visibility_timeout=claim_limit(name, visibility_timeout, transacted=transacted),
-                never_retry=final,
+                no_retry_for=final,
                 timeout=time_limit(name, timeout),
                 reply_to=answers,
                 on_dead_letter=on_dead_letter,

@@ -37,7 +37,7 @@ class Running:
         self._timings = settings.timings
         groups = [group for group in (handlers, in_threads) if group is not None]
         self._watch = HandlerWatch(
-            lambda: [task for group in groups for task in list(group.members)], settings.long_transaction
+            lambda: [task for group in groups for task in list(group.members)], settings.warn_transaction_after
         )
 
     @classmethod

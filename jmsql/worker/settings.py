@@ -22,15 +22,15 @@ class HandlerSettings:
     Args:
         concurrency: How many messages of each listener are handled at a time, unless it says so itself.
         drain_timeout: For how many seconds handlers may run on at the end.
-        long_transaction: After how many seconds a handler that holds a transaction open is named in the log.
-        changed_subscriptions: What happens to durable subscriptions that listeners want with another topic or selector.
+        warn_transaction_after: Seconds after which the log names a handler that holds a transaction open.
+        on_subscription_change: The action on a durable subscription that a listener has with another selector.
         timings: The intervals and time-outs.
     """
 
     concurrency: int = 1
     drain_timeout: float = 30.0
-    long_transaction: float = 10.0
-    changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE
+    warn_transaction_after: float = 10.0
+    on_subscription_change: SubscriptionChange = SubscriptionChange.REFUSE
     timings: WorkerTimings = WorkerTimings()
 
 
@@ -73,7 +73,7 @@ class Settings(HandlerSettings):
         given = {
             "log_format": document["log_format"] and LogFormat(document["log_format"]),
             "log_level": document["log_level"] and LogLevel(document["log_level"]),
-            "changed_subscriptions": SubscriptionChange(document["changed_subscriptions"]),
+            "on_subscription_change": SubscriptionChange(document["on_subscription_change"]),
             "timings": WorkerTimings(**document["timings"]),
             "only": tuple(document["only"]),
             "without": tuple(document["without"]),

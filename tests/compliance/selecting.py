@@ -10,7 +10,7 @@ import pytest
 
 from jmsql import InvalidSelectorException, Message, Queue, Session
 from jmsql.messages import PropertyValue
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.selector_cases import SelectorCase
 
 
@@ -85,7 +85,7 @@ class Selecting:
 
     def _drain(self, queue: Queue, selector: str | None = None) -> list[str | None]:
         with self.session.create_consumer(queue, selector) as consumer:
-            return _identifiers(drain(consumer))
+            return _identifiers(receive_all(consumer))
 
 
 def _identifiers(messages: Iterable[Message]) -> list[str | None]:

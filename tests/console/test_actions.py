@@ -18,7 +18,7 @@ import jmsql
 from jmsql.admin import Administration
 from jmsql.console import ActionRecord, actions
 from jmsql.store.administration import looks
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.console.http import Browsing, message_paths
 from tests.console.serving import Served
 from tests.console.test_pages import fail_all
@@ -162,7 +162,7 @@ def test_moving_keeps_a_message_as_it_is(console: Browsing, jmsql_factory: jmsql
     orders = console.find("orders")
     assert console.act(f"{orders}/move", to="queue://other") == "1 message moved to queue://other."
     with jmsql_factory.create_context() as context:
-        [moved] = drain(context.create_consumer(jmsql.Queue("other")), timeout=5)
+        [moved] = receive_all(context.create_consumer(jmsql.Queue("other")), timeout=5)
     assert isinstance(moved, jmsql.MapMessage)
     assert (moved.get_long("n"), moved.get_float_property("f"), moved.jms_type) == (2**40, 1.5, "t")
     assert (moved.jms_priority, moved.jms_correlation_id) == (7, "c")
@@ -216,10 +216,10 @@ def test_text_is_sent_to_a_queue_and_to_the_subscriptions_of_a_topic(
     for priority in "49":
         console.act(f"{console.find('news')}/send", text=priority, priority=priority, jms_type="")
     with jmsql_factory.create_context() as context:
-        [message] = drain(context.create_consumer(ORDERS), timeout=5)
+        [message] = receive_all(context.create_consumer(ORDERS), timeout=5)
         assert (message.get_body(str), message.jms_priority, message.jms_type) == ("one\ntwo <&>", 7, "t")
         consumer = context.create_shared_durable_consumer(jmsql.Topic("news"), "readers", "JMSPriority > 5")
-        assert [each.get_body(str) for each in drain(consumer, timeout=5)] == ["9"]
+        assert [each.get_body(str) for each in receive_all(consumer, timeout=5)] == ["9"]
     path = f"{console.find('orders')}/send"
     assert console.post(path, [*console.form(path), ("text", "x"), ("priority", "10")]).status == 409
 

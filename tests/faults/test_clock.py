@@ -17,7 +17,7 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue
 from jmsql.admin import Administration
-from jmsql.testing import FAST_TIMINGS, drain, wait_for
+from jmsql.testing import FAST_TIMINGS, receive_all, wait_for
 from tests.background import Background
 from tests.clocks import HOUR, require_servers_time
 from tests.faults.clock import Clock
@@ -91,7 +91,7 @@ def test_messages_expire_by_the_servers_clock_when_it_jumps(
     wait_for(lambda: connection._client.clock.milliseconds() > before + HOUR * 1000)
     consumer = connection.create_session().create_consumer(QUEUE)
     assert receive_texts(consumer, 1) == ["stays"]
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
 
     send(connection, "sent after the jump", 60.0)
     assert receive_texts(consumer, 1) == ["sent after the jump"]
@@ -104,7 +104,7 @@ def test_messages_expire_by_the_servers_clock_when_it_jumps(
     message.acknowledge()
     assert connection._control.connection_id == number, "the jumps have not made the client look dead"
     held.close()
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
 
 
 @pytest.mark.timeout(240)
@@ -187,7 +187,7 @@ def test_clients_whose_clock_jumps_lose_nothing(jmsql_factory: ConnectionFactory
         )
         assert receive_texts(session.create_consumer(Queue("answers")), 3) == texts
         send_texts(session, QUEUE)
-        assert drain(session.create_consumer(QUEUE)) == []
+        assert receive_all(session.create_consumer(QUEUE)) == []
 
 
 ENLISTING = """

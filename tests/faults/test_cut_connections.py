@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy
 
 import jmsql
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.faults.proxy import CutPoint, CuttingProxy
 
 QUEUE = jmsql.Queue("orders")
@@ -55,7 +55,7 @@ def messages(witness: jmsql.Session) -> list[int]:
     claimed = sqlalchemy.text("select count(*) from jmsql_internal.delivery where claim_id is not null")
     wait_for(lambda: witness.database.scalar(claimed) == 0, timeout=10)
     with witness.create_consumer(QUEUE) as consumer:
-        numbers = [number(message) for message in drain(consumer)]
+        numbers = [number(message) for message in receive_all(consumer)]
         witness.commit()
     return numbers
 

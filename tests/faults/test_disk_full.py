@@ -24,7 +24,7 @@ from jmsql import (
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.doctor import Health, Thresholds, examine
 from jmsql.store.schema.migration import migrate
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.faults.faulty_server import faulty_server
 from tests.faults.full_disk import small_disk
 
@@ -104,7 +104,7 @@ def check_accounts(url: str) -> None:
     """Each row has its message, and each message its row."""
     with ConnectionFactory(url).create_connection() as connection, psycopg.connect(url) as database:
         connection.start()
-        messages = drain(connection.create_session().create_consumer(QUEUE))
+        messages = receive_all(connection.create_session().create_consumer(QUEUE))
         numbers = [message.get_int_property("number") for message in messages]
         rows = [number for (number,) in database.execute("select number from shipment")]
         assert sorted(numbers) == sorted(rows)

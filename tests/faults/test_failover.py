@@ -17,7 +17,7 @@ import sqlalchemy
 import jmsql
 import jmsql.asyncio
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, MessageConsumer, Queue, ResourceAllocationException
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.faults.replicated_servers import ReplicatedServers, replicated_servers
 
 QUEUE = Queue("orders")
@@ -126,7 +126,8 @@ def test_nothing_is_lost_or_doubled_when_the_primary_is_killed_under_load(server
     with ConnectionFactory(servers.url).create_connection() as connection:
         connection.start()
         numbers = [
-            int(str(message.get_body(str))) for message in drain(connection.create_session().create_consumer(QUEUE))
+            int(str(message.get_body(str)))
+            for message in receive_all(connection.create_session().create_consumer(QUEUE))
         ]
     assert sorted(numbers) == shipped(servers)
     assert len(set(numbers)) == len(numbers) >= shipping.committed

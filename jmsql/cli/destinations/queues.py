@@ -53,7 +53,7 @@ def queues(
     """
     with open_database(url, schema).administration() as administration, working("Counting ..."):
         found = administration.overview(
-            limit + 1, sort.value, most=None if exact else _COUNTED, like=pattern, kind="queue"
+            limit + 1, sort.value, count_limit=None if exact else _COUNTED, like=pattern, kind="queue"
         )
     listed = found[:limit]
     if as_json:

@@ -18,10 +18,13 @@ def metrics(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The HTTP port; 0: any free port.")] = 9187,
     host: Annotated[str, typer.Option(help="The address for HTTP; 0.0.0.0 for all.")] = "127.0.0.1",
     once: Annotated[bool, typer.Option("--once", help="Print the metrics and exit.")] = False,
-    limit: Annotated[
-        int, typer.Option(min=1, help="Of how many destinations: those with the oldest messages, if there are more.")
+    max_destinations: Annotated[
+        int,
+        typer.Option(min=1, help="Maximum number of destinations; if there are more, those with the oldest messages."),
     ] = 500,
-    most: Annotated[int, typer.Option(min=1, help="How far the messages of a destination are counted.")] = 1000,
+    count_limit: Annotated[
+        int, typer.Option(min=1, help="Count the messages of each destination up to this number.")
+    ] = 1000,
     exact: Annotated[
         bool, typer.Option("--exact", help="Count all messages of all destinations, which reads them.")
     ] = False,
@@ -46,7 +49,12 @@ def metrics(
     except ImportError as error:
         typer.echo(f'jmsql: {error.name} is missing: pip install "jmsql[metrics]".', err=True)
         raise typer.Exit(_USAGE_ERROR) from error
-    collector = StoreCollector(open_database(url, schema).url, schema, most=None if exact else most, limit=limit)
+    collector = StoreCollector(
+        open_database(url, schema).url,
+        schema,
+        count_limit=None if exact else count_limit,
+        max_destinations=max_destinations,
+    )
     registry = CollectorRegistry()
     registry.register(collector)
     try:

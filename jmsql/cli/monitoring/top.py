@@ -107,7 +107,7 @@ def top(
     """
     database = open_database(url, schema)
     with open_runner(database.url, schema, statement_timeout=LONGEST_LOOK) as runner, keyboard() as keys:
-        view = _View(runner, interval, sort, limit, pattern, most=None if exact else COUNTED)
+        view = _View(runner, interval, sort, limit, pattern, count_limit=None if exact else COUNTED)
         try:
             if once:
                 _show_once(view, keys, as_json=as_json)
@@ -164,14 +164,14 @@ class _View:
         limit: int,
         pattern: str | None,
         *,
-        most: int | None,
+        count_limit: int | None,
     ) -> None:
         self._runner = runner
         self._interval = interval
         self._order = order
         self._limit = limit
         self._pattern = pattern
-        self._most = most
+        self._count_limit = count_limit
         self._memory = Memory()
         self._now: _Look | None = None
 
@@ -194,7 +194,12 @@ class _View:
     def _look(self) -> _Look:
         store = self._runner.run(overview.store())
         found = overview.overview(
-            self._limit, self._order, self._memory, most=self._most, like=self._pattern, moment=store.server_time
+            self._limit,
+            self._order,
+            self._memory,
+            count_limit=self._count_limit,
+            like=self._pattern,
+            moment=store.server_time,
         )
         return _Look(store, self._runner.run(found), self._runner.run(running(_RUNNING, like=self._pattern)))
 

@@ -303,7 +303,7 @@ def overview(
     order: OverviewOrder,
     memory: Memory,
     *,
-    most: int | None = COUNTED,
+    count_limit: int | None = COUNTED,
     like: str | None = None,
     kind: str | None = None,
     moment: float | None = None,
@@ -314,16 +314,16 @@ def overview(
         limit: How many.
         order: Which come first.
         memory: What the overviews before have seen.
-        most: How far messages are counted; None: all are, and read for it.
+        count_limit: Number up to which messages are counted; None counts all, which reads them.
         like: A pattern as that of SQL's LIKE, for the name of the destination or subscription.
         kind: Only queues, subscriptions or topics; None: all.
         moment: When that is, in seconds of any clock; None: now.
     """
-    if most is None:
+    if count_limit is None:
         measured = yield from measurement.destinations
         found = [_of_measurement(each) for each in measured if _matches(each, like, kind)]
     else:
-        found = yield from looks.look(_bounded(limit, order, memory, most, like, kind))
+        found = yield from looks.look(_bounded(limit, order, memory, count_limit, like, kind))
     rates = memory.rates(((each.number, _counters_of(each)) for each in found), moment)
     moved = [_with_rates(each, rates.get(each.number)) for each in found]
     key = _KEYS[order]

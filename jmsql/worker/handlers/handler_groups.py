@@ -60,12 +60,12 @@ class HandlerWatch:
 
     Args:
         tasks: Returns the threads and tasks.
-        long_transaction: After how many seconds a handler that holds a transaction open is named in the log.
+        warn_transaction_after: Seconds after which the log names a handler that holds a transaction open.
     """
 
-    def __init__(self, tasks: Callable[[], Sequence[WatchedTask]], long_transaction: float) -> None:
+    def __init__(self, tasks: Callable[[], Sequence[WatchedTask]], warn_transaction_after: float) -> None:
         self._find_tasks = tasks
-        self._long_transaction = long_transaction
+        self._warn_transaction_after = warn_transaction_after
         self._named: set[Handling] = set()
 
     @property
@@ -98,7 +98,7 @@ class HandlerWatch:
         calls = [(task, handling) for task in self._tasks if (handling := task.handling) is not None]
         for task, handling in calls:
             seconds = now - handling.started
-            if task.listener.transacted and handling not in self._named and seconds >= self._long_transaction:
+            if task.listener.transacted and handling not in self._named and seconds >= self._warn_transaction_after:
                 self._named.add(handling)
                 self._warn(task, handling, seconds)
             is_running = not (task.has_ended or task.is_lost)

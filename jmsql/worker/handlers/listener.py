@@ -64,7 +64,7 @@ class Listener(ListenerOptions):
 
     def verdict(self, error: BaseException) -> BaseException:
         """Return what the session is told of an error with which a message has failed."""
-        is_rejected = isinstance(error, self.never_retry) and not isinstance(error, Reject | RetryAfter)
+        is_rejected = isinstance(error, self.no_retry_for) and not isinstance(error, Reject | RetryAfter)
         return RejectBecause(error) if is_rejected else error
 
     def warn_of_lost_reply(self) -> None:
@@ -360,12 +360,12 @@ def way_out(error: ChangeRefusedException, listener: Listener) -> str:
             "collected), or let this release have a subscription of another name."
         )
     keep = (
-        "--changed-subscriptions keep has the new selector decide from now on, and delivers what waits, whatever it "
+        "--on-subscription-change keep has the new selector decide from now on, and delivers what waits, whatever it "
         "is; "
         if error.same_topic
         else ""
     )
     return (
-        f"Nothing was changed. {keep}--changed-subscriptions drop deletes what waits; or give the subscription another "
-        f"name, and end this one with `jmsql unsubscribe {listener.subscription}`."
+        f"Nothing was changed. {keep}--on-subscription-change drop deletes what waits; or give the subscription "
+        f"another name, and end this one with `jmsql unsubscribe {listener.subscription}`."
     )

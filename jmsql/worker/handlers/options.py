@@ -31,7 +31,7 @@ class ListenerOptions:
     durable: bool
     redelivery: RedeliveryPolicy | None
     visibility_timeout: float | None
-    never_retry: tuple[type[Exception], ...]
+    no_retry_for: tuple[type[Exception], ...]
     timeout: float | None
     reply_to: Queue | Topic | None
     on_dead_letter: DeadLetterHook | None
@@ -69,7 +69,7 @@ class ListenerOptions:
 
 
 def exception_classes(classes: type[Exception] | Iterable[type[Exception]]) -> tuple[type[Exception], ...]:
-    """Return the exceptions of `never_retry`.
+    """Return the exceptions of `no_retry_for`.
 
     Raises:
         TypeError: It names no exception.
@@ -77,7 +77,7 @@ def exception_classes(classes: type[Exception] | Iterable[type[Exception]]) -> t
     found = (classes,) if isinstance(classes, type) else tuple(classes)
     for each in found:
         if not (isinstance(each, type) and issubclass(each, Exception)):
-            raise TypeError(f"never_retry names classes of exceptions, such as ValueError, not {each!r}.")
+            raise TypeError(f"no_retry_for names classes of exceptions, such as ValueError, not {each!r}.")
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import Connection, Message, Queue, Session
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.compliance.places import Place
 from tests.texts import receive_texts, send_texts, texts_of
 
@@ -21,10 +21,10 @@ def test_messages_that_receive_returned_do_not_come_again(connection: Connection
     send_texts(session, place.destination, *TEXTS)
     with place.consumer(session) as consumer:
         assert receive_texts(consumer, len(TEXTS)) == TEXTS
-    assert drain(place.consumer(session)) == []
+    assert receive_all(place.consumer(session)) == []
     session.recover()
-    assert drain(place.consumer(session)) == []
-    assert drain(place.consumer(connection.create_session())) == []
+    assert receive_all(place.consumer(session)) == []
+    assert receive_all(place.consumer(connection.create_session())) == []
 
 
 @pytest.mark.requirement("session.AUTO_ACKNOWLEDGE")
@@ -33,7 +33,7 @@ def test_messages_not_received_are_left_to_others(session: Session, place: Place
     send_texts(session, place.destination, *TEXTS)
     with place.consumer(session) as consumer:
         assert receive_texts(consumer, 1) == TEXTS[:1]
-    others = drain(place.consumer(session))
+    others = receive_all(place.consumer(session))
     assert texts_of(others) == TEXTS[1:]
     assert not any(message.jms_redelivered for message in others)
 
@@ -53,7 +53,7 @@ def test_messages_whose_listener_returned_do_not_come_again(
     connection.close()
     assert texts_of(heard) == TEXTS
     with shared_connection.create_session() as others:
-        assert drain(others.create_consumer(queue)) == []
+        assert receive_all(others.create_consumer(queue)) == []
 
 
 @pytest.mark.requirement("session.AUTO_ACKNOWLEDGE", "message.redelivered.receive")
@@ -78,8 +78,8 @@ def test_message_whose_listener_failed_comes_again(
 def test_acknowledging_by_hand_changes_nothing(session: Session, place: Place) -> None:
     send_texts(session, place.destination, *TEXTS)
     consumer = place.consumer(session)
-    messages = drain(consumer)
+    messages = receive_all(consumer)
     messages[0].acknowledge()
     messages[-1].acknowledge()
     assert texts_of(messages) == TEXTS
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []

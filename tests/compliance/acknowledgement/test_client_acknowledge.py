@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Message, MessageConsumer, Queue, Session
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.compliance.places import Place
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
@@ -31,13 +31,13 @@ def consumer(client_session: Session, session: Session, place: Place) -> Message
 def test_acknowledging_the_last_message_covers_all(
     session: Session, client_session: Session, consumer: MessageConsumer, place: Place
 ) -> None:
-    messages = drain(consumer)
+    messages = receive_all(consumer)
     assert texts_of(messages) == TEXTS
     messages[-1].acknowledge()
     client_session.recover()
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
     client_session.close()
-    assert drain(place.consumer(session)) == []
+    assert receive_all(place.consumer(session)) == []
 
 
 @pytest.mark.requirement("session.CLIENT_ACKNOWLEDGE", "session.recover")
@@ -45,10 +45,10 @@ def test_acknowledging_the_last_message_covers_all(
 def test_acknowledging_any_message_covers_all_delivered_so_far(
     client_session: Session, consumer: MessageConsumer
 ) -> None:
-    messages = drain(consumer)
+    messages = receive_all(consumer)
     messages[0].acknowledge()
     client_session.recover()
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
 
 
 @pytest.mark.requirement("session.CLIENT_ACKNOWLEDGE", "session.recover", "message.redelivered.receive")
@@ -58,9 +58,9 @@ def test_recover_brings_back_what_was_received_after_the_acknowledged_message(
 ) -> None:
     assert receive_texts(consumer, 2) == TEXTS[:2]
     receive(consumer).acknowledge()
-    assert texts_of(drain(consumer)) == TEXTS[3:]
+    assert texts_of(receive_all(consumer)) == TEXTS[3:]
     client_session.recover()
-    again = drain(consumer)
+    again = receive_all(consumer)
     assert texts_of(again) == TEXTS[3:]
     assert all(message.jms_redelivered for message in again)
 
@@ -68,12 +68,12 @@ def test_recover_brings_back_what_was_received_after_the_acknowledged_message(
 @pytest.mark.requirement("session.recover", "message.redelivered.receive")
 @pytest.mark.case("session-client-acknowledge-03")
 def test_recover_with_nothing_acknowledged_brings_all_again(client_session: Session, consumer: MessageConsumer) -> None:
-    first = drain(consumer)
+    first = receive_all(consumer)
     assert texts_of(first) == TEXTS
     assert not any(message.jms_redelivered for message in first)
     for deliveries in (2, 3):
         client_session.recover()
-        again = drain(consumer)
+        again = receive_all(consumer)
         assert texts_of(again) == TEXTS
         assert all(message.jms_redelivered for message in again)
         assert {message.get_int_property("JMSXDeliveryCount") for message in again} == {deliveries}
@@ -86,7 +86,7 @@ def test_recover_goes_back_to_the_first_message_in_the_middle_of_the_queue(
 ) -> None:
     assert receive_texts(consumer, 3) == TEXTS[:3]
     client_session.recover()
-    again = drain(consumer)
+    again = receive_all(consumer)
     assert texts_of(again) == TEXTS
     assert [message.jms_redelivered for message in again] == [True] * 3 + [False] * 2
 
@@ -95,10 +95,10 @@ def test_recover_goes_back_to_the_first_message_in_the_middle_of_the_queue(
 def test_recover_lets_more_urgent_messages_come_first(
     client_session: Session, session: Session, place: Place, consumer: MessageConsumer
 ) -> None:
-    assert texts_of(drain(consumer)) == TEXTS
+    assert texts_of(receive_all(consumer)) == TEXTS
     send_texts(session, place.destination, "urgent", priority=9)
     client_session.recover()
-    assert texts_of(drain(consumer)) == ["urgent", *TEXTS]
+    assert texts_of(receive_all(consumer)) == ["urgent", *TEXTS]
 
 
 @pytest.mark.requirement("session.CLIENT_ACKNOWLEDGE")
@@ -108,12 +108,12 @@ def test_acknowledging_covers_the_messages_of_all_the_sessions_consumers(
     other = Queue(f"{queue.name} other")
     send_texts(session, other, "x", "y")
     other_consumer = client_session.create_consumer(other)
-    assert texts_of(drain(consumer)) == TEXTS
+    assert texts_of(receive_all(consumer)) == TEXTS
     receive(other_consumer).acknowledge()
     assert receive_texts(other_consumer, 1) == ["y"]
     client_session.recover()
-    assert drain(consumer) == []
-    assert texts_of(drain(other_consumer)) == ["y"]
+    assert receive_all(consumer) == []
+    assert texts_of(receive_all(other_consumer)) == ["y"]
 
 
 @pytest.mark.requirement("session.ack.closedconsumer", "session.CLIENT_ACKNOWLEDGE")
@@ -125,7 +125,7 @@ def test_message_can_be_acknowledged_after_its_consumer_is_closed(
     consumer.close()
     message.acknowledge()
     client_session.close()
-    assert texts_of(drain(place.consumer(session))) == TEXTS[1:]
+    assert texts_of(receive_all(place.consumer(session))) == TEXTS[1:]
 
 
 @pytest.mark.requirement("session.recover", "session.ack.closedconsumer")
@@ -135,7 +135,7 @@ def test_recover_returns_messages_of_a_closed_consumer(
     assert receive_texts(consumer, 2) == TEXTS[:2]
     consumer.close()
     client_session.recover()
-    assert texts_of(drain(place.consumer(client_session))) == TEXTS
+    assert texts_of(receive_all(place.consumer(client_session))) == TEXTS
 
 
 @pytest.mark.requirement("session.CLIENT_ACKNOWLEDGE", "session.recover", "message.redelivered.receive")

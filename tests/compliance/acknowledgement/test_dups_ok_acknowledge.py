@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Message, Queue, Session
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.compliance.places import Place
 from tests.texts import receive_texts, send_texts, texts_of
 
@@ -28,7 +28,7 @@ def test_second_consumer_may_get_messages_twice_and_misses_none(
     send_texts(session, place.destination, *TEXTS)
     with place.consumer(lazy_session) as consumer:
         assert receive_texts(consumer, received) == TEXTS[:received]
-    again = texts_of(drain(place.consumer(session)))
+    again = texts_of(receive_all(place.consumer(session)))
     assert set(TEXTS[received:]) <= set(again) <= set(TEXTS)
     assert len(again) == len(set(again))
 
@@ -41,7 +41,7 @@ def test_what_the_session_received_is_acknowledged_at_the_latest_when_it_closes(
     send_texts(session, place.destination, *TEXTS)
     assert receive_texts(place.consumer(lazy_session), 4) == TEXTS[:4]
     lazy_session.close()
-    assert texts_of(drain(place.consumer(session))) == TEXTS[4:]
+    assert texts_of(receive_all(place.consumer(session))) == TEXTS[4:]
 
 
 @pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE")
@@ -49,11 +49,11 @@ def test_acknowledgement_needs_no_call(
     other_shared_connection: Connection, lazy_session: Session, queue: Queue
 ) -> None:
     send_texts(lazy_session, queue, *TEXTS)
-    assert texts_of(drain(lazy_session.create_consumer(queue))) == TEXTS
+    assert texts_of(receive_all(lazy_session.create_consumer(queue))) == TEXTS
     with other_shared_connection.create_session() as others:
-        assert drain(others.create_consumer(queue)) == []
+        assert receive_all(others.create_consumer(queue)) == []
     lazy_session.recover()
-    assert drain(lazy_session.create_consumer(queue)) == []
+    assert receive_all(lazy_session.create_consumer(queue)) == []
 
 
 @pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE")
@@ -63,7 +63,7 @@ def test_listener_gets_every_message(lazy_session: Session, session: Session, pl
     send_texts(session, place.destination, *TEXTS)
     wait_for(lambda: set(TEXTS) <= set(texts_of(heard)))
     lazy_session.close()
-    assert drain(place.consumer(session)) == []
+    assert receive_all(place.consumer(session)) == []
 
 
 @pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE", "message.redelivered.receive")
@@ -72,6 +72,6 @@ def test_recover_may_bring_messages_again_and_marks_them(lazy_session: Session, 
     consumer = place.consumer(lazy_session)
     assert receive_texts(consumer, 4) == TEXTS[:4]
     lazy_session.recover()
-    messages = drain(consumer)
+    messages = receive_all(consumer)
     assert set(TEXTS[4:]) <= set(texts_of(messages)) <= set(TEXTS)
     assert all(message.jms_redelivered == (message.get_body(str) in TEXTS[:4]) for message in messages)

@@ -7,7 +7,7 @@ from operator import methodcaller
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Message, Queue, Session
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.places import Place
 from tests.texts import receive
 
@@ -65,7 +65,7 @@ def test_every_message_delivered_again_is_marked_and_no_other(
     assert first == [(text, False, 1) for text in "abc"[:delivered]]
     RELEASE[mode](receiving)
     consumer.close()
-    others = drain(place.consumer(session))
+    others = receive_all(place.consumer(session))
     assert [mark(message) for message in others] == [
         (text, position < delivered, 2 if position < delivered else 1) for position, text in enumerate("abc")
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.texts import receive, send_texts, texts_left, texts_of
 
 
@@ -22,8 +22,8 @@ def test_message_sent_on_to_another_queue_is_acknowledged_where_it_came_from(
     session.create_producer(onward).send(message)
     message.acknowledge()
     session.recover()
-    assert texts_of(drain(consumer)) == ["b"]
-    assert texts_of(drain(session.create_consumer(onward))) == ["a"]
+    assert texts_of(receive_all(consumer)) == ["b"]
+    assert texts_of(receive_all(session.create_consumer(onward))) == ["a"]
     connection.close()
     assert texts_left(jmsql_factory, onward) == ["a"]
 
@@ -39,7 +39,7 @@ def test_copy_sent_to_the_same_queue_is_a_message_of_its_own(connection: Connect
     session.create_producer(queue).send(message)
     message.acknowledge()
     session.recover()
-    (copy,) = drain(consumer)
+    (copy,) = receive_all(consumer)
     assert copy.get_body(str) == "a"
     assert copy.jms_message_id == message.jms_message_id != original_id
     assert not copy.jms_redelivered

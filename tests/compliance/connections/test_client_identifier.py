@@ -9,7 +9,7 @@ from operator import methodcaller
 import pytest
 
 from jmsql import Connection, ConnectionFactory, IllegalStateException, InvalidClientIDException, Queue
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 
 pytestmark = pytest.mark.routes
 
@@ -97,7 +97,7 @@ def test_client_id_in_use_is_refused(jmsql_factory: ConnectionFactory, new_conne
     with pytest.raises(InvalidClientIDException, match="in use"):
         dataclasses.replace(jmsql_factory, client_id="mine").create_connection()
     new_connection.start()
-    assert [message.get_body(str) for message in drain(session.create_consumer(queue))] == ["kept"]
+    assert [message.get_body(str) for message in receive_all(session.create_consumer(queue))] == ["kept"]
 
 
 @pytest.mark.requirement("connection.clientID.duplicate")

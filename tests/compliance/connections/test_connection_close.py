@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, IllegalStateException, Queue, Session
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.closed_objects import BROWSER_CALLS, CONSUMER_CALLS, PRODUCER_CALLS, SESSION_CALLS
 
 
@@ -93,4 +93,4 @@ def test_close_releases_what_its_sessions_hold(
     with jmsql_factory.create_connection() as second:
         second.start()
         consumer = second.create_session().create_consumer(queue)
-        assert [message.get_body(str) for message in drain(consumer)] == left
+        assert [message.get_body(str) for message in receive_all(consumer)] == left

@@ -8,7 +8,7 @@ from operator import methodcaller
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.held_listener import HeldListener
 
 MODES = list(AcknowledgeMode)
@@ -45,7 +45,7 @@ def texts(factory: ConnectionFactory, queue: Queue) -> list[str]:
     with factory.create_connection() as connection:
         connection.start()
         consumer = connection.create_session().create_consumer(queue)
-        return sorted(str(message.get_body(str)) for message in drain(consumer))
+        return sorted(str(message.get_body(str)) for message in receive_all(consumer))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue, Session
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 
 
 def send(session: Session, queue: Queue, *texts: str) -> None:
@@ -29,7 +29,7 @@ def test_stopped_connection_does_not_deliver_what_was_sent_before(
     assert consumer.receive(timeout=0) is None
     assert consumer.receive_no_wait() is None
     connection.start()
-    assert [message.get_body(str) for message in drain(consumer)] == ["c", "d"]
+    assert [message.get_body(str) for message in receive_all(consumer)] == ["c", "d"]
 
 
 @pytest.mark.requirement("connection.stopped")
@@ -75,7 +75,7 @@ def test_new_connection_sends_and_delivers_nothing(jmsql_factory: ConnectionFact
 def test_start_of_a_started_connection_changes_nothing(connection: Connection, session: Session, queue: Queue) -> None:
     connection.start()
     send(session, queue, "a")
-    assert [message.get_body(str) for message in drain(session.create_consumer(queue))] == ["a"]
+    assert [message.get_body(str) for message in receive_all(session.create_consumer(queue))] == ["a"]
     connection.stop()
     send(session, queue, "b")
     assert session.create_consumer(queue).receive(timeout=0) is None
@@ -90,4 +90,4 @@ def test_stop_of_a_stopped_connection_changes_nothing(connection: Connection, se
     consumer = session.create_consumer(queue)
     assert consumer.receive(timeout=0) is None
     connection.start()
-    assert [message.get_body(str) for message in drain(consumer)] == ["a"]
+    assert [message.get_body(str) for message in receive_all(consumer)] == ["a"]

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy
 
 from jmsql import Connection, ConnectionFactory, Queue
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.texts import send_texts, texts_of
 
 
@@ -30,8 +30,8 @@ def test_messages_of_a_removed_queue_are_gone(jmsql_factory: ConnectionFactory, 
     with jmsql_factory.create_connection() as connection:
         connection.start()
         session = connection.create_session()
-        assert drain(session.create_consumer(queue)) == []
+        assert receive_all(session.create_consumer(queue)) == []
         send_texts(session, queue, "new")
         assert texts_of(session.create_browser(queue)) == ["new"]
-        assert texts_of(drain(session.create_consumer(queue))) == ["new"]
-        assert texts_of(drain(session.create_consumer(other))) == ["kept"]
+        assert texts_of(receive_all(session.create_consumer(queue))) == ["new"]
+        assert texts_of(receive_all(session.create_consumer(other))) == ["kept"]

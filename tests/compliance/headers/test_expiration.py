@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy
 
 from jmsql import AcknowledgeMode, Connection, MessageConsumer, MessageProducer, Queue, Session, Topic
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.texts import receive_texts, texts_of
 
 TOPIC = Topic("compliance")
@@ -46,7 +46,7 @@ def test_of_two_groups_only_the_one_that_lives_for_ever_is_received(
         send(producer, session, f"for ever {number}")
         expirations.append(send(producer, session, f"short {number}", SHORT))
     wait_until(max(expirations))
-    received = drain(session_of(connection, mode).create_consumer(queue))
+    received = receive_all(session_of(connection, mode).create_consumer(queue))
     assert texts_of(received) == [f"for ever {number}" for number in range(10)]
     assert {message.jms_expiration for message in received} == {0}
 
@@ -66,7 +66,7 @@ def test_of_two_messages_only_the_one_that_lives_for_ever_is_received(
     ]
     wait_until(max(expirations))
     consumer = session_of(connection, mode).create_consumer(queue)
-    assert texts_of(drain(consumer)) == ["for ever"]
+    assert texts_of(receive_all(consumer)) == ["for ever"]
 
 
 def subscribers(connection: Connection, mode: AcknowledgeMode, *, durable: bool) -> list[MessageConsumer]:
@@ -96,7 +96,7 @@ def test_each_subscriber_receives_only_the_group_that_lives_for_ever(
         expirations.append(send(producer, session, f"short {number}", SHORT))
     wait_until(max(expirations))
     for consumer in consumers:
-        received = drain(consumer)
+        received = receive_all(consumer)
         assert texts_of(received) == [f"for ever {number}" for number in range(10)]
         assert {message.jms_expiration for message in received} == {0}
 
@@ -108,7 +108,7 @@ def test_messages_expire_in_a_durable_subscription_without_a_subscriber(session:
     expiration = send(producer, session, "short", SHORT)
     send(producer, session, "for ever")
     wait_until(expiration)
-    assert texts_of(drain(session.create_durable_subscriber(TOPIC, "reader"))) == ["for ever"]
+    assert texts_of(receive_all(session.create_durable_subscriber(TOPIC, "reader"))) == ["for ever"]
 
 
 @pytest.mark.requirement("message.expiration.zero")
@@ -134,7 +134,7 @@ def test_message_that_expires_while_its_consumer_is_busy_is_not_received(
     consumer = receiving.create_consumer(queue)
     assert receive_texts(consumer, 4) == ["a", "b", "c", "d"]
     wait_until(max(expirations))
-    assert texts_of(drain(consumer)) == ["e"]
+    assert texts_of(receive_all(consumer)) == ["e"]
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT])
@@ -147,7 +147,7 @@ def test_message_that_expires_before_it_is_delivered_again_is_not_received_again
     assert receive_texts(receiving.create_consumer(queue), 1) == ["short"]
     wait_until(expiration)
     receiving.close()
-    assert drain(session.create_consumer(queue)) == []
+    assert receive_all(session.create_consumer(queue)) == []
 
 
 def test_consumer_that_waits_gets_no_expired_message(connection: Connection, session: Session, queue: Queue) -> None:
@@ -182,4 +182,4 @@ def test_transaction_s_message_may_expire_before_its_commit(connection: Connecti
     expiration = send(session.create_producer(queue), session, "short", SHORT)
     wait_until(expiration)
     session.commit()
-    assert drain(session.create_consumer(queue)) == []
+    assert receive_all(session.create_consumer(queue)) == []

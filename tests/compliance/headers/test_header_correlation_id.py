@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import Message, MessageFormatException, Queue, Session
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.filled_messages import CLASSES, filled
 from tests.exchange import exchange
 
@@ -80,4 +80,4 @@ def test_anything_else_is_refused(session: Session, queue: Queue, value: object)
     with pytest.raises(MessageFormatException):
         message.jms_correlation_id = value  # type: ignore[assignment]
     session.create_producer(queue).send(message)
-    assert [received.jms_correlation_id for received in drain(session.create_consumer(queue))] == [None]
+    assert [received.jms_correlation_id for received in receive_all(session.create_consumer(queue))] == [None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, DeliveryMode, Message, Queue, Session
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.filled_messages import CLASSES, filled
 from tests.exchange import exchange
 
@@ -40,7 +40,7 @@ def test_every_send_of_a_message_assigns_another(session: Session, queue: Queue)
         producer.send(message)
         sent.append(message.jms_message_id)
     assert len(set(sent)) == 100
-    assert [message.jms_message_id for message in drain(session.create_consumer(queue))] == sent
+    assert [message.jms_message_id for message in receive_all(session.create_consumer(queue))] == sent
 
 
 @pytest.mark.requirement("message.identifier.prefix")
@@ -49,7 +49,7 @@ def test_every_send_of_a_message_assigns_another(session: Session, queue: Queue)
 def test_it_begins_with_id(session: Session, queue: Queue, mode: DeliveryMode) -> None:
     message = Message()
     session.create_producer(queue).send(message, delivery_mode=mode)
-    (received,) = drain(session.create_consumer(queue))
+    (received,) = receive_all(session.create_consumer(queue))
     assert received.jms_message_id is not None
     assert received.jms_message_id.startswith("ID:")
     assert len(received.jms_message_id) > len("ID:")
@@ -62,6 +62,6 @@ def test_producer_without_message_ids_overwrites_it_with_none(session: Session, 
     producer.disable_message_id = True
     producer.send(message)
     assert message.jms_message_id is None
-    first, second = drain(session.create_consumer(queue))
+    first, second = receive_all(session.create_consumer(queue))
     assert first.jms_message_id is not None
     assert second.jms_message_id is None

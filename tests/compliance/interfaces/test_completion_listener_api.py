@@ -28,7 +28,7 @@ from jmsql import (
     TextMessage,
     Topic,
 )
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.compliance.apis import THREADS_ALONE
 
@@ -87,7 +87,7 @@ class Held(Told):
 
 
 def bodies(context: JMSContext, destination: Destination = QUEUE) -> list[object]:
-    return [message.get_body(object) for message in drain(context.create_consumer(destination))]
+    return [message.get_body(object) for message in receive_all(context.create_consumer(destination))]
 
 
 class TestSetting:

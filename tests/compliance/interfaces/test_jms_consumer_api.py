@@ -27,7 +27,7 @@ from jmsql import (
     TextMessage,
     Topic,
 )
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.compliance.apis import THREADS_ALONE, Api
 from tests.compliance.held_listener import HeldListener
@@ -98,7 +98,7 @@ def settle(context: JMSContext) -> None:
 
 
 def bodies_left(context: JMSContext) -> list[object]:
-    return [message.get_body(object) for message in drain(context.create_consumer(QUEUE))]
+    return [message.get_body(object) for message in receive_all(context.create_consumer(QUEUE))]
 
 
 class TestReceiveBody:
@@ -216,7 +216,7 @@ class TestReceiveBody:
         other.create_producer().send(QUEUE, "a").send(QUEUE, "b")
         with pytest.raises(MessageFormatException):
             consumer.receive_body(bytes, PATIENCE)
-        assert [as_first_delivered(message).get_body(str) for message in drain(other.create_consumer(QUEUE))] == [
+        assert [as_first_delivered(message).get_body(str) for message in receive_all(other.create_consumer(QUEUE))] == [
             "a",
             "b",
         ]
@@ -340,7 +340,7 @@ class TestSelector:
         assert consumer.message_selector == "colour = 'blue'"
         context.create_producer(properties={"colour": "red"}).send(QUEUE, "red")
         context.create_producer(properties={"colour": "blue"}).send(QUEUE, "blue")
-        assert [message.get_body(str) for message in drain(consumer)] == ["blue"]
+        assert [message.get_body(str) for message in receive_all(consumer)] == ["blue"]
 
     def test_an_invalid_one_is_refused(self, context: JMSContext) -> None:
         with pytest.raises(InvalidSelectorException):

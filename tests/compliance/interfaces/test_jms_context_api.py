@@ -26,7 +26,7 @@ from jmsql import (
     TextMessage,
     Topic,
 )
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.compliance.held_listener import HeldListener
 
@@ -40,7 +40,7 @@ Act = Callable[[JMSContext], object]
 
 def bodies(context: JMSContext, destination: Queue = QUEUE) -> list[object]:
     with context.create_consumer(destination) as consumer:
-        return [message.get_body(object) for message in drain(consumer)]
+        return [message.get_body(object) for message in receive_all(consumer)]
 
 
 class TestCreateContext:
@@ -407,11 +407,11 @@ class TestTransactions:
         context.acknowledge()
         assert consumer.receive_body(str, PATIENCE) == "b"
         context.recover()
-        received = drain(consumer)
+        received = receive_all(consumer)
         assert [(message.get_body(str), message.jms_redelivered) for message in received] == [("b", True), ("c", False)]
         context.acknowledge()
         context.recover()
-        assert drain(consumer) == []
+        assert receive_all(consumer) == []
 
     @pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT])
     def test_acknowledge_acknowledges_all_that_the_session_has_received(
@@ -467,8 +467,8 @@ class TestConsumers:
         with context.create_context(AcknowledgeMode.AUTO) as sibling:
             sibling.create_producer().send(TOPIC, "own")
         other.create_producer().send(TOPIC, "other")
-        assert [message.get_body(str) for message in drain(local)] == ["own", "other"]
-        assert [message.get_body(str) for message in drain(no_local)] == ["other"]
+        assert [message.get_body(str) for message in receive_all(local)] == ["own", "other"]
+        assert [message.get_body(str) for message in receive_all(no_local)] == ["other"]
 
     @pytest.mark.parametrize(
         "create",
@@ -519,11 +519,11 @@ class TestConsumers:
         for colour in ("blue", "red"):
             other.create_producer(properties={"colour": colour}).send(TOPIC, colour)
         consumer = context.create_durable_consumer(TOPIC, "name", "colour = 'blue'")
-        assert [message.get_body(str) for message in drain(consumer)] == ["blue"]
+        assert [message.get_body(str) for message in receive_all(consumer)] == ["blue"]
         consumer.close()
         other.create_producer(properties={"colour": "blue"}).send(TOPIC, "collected")
         consumer = context.create_durable_consumer(TOPIC, "name", "colour = 'red'")  # as if it were made again
-        assert drain(consumer) == []
+        assert receive_all(consumer) == []
 
     @pytest.mark.parametrize("durable", [True, False])
     def test_a_shared_subscription_is_shared_by_consumers_that_want_the_same(
@@ -573,7 +573,7 @@ class TestConsumers:
         context.acknowledge()
         context.unsubscribe("name")
         other.create_producer().send(TOPIC, "late")
-        assert drain(context.create_durable_consumer(TOPIC, "name")) == []
+        assert receive_all(context.create_durable_consumer(TOPIC, "name")) == []
 
     def test_a_browser_shows_what_is_there_and_leaves_it(self, context: JMSContext) -> None:
         producer = context.create_producer()

@@ -27,7 +27,7 @@ from jmsql import (
     TextMessage,
     Topic,
 )
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from jmsql.types import Short
 from tests.compliance.apis import Api
 
@@ -85,7 +85,7 @@ class TestSend:
 
     def test_it_returns_the_producer(self, context: JMSContext, producer: JMSProducer) -> None:
         assert producer.send(QUEUE, "a").send(QUEUE, context.create_text_message("b")) is producer
-        assert [message.get_body(str) for message in drain(context.create_consumer(QUEUE))] == ["a", "b"]
+        assert [message.get_body(str) for message in receive_all(context.create_consumer(QUEUE))] == ["a", "b"]
 
     def test_it_sends_to_topics(self, context: JMSContext, producer: JMSProducer) -> None:
         subscriber = context.create_consumer(Topic("compliance"))
@@ -104,20 +104,20 @@ class TestSend:
             producer.send(destination, body)
         if destination is None and isinstance(body, Message):
             assert not body.property_exists("colour")
-        assert drain(context.create_consumer(QUEUE)) == []
+        assert receive_all(context.create_consumer(QUEUE)) == []
 
     def test_an_invalid_message_is_refused(self, context: JMSContext, producer: JMSProducer) -> None:
         for body in ({"name": object()}, object()):
             with pytest.raises((MessageFormatException, ValueError)):
                 producer.send(QUEUE, body)
-        assert drain(context.create_consumer(QUEUE)) == []
+        assert receive_all(context.create_consumer(QUEUE)) == []
 
     def test_properties_are_not_set_on_a_received_message(self, context: JMSContext, producer: JMSProducer) -> None:
         received = sent(context, producer)
         with pytest.raises(MessageNotWriteableException):
             context.create_producer().set_property("colour", "blue").send(QUEUE, received)
         producer.send(QUEUE, received)
-        assert [message.get_body(str) for message in drain(context.create_consumer(QUEUE))] == ["text"]
+        assert [message.get_body(str) for message in receive_all(context.create_consumer(QUEUE))] == ["text"]
 
 
 @pytest.mark.maintained
@@ -182,7 +182,7 @@ class TestSettings:
     def test_priorities_go_first(self, context: JMSContext, producer: JMSProducer) -> None:
         for priority in range(10):
             producer.set_priority(priority).send(QUEUE, priority)
-        received = [message.get_body(int) for message in drain(context.create_consumer(QUEUE))]
+        received = [message.get_body(int) for message in receive_all(context.create_consumer(QUEUE))]
         assert received == list(range(9, -1, -1))
 
     def test_message_ids_are_unique_unless_they_are_disabled(self, context: JMSContext, producer: JMSProducer) -> None:
@@ -201,7 +201,7 @@ class TestSettings:
         assert message.jms_expiration == message.jms_timestamp + 60_000
         producer.set_time_to_live(0.001).send(QUEUE, "expired")
         wait_for(lambda: not list(context.create_browser(QUEUE)))
-        assert drain(context.create_consumer(QUEUE)) == []
+        assert receive_all(context.create_consumer(QUEUE)) == []
 
     @pytest.mark.parametrize("time_to_live", [(2**63 - 1) / 1000, math.inf, timedelta.max])
     def test_the_longest_time_to_live_is_for_ever(

@@ -23,7 +23,7 @@ from jmsql import (
     Topic,
     UnsupportedOperationException,
 )
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.background import Background
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
@@ -96,7 +96,7 @@ def test_every_priority_and_both_modes_travel(producer: MessageProducer, session
     for priority in range(10):
         for mode in DeliveryMode:
             producer.send(Message(), priority=priority, delivery_mode=mode)
-    received = drain(session.create_consumer(queue))
+    received = receive_all(session.create_consumer(queue))
     assert [(each.jms_priority, each.jms_delivery_mode) for each in received] == [
         (priority, mode) for priority in reversed(range(10)) for mode in DeliveryMode
     ]
@@ -123,7 +123,7 @@ def test_destination_is_named_once(producer: MessageProducer, session: Session, 
     assert anywhere.destination is None
     with pytest.raises(UnsupportedOperationException):
         anywhere.send(Message())
-    assert drain(session.create_consumer(queue)) == []
+    assert receive_all(session.create_consumer(queue)) == []
 
 
 def test_closed_producer_refuses_everything_but_closing(producer: MessageProducer, queue: Queue) -> None:
@@ -156,7 +156,7 @@ def test_close_waits_for_what_is_on_its_way(producer: MessageProducer, session: 
     go_on.set()
     closing.result()
     assert told == [("a", None), ("b", None), ("c", None)]
-    assert len(drain(session.create_consumer(queue))) == 3
+    assert len(receive_all(session.create_consumer(queue))) == 3
 
 
 def test_a_mixture_of_sends_keeps_its_order(producer: MessageProducer, session: Session, queue: Queue) -> None:
@@ -164,7 +164,7 @@ def test_a_mixture_of_sends_keeps_its_order(producer: MessageProducer, session: 
         listener = None if number % 3 else lambda message, error: None
         producer.send(TextMessage(str(number)), completion_listener=listener)
     producer.close()
-    received = [message.get_body(str) for message in drain(session.create_consumer(queue))]
+    received = [message.get_body(str) for message in receive_all(session.create_consumer(queue))]
     assert received == [str(number) for number in range(20)]
 
 
@@ -206,7 +206,7 @@ def test_browser_leaves_messages_and_shows_them_as_they_would_be_received(sessio
     shown = [message.get_body(str) for message in browser.enumeration]
     assert shown == ["high", "a", "b", "low"]
     assert [message.get_body(str) for message in browser.enumeration] == shown
-    assert [message.get_body(str) for message in drain(session.create_consumer(queue))] == shown
+    assert [message.get_body(str) for message in receive_all(session.create_consumer(queue))] == shown
     assert list(browser.enumeration) == []
 
 

@@ -22,7 +22,7 @@ from jmsql import (
     TextMessage,
     Topic,
 )
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.apis import THREADS_ALONE, Api
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
@@ -40,7 +40,7 @@ class Order:
 
 def received(session: Session, destination: Destination | str) -> list[Message]:
     with session.create_consumer(destination) as consumer:
-        return drain(consumer)
+        return receive_all(consumer)
 
 
 def test_a_message_is_sent_with_what_is_asked_for(api: Api, connection: Connection, session: Session) -> None:

@@ -20,7 +20,7 @@ from jmsql import (
     StreamMessage,
     TextMessage,
 )
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from jmsql.types import Byte, Char, Float, ForeignMessage, Short
 from tests.compliance.contents import body_of, properties_of
 
@@ -110,7 +110,7 @@ def test_foreign_message_is_sent_and_received(
     session.create_producer(queue).send(message)
     if transacted:
         session.commit()
-    (received,) = drain(session.create_consumer(queue))
+    (received,) = receive_all(session.create_consumer(queue))
     assert type(received) is kind
     assert body_of(received) == body
     assert properties_of(received) | {"JMSXGroupID": received.get_string_property("JMSXGroupID")} == PROPERTIES
@@ -122,7 +122,7 @@ def test_foreign_message_is_sent_and_received(
 def test_send_sets_the_headers_of_the_foreign_message(session: Session, queue: Queue) -> None:
     message = Foreign()
     session.create_producer(queue).send(message, priority=7, delivery_mode=DeliveryMode.NON_PERSISTENT)
-    (received,) = drain(session.create_consumer(queue))
+    (received,) = receive_all(session.create_consumer(queue))
     assert message.jms_message_id == received.jms_message_id != "ID:theirs"
     assert message.jms_priority == received.jms_priority == 7
 
@@ -131,5 +131,5 @@ def test_reply_to_of_jmsql_s_own_is_kept(session: Session, queue: Queue) -> None
     message = Foreign()
     message.jms_reply_to = Queue("answers")
     session.create_producer(queue).send(message)
-    (received,) = drain(session.create_consumer(queue))
+    (received,) = receive_all(session.create_consumer(queue))
     assert received.jms_reply_to == Queue("answers")

@@ -16,7 +16,7 @@ from jmsql import (
     StreamMessage,
     TextMessage,
 )
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.contents import body_of, properties_of
 from tests.compliance.filled_messages import BODIES, CLASSES, filled
 
@@ -57,7 +57,7 @@ def test_later_changes_do_not_reach_the_receiver(
     change(message)
     if session.transacted:
         session.commit()
-    (received,) = drain(session.create_consumer(queue))
+    (received,) = receive_all(session.create_consumer(queue))
     assert body_of(received) == BODIES[kind]
     assert properties_of(received) == {"name": "value"}
     assert (received.jms_correlation_id, received.jms_type, received.jms_reply_to) == ("original", "original", None)
@@ -81,5 +81,5 @@ def test_objects_and_arrays_that_were_given_to_the_message_may_change(connection
     send_all(producer)
     array[:] = b"other"
     numbers.append(2)
-    bodies = [body_of(message) for message in drain(session.create_consumer(queue))]
+    bodies = [body_of(message) for message in receive_all(session.create_consumer(queue))]
     assert bodies == [b"bytes", {"array": b"bytes"}, [b"bytes"], [1]]

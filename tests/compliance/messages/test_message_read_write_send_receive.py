@@ -21,7 +21,7 @@ from jmsql import (
     StreamMessage,
     TextMessage,
 )
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.contents import body_of, properties_of
 from tests.compliance.filled_messages import BODIES, CLASSES, FILL, filled
 from tests.exchange import exchange
@@ -162,7 +162,7 @@ def test_message_can_be_filled_and_sent_several_times(
     producer.send(message)
     if transacted:
         session.commit()
-    received = drain(session.create_consumer(queue))
+    received = receive_all(session.create_consumer(queue))
     assert [properties_of(message) for message in received] == [
         *({"name": "value", "number": number} for number in range(3)),
         {},

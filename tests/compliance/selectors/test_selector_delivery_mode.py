@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import DeliveryMode
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.selecting import Selecting
 from tests.compliance.selector_cases import SelectorCase, selector_parameters
 
@@ -32,4 +32,4 @@ def test_mode_is_that_of_the_send(selecting: Selecting, selector: str, chosen: l
         for mode in (DeliveryMode.PERSISTENT, DeliveryMode.NON_PERSISTENT):
             producer.send(session.create_message(), delivery_mode=mode)
     with session.create_consumer(queue, selector) as consumer:
-        assert [message.jms_delivery_mode for message in drain(consumer)] == chosen
+        assert [message.jms_delivery_mode for message in receive_all(consumer)] == chosen

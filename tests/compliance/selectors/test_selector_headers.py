@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import Message
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.selecting import Selecting
 
 
@@ -33,9 +33,9 @@ def test_message_is_chosen_by_its_identifier(selecting: Selecting) -> None:
     queue = selecting.send(messages)
     wanted = messages[1].jms_message_id
     with session.create_consumer(queue, f"JMSMessageID = '{wanted}'") as consumer:
-        assert [message.jms_message_id for message in drain(consumer)] == [wanted]
+        assert [message.jms_message_id for message in receive_all(consumer)] == [wanted]
     with session.create_consumer(queue, f"JMSMessageID like 'ID:%' and JMSMessageID <> '{wanted}'") as consumer:
-        assert len(drain(consumer)) == 2
+        assert len(receive_all(consumer)) == 2
 
 
 @pytest.mark.requirement("selector.identifier.header")
@@ -45,7 +45,7 @@ def test_identifier_that_was_disabled_is_null(selecting: Selecting) -> None:
         producer.disable_message_id = True
         producer.send(session.create_text_message("without"))
     with session.create_consumer(queue, "JMSMessageID is null") as consumer:
-        assert [message.get_body(str) for message in drain(consumer)] == ["without"]
+        assert [message.get_body(str) for message in receive_all(consumer)] == ["without"]
 
 
 @pytest.mark.requirement("selector.identifier.header", "selector.validation")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.selecting import Selecting
 from tests.compliance.selector_cases import SelectorCase, selector_parameters
 
@@ -31,4 +31,4 @@ def test_priority_is_that_of_the_send(selecting: Selecting, selector: str, chose
         for priority in range(10):
             producer.send(session.create_message(), priority=priority)
     with session.create_consumer(queue, selector) as consumer:
-        assert [message.jms_priority for message in drain(consumer)] == chosen
+        assert [message.jms_priority for message in receive_all(consumer)] == chosen

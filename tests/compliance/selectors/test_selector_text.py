@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, InvalidSelectorException, Queue, Session
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.selecting import Selecting
 
 
@@ -56,11 +56,11 @@ def test_every_kind_of_session_receives_what_the_selector_is_true_of(
     if session.transacted:
         session.commit()
     with session.create_consumer(queue, "weight >= 2") as consumer:
-        assert [message.get_int_property("weight") for message in drain(consumer)] == [2, 3]
+        assert [message.get_int_property("weight") for message in receive_all(consumer)] == [2, 3]
     with session.create_consumer(queue, "not weight >= 2") as consumer:
-        assert [message.get_object_property("weight") for message in drain(consumer)] == [1, "2"]
+        assert [message.get_object_property("weight") for message in receive_all(consumer)] == [1, "2"]
     with session.create_consumer(queue, "weight is null") as consumer:
-        assert len(drain(consumer)) == 1
+        assert len(receive_all(consumer)) == 1
 
 
 @pytest.mark.requirement("selector.expression", "selector.validation")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import Message
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.selecting import Selecting
 from tests.compliance.selector_cases import SelectorCase, selector_parameters
 
@@ -31,4 +31,4 @@ def test_time_is_compared_in_milliseconds(selecting: Selecting, selector: str, c
     queue = selecting.send([message])
     text = selector.replace("{}", str(message.jms_timestamp))
     with selecting.session.create_consumer(queue, text) as consumer:
-        assert len(drain(consumer)) == count
+        assert len(receive_all(consumer)) == count

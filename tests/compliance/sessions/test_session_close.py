@@ -16,7 +16,7 @@ from jmsql import (
     QueueBrowser,
     Session,
 )
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.closed_objects import BROWSER_CALLS, CONSUMER_CALLS, PRODUCER_CALLS, SESSION_CALLS
 from tests.texts import receive_texts, send_texts, texts_of
 
@@ -84,7 +84,7 @@ def test_other_sessions_of_the_connection_go_on(
     consumer = session.create_consumer(queue)
     assert receive_texts(consumer, 1) == ["a"]
     session_to_close.close()
-    assert texts_of(drain(consumer)) == ["b"]
+    assert texts_of(receive_all(consumer)) == ["b"]
     assert connection.metadata.jms_provider_name == "jmsql"
 
 

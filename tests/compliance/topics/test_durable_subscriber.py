@@ -18,7 +18,7 @@ from jmsql import (
     Session,
     Topic,
 )
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 pytestmark = [pytest.mark.routes, pytest.mark.usefixtures("shared_connection")]
@@ -77,9 +77,9 @@ def test_another_topic_makes_another_subscription(session: Session) -> None:
     subscriber = session.create_durable_subscriber(SPORTS, NAME)
     send_texts(session, NEWS, "news")
     send_texts(session, SPORTS, "sports")
-    assert texts_of(drain(subscriber)) == ["sports"]
+    assert texts_of(receive_all(subscriber)) == ["sports"]
     subscriber.close()
-    assert drain(session.create_durable_subscriber(NEWS, NAME)) == []
+    assert receive_all(session.create_durable_subscriber(NEWS, NAME)) == []
 
 
 @pytest.mark.requirement("subscriber.durable.changing")
@@ -102,7 +102,7 @@ def test_another_selector_makes_another_subscription(
         message.set_int_property("weight", 3)
         session.create_producer(NEWS).send(message)
     subscriber = session.create_durable_subscriber(NEWS, NAME, selector, no_local=no_local)
-    assert texts_of(drain(subscriber)) == ([] if is_another else ["heavy"])
+    assert texts_of(receive_all(subscriber)) == ([] if is_another else ["heavy"])
 
 
 @pytest.mark.requirement("subscriber.durable")
@@ -110,7 +110,7 @@ def test_another_selector_makes_another_subscription(
 def test_subscription_collects_while_its_subscriber_is_closed(session: Session) -> None:
     for round_number in range(3):
         with session.create_durable_subscriber(NEWS, NAME) as subscriber:
-            assert texts_of(drain(subscriber)) == ([] if round_number == 0 else ["away"])
+            assert texts_of(receive_all(subscriber)) == ([] if round_number == 0 else ["away"])
             send_texts(session, NEWS, "here")
             assert receive_texts(subscriber, 1) == ["here"]
         send_texts(session, NEWS, "away")
@@ -127,7 +127,7 @@ def test_collected_messages_stay_until_they_are_acknowledged(connection: Connect
         reading.recover()
     with reading.create_durable_subscriber(NEWS, NAME) as subscriber:
         receive(subscriber).acknowledge()
-    assert texts_of(drain(reading.create_durable_subscriber(NEWS, NAME))) == ["b"]
+    assert texts_of(receive_all(reading.create_durable_subscriber(NEWS, NAME))) == ["b"]
 
 
 @pytest.mark.requirement("subscriber.durable.unsubscribe")
@@ -138,7 +138,7 @@ def test_unsubscribed_subscription_can_be_made_again_and_is_empty(session: Sessi
     session.unsubscribe(NAME)
     send_texts(session, NEWS, "b")
     subscriber = session.create_durable_subscriber(NEWS, NAME)
-    assert drain(subscriber) == []
+    assert receive_all(subscriber) == []
     send_texts(session, NEWS, "c")
     assert receive_texts(subscriber, 1) == ["c"]
 
@@ -206,7 +206,7 @@ def test_each_client_has_its_own_names(jmsql_factory: ConnectionFactory) -> None
         with pytest.raises(InvalidDestinationException):
             readers[anna].unsubscribe(NAME)
         otto.start()
-        assert texts_of(drain(readers[otto].create_durable_subscriber(NEWS, NAME))) == ["a"]
+        assert texts_of(receive_all(readers[otto].create_durable_subscriber(NEWS, NAME))) == ["a"]
 
 
 @pytest.mark.requirement("subscriber.durable.clientId", "subscriber.durable")
@@ -216,7 +216,7 @@ def test_subscription_is_found_again_by_client_identifier_and_name(jmsql_factory
         with factory.create_connection() as connection:
             connection.start()
             session = connection.create_session()
-            assert texts_of(drain(session.create_durable_subscriber(NEWS, NAME))) == expected
+            assert texts_of(receive_all(session.create_durable_subscriber(NEWS, NAME))) == expected
         with jmsql_factory.create_connection() as publishing:
             send_texts(publishing.create_session(), NEWS, "a")
 

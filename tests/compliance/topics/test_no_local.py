@@ -8,7 +8,7 @@ import pytest
 
 from jmsql import Connection, ConnectionFactory, Message, Session, Topic
 from jmsql.domains import TopicSubscriber
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.texts import send_texts, texts_of
 
 NEWS = Topic("news")
@@ -42,7 +42,7 @@ def test_own_messages_are_left_out_if_so_wished(
     assert subscriber.no_local is no_local
     send_texts(connection.create_session(transacted), NEWS, "own")
     send_texts(others, NEWS, "theirs")
-    assert texts_of(drain(subscriber)) == expected
+    assert texts_of(receive_all(subscriber)) == expected
 
 
 @pytest.mark.case("subscriber-no-local-01")
@@ -64,11 +64,11 @@ def test_durable_subscription_leaves_out_what_its_client_published_while_it_was_
     subscribe(session, durable=True, no_local=True).close()
     send_texts(session, NEWS, "own")
     send_texts(others, NEWS, "theirs")
-    assert texts_of(drain(subscribe(session, durable=True, no_local=True))) == ["theirs"]
+    assert texts_of(receive_all(subscribe(session, durable=True, no_local=True))) == ["theirs"]
 
 
 def test_other_subscribers_of_the_connection_are_not_concerned(connection: Connection, session: Session) -> None:
     deaf, hearing = session.create_consumer(NEWS, no_local=True), session.create_consumer(NEWS)
     send_texts(session, NEWS, "own")
-    assert drain(deaf) == []
-    assert texts_of(drain(hearing)) == ["own"]
+    assert receive_all(deaf) == []
+    assert texts_of(receive_all(hearing)) == ["own"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Message, Session, Topic
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.texts import send_texts
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
@@ -30,15 +30,15 @@ def test_recover_marks_the_messages_of_its_own_session_alone(connection: Connect
     other, late = second.create_consumer(NEWS), second.create_consumer(NEWS)
     send_texts(session, NEWS, *TEXTS)
     fresh = [(text, False, 1) for text in TEXTS]
-    assert marks(drain(recovering)) == marks(drain(durable)) == marks(drain(other)) == fresh
+    assert marks(receive_all(recovering)) == marks(receive_all(durable)) == marks(receive_all(other)) == fresh
 
     first.recover()
-    assert marks(drain(late)) == fresh
+    assert marks(receive_all(late)) == fresh
     again = [(text, True, 2) for text in TEXTS]
-    assert marks(drain(recovering)) == marks(drain(durable)) == again
+    assert marks(receive_all(recovering)) == marks(receive_all(durable)) == again
 
     second.recover()
-    assert marks(drain(other)) == marks(drain(late)) == again
+    assert marks(receive_all(other)) == marks(receive_all(late)) == again
 
 
 @pytest.mark.requirement("message.redelivered.receive", "session.rollback")
@@ -47,7 +47,7 @@ def test_rollback_marks_the_messages_of_its_own_session_alone(connection: Connec
     transacted = connection.create_session(transacted=True)
     rolled_back, other = transacted.create_consumer(NEWS), session.create_consumer(NEWS)
     send_texts(session, NEWS, *TEXTS)
-    assert len(drain(rolled_back)) == len(TEXTS)
+    assert len(receive_all(rolled_back)) == len(TEXTS)
     transacted.rollback()
-    assert marks(drain(other)) == [(text, False, 1) for text in TEXTS]
-    assert marks(drain(rolled_back)) == [(text, True, 2) for text in TEXTS]
+    assert marks(receive_all(other)) == [(text, False, 1) for text in TEXTS]
+    assert marks(receive_all(rolled_back)) == [(text, True, 2) for text in TEXTS]

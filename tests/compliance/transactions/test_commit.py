@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy
 
 from jmsql import Connection, Message, Queue, Session, TransactionRolledBackException
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.places import Place
 from tests.texts import receive_texts, send_texts, texts_of
 
@@ -41,7 +41,7 @@ def test_messages_are_seen_when_their_transaction_is_committed(
             producer.send(transacted.create_text_message(text))
             assert others.receive(timeout=0) is None
         transacted.commit()
-        assert texts_of(drain(others)) == TEXTS
+        assert texts_of(receive_all(others)) == TEXTS
 
 
 @pytest.mark.requirement("session.transactions")
@@ -55,10 +55,10 @@ def test_messages_received_in_a_transaction_are_gone_when_it_is_committed(
         assert receive_texts(consumer, 1) == [text]
         transacted.commit()
     transacted.rollback()
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
     transacted.close()
-    assert drain(place.consumer(session)) == []
-    assert drain(place.consumer(connection.create_session(transacted=True))) == []
+    assert receive_all(place.consumer(session)) == []
+    assert receive_all(place.consumer(connection.create_session(transacted=True))) == []
 
 
 @pytest.mark.requirement("session.transactions")
@@ -70,11 +70,11 @@ def test_sending_and_receiving_are_one_unit(
     consumer, producer = place.consumer(transacted), transacted.create_producer(answers)
     for text in receive_texts(consumer, 2):
         producer.send(transacted.create_text_message(f"answer to {text}"))
-    assert drain(session.create_consumer(answers)) == []
+    assert receive_all(session.create_consumer(answers)) == []
     transacted.commit()
-    assert texts_of(drain(session.create_consumer(answers))) == ["answer to a", "answer to b"]
+    assert texts_of(receive_all(session.create_consumer(answers))) == ["answer to a", "answer to b"]
     transacted.rollback()
-    assert texts_of(drain(consumer)) == ["c"]
+    assert texts_of(receive_all(consumer)) == ["c"]
 
 
 @pytest.mark.requirement("session.transactions")
@@ -99,8 +99,8 @@ def test_commit_covers_producers_and_consumers_that_are_closed(
         producer.send(transacted.create_text_message("answer"))
     transacted.commit()
     transacted.close()
-    assert texts_of(drain(session.create_consumer(answers))) == ["answer"]
-    assert texts_of(drain(place.consumer(session))) == ["c"]
+    assert texts_of(receive_all(session.create_consumer(answers))) == ["answer"]
+    assert texts_of(receive_all(place.consumer(session))) == ["c"]
 
 
 @pytest.mark.requirement("session.transactions")
@@ -108,7 +108,7 @@ def test_commit_of_nothing_changes_nothing(transacted: Session, session: Session
     transacted.commit()
     send_texts(session, place.destination, *TEXTS)
     transacted.commit()
-    assert texts_of(drain(place.consumer(transacted))) == TEXTS
+    assert texts_of(receive_all(place.consumer(transacted))) == TEXTS
 
 
 @pytest.mark.requirement("session.transactions")
@@ -124,7 +124,7 @@ def test_listener_commits(transacted: Session, session: Session, place: Place, a
     send_texts(session, place.destination, *TEXTS)
     assert receive_texts(session.create_consumer(answers), 3) == ["answer to a", "answer to b", "answer to c"]
     transacted.close()
-    assert drain(place.consumer(session)) == []
+    assert receive_all(place.consumer(session)) == []
 
 
 @pytest.fixture
@@ -151,8 +151,8 @@ def test_commit_that_ends_in_a_rollback_says_so(
     assert failure.value.error_code == "23505"
     assert isinstance(failure.value.linked_exception, Exception)
 
-    assert drain(session.create_consumer(answers)) == []
-    again = drain(consumer)
+    assert receive_all(session.create_consumer(answers)) == []
+    again = receive_all(consumer)
     assert [(message.get_body(str), message.jms_redelivered) for message in again] == [
         ("a", True),
         ("b", True),
@@ -171,6 +171,6 @@ def test_commit_after_a_statement_failed_is_a_rollback(transacted: Session, sess
         transacted.database.execute(sqlalchemy.text("select 1 / 0"))
     with pytest.raises(TransactionRolledBackException, match="failed before"):
         transacted.commit()
-    assert texts_of(drain(consumer)) == TEXTS
+    assert texts_of(receive_all(consumer)) == TEXTS
     transacted.commit()
-    assert drain(place.consumer(session)) == []
+    assert receive_all(place.consumer(session)) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, IllegalStateException, Queue
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.texts import send_texts, texts_of
 
 WITHOUT_TRANSACTIONS = pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_it_is_not_committed(connection: Connection, queue: Queue, mode: Acknowl
     send_texts(session, queue, "a")
     with pytest.raises(IllegalStateException, match=mode.name):
         session.commit()
-    assert texts_of(drain(session.create_consumer(queue))) == ["a"]
+    assert texts_of(receive_all(session.create_consumer(queue))) == ["a"]
 
 
 @pytest.mark.requirement("session.rollback.IllegalStateException")
@@ -32,4 +32,4 @@ def test_it_is_not_rolled_back(connection: Connection, queue: Queue, mode: Ackno
     send_texts(session, queue, "a")
     with pytest.raises(IllegalStateException, match=mode.name):
         session.rollback()
-    assert texts_of(drain(session.create_consumer(queue))) == ["a"]
+    assert texts_of(receive_all(session.create_consumer(queue))) == ["a"]

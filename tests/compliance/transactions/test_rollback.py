@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import Connection, IllegalStateException, Message, Queue, Session
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.compliance.places import Place
 from tests.texts import receive_texts, send_texts, texts_of
 
@@ -35,10 +35,10 @@ def test_messages_sent_are_destroyed(transacted: Session, session: Session, plac
         producer.send(transacted.create_text_message(text))
     transacted.rollback()
     transacted.commit()
-    assert drain(place.consumer(session)) == []
+    assert receive_all(place.consumer(session)) == []
     producer.send(transacted.create_text_message("afterwards"))
     transacted.commit()
-    assert texts_of(drain(place.consumer(session))) == ["afterwards"]
+    assert texts_of(receive_all(place.consumer(session))) == ["afterwards"]
 
 
 @pytest.mark.requirement("session.rollback", "message.redelivered.receive")
@@ -49,14 +49,14 @@ def test_messages_received_come_again(transacted: Session, session: Session, pla
     assert receive_texts(consumer, 2) == ["a", "b"]
     for deliveries in (2, 3):
         transacted.rollback()
-        first, second, third = drain(consumer)
+        first, second, third = receive_all(consumer)
         assert texts_of([first, second, third]) == TEXTS
         assert first.jms_redelivered
         assert second.jms_redelivered
         assert first.get_int_property("JMSXDeliveryCount") == deliveries
         assert third.get_int_property("JMSXDeliveryCount") == deliveries - 1
     transacted.commit()
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
 
 
 @pytest.mark.requirement("session.rollback", "message.redelivered.receive")
@@ -68,7 +68,7 @@ def test_another_consumer_sees_that_they_were_delivered_before(
     assert receive_texts(place.consumer(transacted), 2) == ["a", "b"]
     others = place.consumer(session)
     transacted.rollback()
-    messages = drain(others)
+    messages = receive_all(others)
     assert [(message.get_body(str), message.jms_redelivered) for message in messages] == [
         ("a", True),
         ("b", True),
@@ -85,8 +85,8 @@ def test_it_covers_producers_and_consumers_that_are_closed(transacted: Session, 
         for text in receive_texts(consumer, 2):
             producer.send(transacted.create_text_message(text))
     transacted.rollback()
-    assert drain(session.create_consumer(answers)) == []
-    assert texts_of(drain(place.consumer(session))) == TEXTS
+    assert receive_all(session.create_consumer(answers)) == []
+    assert texts_of(receive_all(place.consumer(session))) == TEXTS
 
 
 @pytest.mark.requirement("session.rollback")
@@ -105,4 +105,4 @@ def test_listener_rolls_back(transacted: Session, session: Session, place: Place
     wait_for(lambda: heard and heard[-1][0] == "c")
     assert heard == [("a", False), ("b", False), ("a", True), ("b", True), ("c", False)]
     transacted.close()
-    assert drain(place.consumer(session)) == []
+    assert receive_all(place.consumer(session)) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import Connection, IllegalStateException
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.compliance.places import Place
 from tests.texts import receive_texts, send_texts, texts_of
 
@@ -23,4 +23,4 @@ def test_transacted_session_is_not_recovered(connection: Connection, place: Plac
     assert receive_texts(consumer, 1) == ["a"]
     with pytest.raises(IllegalStateException, match="rollback"):
         session.recover()
-    assert texts_of(drain(consumer)) == ["b"]
+    assert texts_of(receive_all(consumer)) == ["b"]

@@ -16,7 +16,7 @@ from jmsql.admin import Administration
 from jmsql.store.receiving.late_messages import ScanStart
 from jmsql.store.receiving.receive import ask_to_dequeue, dequeue
 from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.access.conftest import Plain
 from tests.texts import send_texts, texts_of
 
@@ -62,7 +62,7 @@ def test_a_subscription_names_no_queue_of_others(
     with pytest.raises(REFUSED):
         thief.execute("update jmsql_internal.subscription set queue_id = %s", [secrets])
     assert thief.execute("select * from jmsql.messages").fetchall() == []
-    assert texts_of(drain(session.create_consumer(SECRETS))) == ["hidden"]
+    assert texts_of(receive_all(session.create_consumer(SECRETS))) == ["hidden"]
 
 
 def test_a_named_queue_outlives_a_subscription_that_names_it(owner: psycopg.Connection[Any], session: Session) -> None:
@@ -74,7 +74,7 @@ def test_a_named_queue_outlives_a_subscription_that_names_it(owner: psycopg.Conn
         "select q.queue_id, t.topic_id, false, false, false from jmsql_internal.queue q, t where q.name = 'secrets'"
     )
     wait_for(lambda: owner.execute("select from jmsql_internal.subscription").fetchall() == [])
-    assert texts_of(drain(session.create_consumer(SECRETS))) == ["hidden"]
+    assert texts_of(receive_all(session.create_consumer(SECRETS))) == ["hidden"]
 
 
 def test_an_administrator_becomes_no_owner(plain: Plain, roles: dict[str, str], owner: psycopg.Connection[Any]) -> None:
@@ -190,7 +190,7 @@ class TestTemporaryDestinations:
                     "on conflict (name) do update set connection_id = excluded.connection_id",
                     [queue.name, mine],
                 )
-            assert texts_of(drain(receiving.create_consumer(queue))) == ["for the receiver"]
+            assert texts_of(receive_all(receiving.create_consumer(queue))) == ["for the receiver"]
 
     def test_take_no_dead_letters(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
         thief = plain("receiver")
@@ -242,7 +242,7 @@ def test_nobody_reads_a_body_by_its_number(plain: Plain, owner: psycopg.Connecti
             "insert into jmsql_internal.body (body_id, text_body) overriding system value values (%s, 'mine')",
             [body + 1],
         )
-    assert texts_of(drain(first)) + texts_of(drain(second)) == ["x" * 3000] * 2
+    assert texts_of(receive_all(first)) + texts_of(receive_all(second)) == ["x" * 3000] * 2
 
 
 class TestForgery:
@@ -560,7 +560,7 @@ def test_a_role_receives_messages_of_groups_singly(
     with ConnectionFactory(url_of("receiver")).create_connection() as connection:
         connection.start()
         with connection.create_session() as its_session:
-            assert texts_of(drain(its_session.create_consumer(ORDERS))) == ["of a group", "a"]
+            assert texts_of(receive_all(its_session.create_consumer(ORDERS))) == ["of a group", "a"]
     assert owner.execute("select count(*) from jmsql_internal.message").fetchone() == (0,)
 
 
@@ -590,7 +590,7 @@ def test_a_subscription_whose_selector_is_none_keeps_nobody_from_publishing(
             [selector, f"forged {selector}"],
         )
     send_texts(session, PRICES, "a")
-    assert texts_of(drain(subscriber)) == ["a"]
+    assert texts_of(receive_all(subscriber)) == ["a"]
     assert owner.execute("select count(*) from jmsql_internal.message").fetchone() == (1,)  # "" chooses all
 
 
@@ -602,7 +602,7 @@ def test_nothing_waits_for_a_role_that_locks(plain: Plain, session: Session) -> 
                 attacker.execute(f"lock table jmsql_internal.{table} in access exclusive mode".encode())
         started = time.monotonic()
         send_texts(session, ORDERS, "a")
-        assert texts_of(drain(session.create_consumer(ORDERS))) == ["a"]
+        assert texts_of(receive_all(session.create_consumer(ORDERS))) == ["a"]
         assert time.monotonic() - started < 10
 
 

@@ -23,7 +23,7 @@ from jmsql.admin import Administration
 from jmsql.cli.application import app
 from jmsql.console import Console, Level, Visitor
 from jmsql.metrics import StoreCollector
-from jmsql.testing import FAST_TIMINGS, drain, wait_for
+from jmsql.testing import FAST_TIMINGS, receive_all, wait_for
 from jmsql.xa import XAConnectionFactory
 from tests.console.http import Browsing, message_paths
 from tests.console.serving import served
@@ -390,7 +390,7 @@ def take_part(url: str, temporary: str) -> None:
             producer.send(ORDERS, "text").send(ORDERS, "more text").send(PRICES, "text")
             producer.delivery_delay = 5.0
             producer.send(ORDERS, "late")
-            assert drain(context.create_consumer(ORDERS, SELECTORS[0]))
+            assert receive_all(context.create_consumer(ORDERS, SELECTORS[0]))
             (application.commit if commit else application.rollback)()
     engine = sqlalchemy.create_engine(
         sqlalchemy.make_url(url).set(drivername="postgresql+psycopg"), use_native_hstore=False
@@ -400,7 +400,7 @@ def take_part(url: str, temporary: str) -> None:
             application.exec_driver_sql(temporary)
         context = jmsql.enlist(application)
         context.create_producer().send(ORDERS, "text")
-        assert drain(context.create_consumer(ORDERS))
+        assert receive_all(context.create_consumer(ORDERS))
     engine.dispose()
     with ConnectionFactory(url, timings=FAST_TIMINGS).create_connection() as connection:
         connection.start()

@@ -30,7 +30,7 @@ from jmsql import (
 )
 from jmsql.admin import Administration, DestinationSettings, SubscriptionChange
 from jmsql.domains import TopicRequestor
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of
 
@@ -142,7 +142,7 @@ class TestOnDestinations:
             assert plain.execute("select sum(ready) from jmsql.subscriptions").fetchone() == (0,)
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 plain.execute("delete from jmsql_internal.message")
-        assert texts_of(drain(session.create_consumer(ORDERS))) == ["a", "b"] * 2
+        assert texts_of(receive_all(session.create_consumer(ORDERS))) == ["a", "b"] * 2
         assert receive_texts(kept, 2) == ["x" * 3000] * 2
         kept.close()
 
@@ -156,7 +156,7 @@ class TestOnDestinations:
         send_texts(session, PRICES, "x" * 3000)
         consumer = its_session.create_consumer(ORDERS)
         assert receive_texts(consumer, 2) == ["a", "b"]
-        [price] = drain(subscriber)
+        [price] = receive_all(subscriber)
         assert price.get_body(str) == "x" * 3000
         if its_session.transacted:
             its_session.commit()
@@ -186,7 +186,7 @@ class TestOnDestinations:
             ):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     plain.execute(statement.encode())
-        assert texts_of(drain(session.create_consumer(ORDERS))) == ["a"]
+        assert texts_of(receive_all(session.create_consumer(ORDERS))) == ["a"]
 
     def test_a_stranger_can_do_nothing(
         self, granted: dict[str, str], session: Session, url_of: Callable[[str], str]
@@ -239,8 +239,8 @@ class TestOnDestinations:
             consuming.create_shared_durable_consumer(secrets_topic, "kept")
         with pytest.raises(JMSSecurityException):
             consuming.create_shared_durable_consumer(PRICES, "kept")
-        assert texts_of(drain(session.create_consumer(secret))) == ["hidden"]
-        assert texts_of(drain(kept)) == ["x" * 3000]
+        assert texts_of(receive_all(session.create_consumer(secret))) == ["hidden"]
+        assert texts_of(receive_all(kept)) == ["x" * 3000]
         kept.close()
         with pytest.raises(JMSSecurityException):
             consuming.unsubscribe("kept")
@@ -275,7 +275,7 @@ class TestOnDestinations:
         keep = SubscriptionChange.KEEP
         with consuming.create_shared_durable_consumer(PRICES, "audit", "weight > 1", if_changed=keep) as consumer:
             send_texts(session, PRICES, "not chosen")
-            assert texts_of(drain(consumer)) == ["collected"]
+            assert texts_of(receive_all(consumer)) == ["collected"]
         consuming.unsubscribe("audit")
 
     def test_revoking(self, granted: dict[str, str], administration: Administration, connect: Connect) -> None:

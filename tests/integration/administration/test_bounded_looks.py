@@ -14,7 +14,7 @@ import jmsql
 from jmsql import Queue, Topic
 from jmsql.admin import Administration, BoundedCount, BrowsedMessage, OverviewOrder, Place
 from jmsql.store.administration import looks
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.access.role_kinds import PASSWORD, roles_of_each_kind
 from tests.leadership import SUSPEND_MAINTENANCE
 
@@ -75,7 +75,7 @@ class TestOverview:
         assert names(administration, order=OverviewOrder.depth) == ["three", "two", "one"]
         assert names(administration, order="name") == ["one", "three", "two"]
         with jmsql_factory.create_context() as context:  # closing it writes down what it has counted
-            assert len(drain(context.create_consumer(Queue("three")))) == 3
+            assert len(receive_all(context.create_consumer(Queue("three")))) == 3
         administration.overview(order="busy")
         with jmsql_factory.create_context() as context:
             context.create_producer().send(Queue("two"), "x")
@@ -86,11 +86,11 @@ class TestOverview:
     ) -> None:
         send(jmsql_factory, "orders", *map(str, range(7)))
         send(jmsql_factory, "orders", *map(str, range(6)), delivery_delay=3600.0)
-        [few] = administration.overview(kind="queue", like="orders", most=5)
+        [few] = administration.overview(kind="queue", like="orders", count_limit=5)
         assert (few.ready, few.delayed) == (BoundedCount(5, has_more=True), BoundedCount(5, has_more=True))
         assert (str(few.messages), str(few.claimed)) == ("10+", "0")
         for most in (7, 1000, None):
-            [all_of_them] = administration.overview(like="orders", most=most)
+            [all_of_them] = administration.overview(like="orders", count_limit=most)
             assert (all_of_them.ready, all_of_them.delayed) == (BoundedCount(7), BoundedCount(6))
         assert str(BoundedCount(1000, has_more=True)) == "1,000+"
 
@@ -112,7 +112,7 @@ class TestOverview:
                     "where queue = 'orders'"
                 ).fetchone()
             for most in (1000, None):
-                [orders] = administration.overview(like="orders", most=most)
+                [orders] = administration.overview(like="orders", count_limit=most)
                 found = (orders.ready, orders.claimed, orders.waiting, orders.delayed, orders.expired)
                 assert tuple(each.number for each in (*found, orders.redelivered) if each is not None) == counted
                 assert (orders.oldest_claim is None) is (counted is not None and counted[1] == 0)
@@ -137,14 +137,14 @@ class TestOverview:
         administration.subscribe("orders.topic", "all", shared=True)
         for order in OverviewOrder:
             for most in (1000, None):
-                assert sorted(names(administration, 50, order, like="orders.%", most=most)) == [
+                assert sorted(names(administration, 50, order, like="orders.%", count_limit=most)) == [
                     "all", "orders.new", "orders.old", "orders.topic"
                 ]  # fmt: skip
-                assert names(administration, 50, order, like="orders_old", kind="queue", most=most) in (
+                assert names(administration, 50, order, like="orders_old", kind="queue", count_limit=most) in (
                     ["orders.old", "orders_old"], ["orders_old", "orders.old"],
                 )  # fmt: skip
-                assert names(administration, 50, order, like=r"a\%b", most=most) == ["a%b"]
-                assert names(administration, 50, order, like="al_", most=most) == ["all"]
+                assert names(administration, 50, order, like=r"a\%b", count_limit=most) == ["a%b"]
+                assert names(administration, 50, order, like="al_", count_limit=most) == ["all"]
 
     @pytest.mark.parametrize(
         ("wrong", "error", "advice"),
@@ -152,8 +152,8 @@ class TestOverview:
             ({"limit": 0}, ValueError, "Expected limit as a number from 1 on, got 0."),
             ({"limit": "3"}, TypeError, "Expected limit as an int from 1 on, got '3'."),
             ({"limit": True}, TypeError, "Expected limit as an int from 1 on, got True."),
-            ({"most": 0}, ValueError, "Expected most as a number from 1 on, got 0."),
-            ({"most": 1.5}, TypeError, "Expected most as an int from 1 on, got 1.5."),
+            ({"count_limit": 0}, ValueError, "Expected count_limit as a number from 1 on, got 0."),
+            ({"count_limit": 1.5}, TypeError, "Expected count_limit as an int from 1 on, got 1.5."),
             ({"order": "size"}, ValueError, "Expected order as one of age, depth, busy, name, got 'size'."),
             ({"kind": "queues"}, ValueError, "Expected kind as one of queue, subscription, topic, got 'queues'."),
             ({"like": 5}, TypeError, "Expected a pattern of SQL's LIKE such as 'orders.%', got 5."),
@@ -330,7 +330,7 @@ class TestChosenPlaces:
                 list(administration.browse(number))
         with pytest.raises(TypeError, match="number of one, got True"):
             administration.depth(True)
-        with pytest.raises(TypeError, match=r"most as an int from 0 on, got 1\.5"):
+        with pytest.raises(TypeError, match=r"limit as an int from 0 on, got 1\.5"):
             administration.depth(ORDERS, 1.5)  # type: ignore[arg-type]
 
     def test_places_and_a_selector_are_refused_together(self, administration: Administration) -> None:

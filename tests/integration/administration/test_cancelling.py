@@ -26,7 +26,7 @@ from jmsql import (
     TransactionRolledBackException,
 )
 from jmsql.admin import Administration, Cancellation
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.texts import messages_left, receive, texts_left
 
@@ -166,7 +166,7 @@ def test_a_message_that_was_prefetched_is_not_delivered(
     assert outcome in {Cancellation.asked, Cancellation.removed}
     heard = connection._client.control.cancellations.heard
     assert outcome is Cancellation.removed or wait_for(lambda: heard)
-    rest = [message.jms_message_id for message in drain(consumer)]
+    rest = [message.jms_message_id for message in receive_all(consumer)]
     assert rest == waiting[1:]
     first.acknowledge()
 

@@ -19,7 +19,7 @@ from jmsql import (
     Topic,
 )
 from jmsql.admin import Administration
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.texts import send_texts, texts_of
 
@@ -114,7 +114,7 @@ class TestSettings:
         expired = administration.create_queue("expired")
         administration.alter(queue, expiry_queue="expired")
         session.create_producer(queue).send(session.create_text_message("late"), time_to_live=0.01)
-        assert texts_of(drain(session.create_consumer(expired), timeout=5)) == ["late"]
+        assert texts_of(receive_all(session.create_consumer(expired), timeout=5)) == ["late"]
         administration.reset(queue, "expiry_queue")
         assert administration.destination(queue).settings == {}
         administration.alter(queue, expiry_queue=expired)
@@ -167,7 +167,7 @@ class TestDeleting:
         administration.delete(queue)
         assert administration.destinations() == []
         administration.create(queue)
-        assert drain(session.create_consumer(queue)) == []
+        assert receive_all(session.create_consumer(queue)) == []
 
     def test_a_topic_goes_with_its_subscriptions(
         self, administration: Administration, session: Session, server: Server

@@ -22,7 +22,7 @@ from jmsql import (
 )
 from jmsql.admin import Administration
 from jmsql.store.administration import emptying
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
@@ -55,7 +55,7 @@ class TestMoving:
         send_texts(session, ARCHIVE, "before")
         send_texts(session, queue, "a", "b")
         assert administration.move(queue, ARCHIVE) == 3
-        assert drain(session.create_consumer(queue)) == []
+        assert receive_all(session.create_consumer(queue)) == []
         consumer = session.create_consumer(ARCHIVE)
         moved = receive(consumer)
         assert isinstance(moved, MapMessage)
@@ -69,7 +69,7 @@ class TestMoving:
         )
         assert (moved.jms_correlation_id, moved.jms_type, moved.jms_reply_to) == ("c1", "order", Queue("answers"))
         assert moved.jms_destination == ARCHIVE
-        assert texts_of(drain(consumer)) == ["before", "a", "b"]
+        assert texts_of(receive_all(consumer)) == ["before", "a", "b"]
 
     def test_by_selector_with_a_limit_and_again(
         self, administration: Administration, session: Session, queue: Queue, small_steps: None
@@ -86,8 +86,8 @@ class TestMoving:
         assert administration.move(queue, ARCHIVE, "number >= 2", progress=moved.append) == 4
         assert moved == [3, 4]
         assert administration.move(queue, ARCHIVE, "number >= 2", progress=moved.append) == 0
-        assert texts_of(drain(session.create_consumer(queue))) == ["0", "1"]
-        assert len(drain(session.create_consumer(ARCHIVE))) == 8
+        assert texts_of(receive_all(session.create_consumer(queue))) == ["0", "1"]
+        assert len(receive_all(session.create_consumer(ARCHIVE))) == 8
 
     def test_delayed_messages_move_and_stay_delayed(
         self, administration: Administration, session: Session, queue: Queue
@@ -114,7 +114,7 @@ class TestMoving:
         claimed.acknowledge()
         locking.rollback()
         assert administration.move(queue, ARCHIVE) == 1
-        assert texts_of(drain(session.create_consumer(ARCHIVE))) == [*"cdefgh", "b"]
+        assert texts_of(receive_all(session.create_consumer(ARCHIVE))) == [*"cdefgh", "b"]
 
     def test_deliveries_are_counted_again(
         self, administration: Administration, connection: Connection, session: Session, queue: Queue
@@ -154,8 +154,8 @@ class TestMoving:
         assert server.rows("select jmsql.move('queue://orders', 'archive', most => 2)") == [(2,)]
         with pytest.raises(psycopg.DatabaseError, match='There is no queue "nowhere"'):
             server.rows("select jmsql.move('orders', 'nowhere')")
-        assert texts_of(drain(session.create_consumer(ARCHIVE))) == ["c", "a", "b"]
-        assert texts_of(drain(session.create_consumer(queue))) == ["d"]
+        assert texts_of(receive_all(session.create_consumer(ARCHIVE))) == ["c", "a", "b"]
+        assert texts_of(receive_all(session.create_consumer(queue))) == ["d"]
 
 
 class TestPurgingBySQL:

@@ -9,7 +9,7 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, Message, Queue, Session, Topic, enlist
 from jmsql.admin import Administration
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of
 
@@ -27,7 +27,7 @@ def test_a_paused_queue_takes_messages_and_delivers_none(
     administration.create(queue, paused=True)
     send_texts(others, queue, "a", "b")
     consumer = mode_session.create_consumer(queue)
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
     assert texts_of(others.create_browser(queue)) == ["a", "b"]
     administration.resume(queue)
     assert receive_texts(consumer, 2) == ["a", "b"]
@@ -130,8 +130,8 @@ def test_a_paused_topic_pauses_its_subscriptions_now_and_later(
     administration.pause(topic)
     late = session.create_consumer(topic)
     send_texts(others, topic, "a")
-    assert drain(early) == []
-    assert drain(late) == []
+    assert receive_all(early) == []
+    assert receive_all(late) == []
     administration.resume(topic)
     assert receive_texts(early, 1) == receive_texts(late, 1) == ["a"]
 
@@ -140,7 +140,7 @@ def test_by_sql(session: Session, queue: Queue, server: Server) -> None:
     send_texts(session, queue, "a")
     server.rows("select jmsql.pause('orders')")
     consumer = session.create_consumer(queue)
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
     assert server.rows("select settings from jmsql.destinations") == [({"paused": True},)]
     server.rows("select jmsql.resume('orders')")
     assert receive_texts(consumer, 1) == ["a"]

@@ -52,7 +52,7 @@ async def send(connection: jms.Connection, queue: Queue, *texts: str) -> None:
             await producer.send(session.create_text_message(text))
 
 
-async def drain(connection: jms.Connection, queue: Queue) -> list[str]:
+async def receive_all(connection: jms.Connection, queue: Queue) -> list[str]:
     texts = []
     async with connection.create_session() as session, session.create_consumer(queue) as consumer:
         while (message := await consumer.receive_no_wait()) is not None:
@@ -81,7 +81,7 @@ async def test_a_commit_that_is_cancelled_while_it_waits_can_be_repeated(crowded
             assert await give_up(session.commit())
             assert await give_up(session.commit())
         await session.commit()
-    assert await drain(crowded, queue) == ["a"]
+    assert await receive_all(crowded, queue) == ["a"]
 
 
 @pytest.mark.parametrize("most", [1, 20])
@@ -98,7 +98,7 @@ async def test_a_first_commit_that_is_cancelled_anywhere_sends_all_or_can_be_rep
                 outcome = await cancelled_at(number, session.commit())
                 if outcome.was_cancelled:
                     await session.commit()
-            assert await drain(connection, queue) == ["a"]
+            assert await receive_all(connection, queue) == ["a"]
         if outcome.waited < number:
             break
     assert 1 < number < MOST_WAITS - 1
@@ -110,7 +110,7 @@ async def test_a_send_that_is_cancelled_while_it_waits_has_sent_nothing(crowded:
         async with all_in_use(crowded):
             assert await give_up(producer.send(session.create_text_message("a")))
         await producer.send(session.create_text_message("b"))
-    assert await drain(crowded, queue) == ["b"]
+    assert await receive_all(crowded, queue) == ["b"]
 
 
 async def test_a_send_of_a_full_batch_that_is_cancelled_while_it_waits_is_no_part_of_the_transaction(
@@ -124,7 +124,7 @@ async def test_a_send_of_a_full_batch_that_is_cancelled_while_it_waits_is_no_par
                 sent += 1
         await session.commit()
     assert sent > 1
-    assert await drain(crowded, queue) == [str(number) for number in range(sent)]
+    assert await receive_all(crowded, queue) == [str(number) for number in range(sent)]
 
 
 async def test_recover_and_acknowledge_that_are_cancelled_leave_the_messages_as_they_were(
@@ -142,7 +142,7 @@ async def test_recover_and_acknowledge_that_are_cancelled_leave_the_messages_as_
                 await getattr(session, next_call)()
                 is_acknowledged = next_call == "acknowledge" and (was_cancelled or call == "acknowledge")
                 assert text_of(await consumer.receive(5)) == ("b" if is_acknowledged else "a")
-            assert await drain(crowded, queue) == (["b"] if is_acknowledged else ["a", "b"])
+            assert await receive_all(crowded, queue) == (["b"] if is_acknowledged else ["a", "b"])
 
 
 @pytest.mark.parametrize("call", ["recover", "acknowledge"])
@@ -160,7 +160,7 @@ async def test_recover_and_acknowledge_can_be_cancelled_anywhere(aio_connection:
             else:
                 assert text_of(await consumer.receive(5)) == "a"
                 await session.acknowledge()
-        assert await drain(aio_connection, queue) == ["b"]
+        assert await receive_all(aio_connection, queue) == ["b"]
         if outcome.waited < number:
             break
     assert 1 < number < MOST_WAITS - 1
@@ -192,7 +192,7 @@ async def test_receive_that_is_cancelled_while_it_waits_loses_nothing(
             assert await give_up(consumer.receive())
         assert text_of(await consumer.receive(5)) == "a"
         await (session.commit() if session.transacted else session.acknowledge())
-    assert await drain(crowded, queue) == ["b"]
+    assert await receive_all(crowded, queue) == ["b"]
 
 
 async def test_closing_a_consumer_and_a_session_needs_no_connection_of_the_sessions(crowded: jms.Connection) -> None:
@@ -204,9 +204,9 @@ async def test_closing_a_consumer_and_a_session_needs_no_connection_of_the_sessi
         assert text_of(await consumer.receive(5)) == "a"
         async with all_in_use(crowded), asyncio.timeout(5):
             await (session.close() if closes_session else consumer.close())
-        assert await drain(crowded, queue) == (["a", "b"] if closes_session else ["b"])
+        assert await receive_all(crowded, queue) == (["a", "b"] if closes_session else ["b"])
         await session.close()
-        assert await drain(crowded, queue) == ([] if closes_session else ["a"])
+        assert await receive_all(crowded, queue) == ([] if closes_session else ["a"])
 
 
 # In turn
@@ -236,7 +236,7 @@ async def test_those_that_wait_get_connections_in_the_order_in_which_they_came(c
             waiting[7].cancel()
         await asyncio.wait(waiting)
     assert order == [number for number in range(20) if number not in {0, 7}]
-    assert await drain(crowded, queue) == [str(number) for number in order]
+    assert await receive_all(crowded, queue) == [str(number) for number in order]
 
 
 async def test_one_that_is_cancelled_as_its_turn_comes_passes_it_on(crowded: jms.Connection) -> None:

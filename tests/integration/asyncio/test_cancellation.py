@@ -44,7 +44,7 @@ async def send(connection: jms.Connection, queue: Queue, texts: list[str]) -> No
         await session.commit()
 
 
-async def drain(connection: jms.Connection, queue: Queue) -> list[str]:
+async def receive_all(connection: jms.Connection, queue: Queue) -> list[str]:
     """Receive all that is left."""
     texts = []
     async with connection.create_session() as session, session.create_consumer(queue) as consumer:
@@ -66,7 +66,7 @@ async def test_receive_loses_and_doubles_nothing(aio_connection: jms.Connection,
             rest = await consumer.receive(5)
             received.append(text_of(rest))
             await settle(session)
-        assert Counter(received + await drain(aio_connection, queue)) == Counter("abc")
+        assert Counter(received + await receive_all(aio_connection, queue)) == Counter("abc")
         if outcome.waited < number:
             break
     assert 1 < number < MOST_WAITS - 1
@@ -127,7 +127,7 @@ async def test_a_send_happens_once_or_not_at_all(aio_connection: jms.Connection,
             outcome = await cancelled_at(number, producer.send(session.create_text_message("a")))
             if session.transacted:
                 await session.commit()
-        assert await drain(aio_connection, queue) == ([] if outcome.was_cancelled else ["a"])
+        assert await receive_all(aio_connection, queue) == ([] if outcome.was_cancelled else ["a"])
         if outcome.waited < number:
             break
 
@@ -145,7 +145,7 @@ async def test_a_commit_that_returns_has_committed_and_one_that_is_cancelled_has
             await producer.send(message)
             outcome = await cancelled_at(number, session.commit())
         moved = not outcome.was_cancelled
-        assert (await drain(aio_connection, source), await drain(aio_connection, target)) == (
+        assert (await receive_all(aio_connection, source), await receive_all(aio_connection, target)) == (
             ([], ["a"]) if moved else (["a"], [])
         )
         if outcome.waited < number:
@@ -168,7 +168,7 @@ async def test_what_ends_a_delivery_can_be_called_again(aio_connection: jms.Conn
             message = await consumer.receive(5 if end != "acknowledge" else 0)
             assert (message is None) == (end == "acknowledge")
             await settle(session)
-        assert await drain(aio_connection, queue) == []
+        assert await receive_all(aio_connection, queue) == []
         if outcome.waited < number:
             break
 
@@ -216,7 +216,7 @@ async def test_what_is_closed_closes_though_the_caller_does_not_wait(
             await connection.close()
         async with aio_factory.create_connection() as another:
             await another.start()
-            assert await drain(another, queue) == ["a", "b"]
+            assert await receive_all(another, queue) == ["a", "b"]
         if outcome.waited < number:
             break
     assert number < MOST_WAITS - 1
@@ -259,7 +259,7 @@ async def test_a_cancellation_that_came_too_late_ends_a_loop_of_receives(aio_con
     await send(aio_connection, queue, [str(number) for number in range(200)])
     received: list[str] = []
 
-    async def receive_all() -> None:
+    async def keep_receiving() -> None:
         async with aio_connection.create_session() as session, session.create_consumer(queue) as consumer:
             async for message in consumer:
                 received.append(text_of(message))
@@ -267,13 +267,13 @@ async def test_a_cancellation_that_came_too_late_ends_a_loop_of_receives(aio_con
                     reached.set()
 
     reached = asyncio.Event()
-    task = asyncio.create_task(receive_all())
+    task = asyncio.create_task(keep_receiving())
     await reached.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert len(received) < 10
-    assert Counter(received + await drain(aio_connection, queue)) == Counter(str(number) for number in range(200))
+    assert Counter(received + await receive_all(aio_connection, queue)) == Counter(str(number) for number in range(200))
 
 
 async def test_a_timeout_that_came_too_late_leaves_no_cancellation_behind(aio_connection: jms.Connection) -> None:
@@ -290,7 +290,7 @@ async def test_a_timeout_that_came_too_late_leaves_no_cancellation_behind(aio_co
                 pass
             for _ in range(3):
                 await asyncio.sleep(0)
-        assert len(await drain(aio_connection, queue)) == (0 if received else 1)
+        assert len(await receive_all(aio_connection, queue)) == (0 if received else 1)
 
 
 async def test_a_time_out_that_is_over_does_not_cancel_a_task_that_was_cancelled_before_and_went_on() -> None:

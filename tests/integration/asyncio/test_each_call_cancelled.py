@@ -146,7 +146,7 @@ async def send(connection: jms.Connection, queue: Queue, *texts: str) -> None:
             await producer.send(session.create_text_message(text))
 
 
-async def drain(connection: jms.Connection, queue: Queue) -> list[str]:
+async def receive_all(connection: jms.Connection, queue: Queue) -> list[str]:
     texts = []
     async with connection.create_session() as session, session.create_consumer(queue) as consumer:
         while (message := await consumer.receive_no_wait()) is not None:
@@ -206,8 +206,8 @@ async def test_each_call_may_be_cancelled_at_each_step(
                 async with connection.create_session() as another:
                     await another.unsubscribe("all")
             received = [text_of(message) for message in scene.received]
-            assert sorted(received + await drain(connection, source)) == ["a", "b", "c"], number
-            assert await drain(connection, target) == scene.sent, number
+            assert sorted(received + await receive_all(connection, source)) == ["a", "b", "c"], number
+            assert await receive_all(connection, target) == scene.sent, number
             if outcome.waited < number:
                 break
         assert number < MOST_WAITS - 1

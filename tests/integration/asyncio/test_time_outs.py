@@ -45,7 +45,7 @@ async def send(connection: jms.Connection, *texts: str, to: jms.Destination = OR
             await producer.send(session.create_text_message(text))
 
 
-async def drain(connection: jms.Connection, queue: Queue = ORDERS) -> list[str]:
+async def receive_all(connection: jms.Connection, queue: Queue = ORDERS) -> list[str]:
     texts = []
     async with connection.create_session() as session, session.create_consumer(queue) as consumer:
         while (message := await consumer.receive_no_wait()) is not None:
@@ -72,7 +72,7 @@ async def test_send_has_sent_nothing(aio_connection: jms.Connection, blocker: ps
         async with locked(blocker, "message"):
             await times_out(producer.send(session.create_text_message("b")))
         await producer.send(session.create_text_message("c"))
-    assert await drain(aio_connection) == ["a", "c"]
+    assert await receive_all(aio_connection) == ["a", "c"]
 
 
 async def test_publishing_has_sent_nothing(aio_connection: jms.Connection, blocker: psycopg.Connection) -> None:
@@ -96,7 +96,7 @@ async def test_receive_leaves_the_message(
             await times_out(consumer.receive())
         assert [text_of(await consumer.receive(5)) for _ in range(2)] == ["a", "b"]
         await session.acknowledge()
-    assert await drain(aio_connection) == []
+    assert await receive_all(aio_connection) == []
 
 
 async def test_acknowledge_can_be_called_again(aio_connection: jms.Connection, blocker: psycopg.Connection) -> None:
@@ -108,7 +108,7 @@ async def test_acknowledge_can_be_called_again(aio_connection: jms.Connection, b
         async with locked(blocker, "message", "delivery"):
             await times_out(message.acknowledge())
         await message.acknowledge()
-    assert await drain(aio_connection) == []
+    assert await receive_all(aio_connection) == []
 
 
 async def test_receive_that_begins_a_transaction_leaves_the_message(
@@ -120,7 +120,7 @@ async def test_receive_that_begins_a_transaction_leaves_the_message(
             await times_out(consumer.receive())
         assert text_of(await consumer.receive(5)) == "a"
         await session.commit()
-    assert await drain(aio_connection) == []
+    assert await receive_all(aio_connection) == []
 
 
 @pytest.mark.parametrize("number", [1, 60], ids=["with the commit", "by COPY"])
@@ -143,7 +143,7 @@ async def test_commit_has_committed_nothing_and_the_transaction_is_to_be_rolled_
         assert text_of(await consumer.receive(5)) == "a"
         await producer.send(session.create_text_message("c"))
         await session.commit()
-    assert (await drain(aio_connection), await drain(aio_connection, SHIPPED)) == ([], ["c"])
+    assert (await receive_all(aio_connection), await receive_all(aio_connection, SHIPPED)) == ([], ["c"])
 
 
 async def test_first_commit_of_a_session_loses_no_message_without_a_word(
@@ -158,7 +158,7 @@ async def test_first_commit_of_a_session_loses_no_message_without_a_word(
             await session.commit()
         await producer.send(session.create_text_message("b"))
         await session.commit()
-    assert await drain(aio_connection) == ["b"]
+    assert await receive_all(aio_connection) == ["b"]
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ async def test_a_transaction_that_ended_in_its_commit_is_known_as_lost(aio_conne
         await session.rollback()
         await producer.send(session.create_text_message("b"))
         await session.commit()
-    assert await drain(aio_connection) == ["b"]
+    assert await receive_all(aio_connection) == ["b"]
 
 
 async def test_what_answers_by_itself_soon_has_happened(
@@ -203,7 +203,7 @@ async def test_what_answers_by_itself_soon_has_happened(
         asyncio.get_running_loop().call_later(BRIEF + 0.05, blocker.rollback)
         async with asyncio.timeout(BRIEF):
             await producer.send(session.create_text_message("b"))
-    assert await drain(aio_connection) == ["a", "b"]
+    assert await receive_all(aio_connection) == ["a", "b"]
 
 
 async def test_a_connection_that_was_interrupted_serves_the_next_statement(
@@ -220,7 +220,7 @@ async def test_a_connection_that_was_interrupted_serves_the_next_statement(
             for _ in range(20):
                 await producer.send(session.create_text_message(str(number)))
         assert server.rows(pids) == before
-    assert len(await drain(aio_connection)) == 61
+    assert len(await receive_all(aio_connection)) == 61
 
 
 async def test_under_anyio_waiting_for_the_server_takes_no_processor_time(
@@ -235,7 +235,7 @@ async def test_under_anyio_waiting_for_the_server_takes_no_processor_time(
             waited, worked = time.monotonic() - started, time.thread_time() - worked
         assert scope.cancelled_caught
         assert worked < waited / 2
-    assert await drain(aio_connection) == ["a"]
+    assert await receive_all(aio_connection) == ["a"]
 
 
 async def test_a_task_that_is_cancelled_ends(aio_connection: jms.Connection, blocker: psycopg.Connection) -> None:
@@ -260,4 +260,4 @@ async def test_who_waits_for_another_commit_does_not_interrupt_it(
         async with locked(blocker, "message"):
             await times_out(consumer.receive())
         assert text_of(await consumer.receive(5)) == "b"
-    assert await drain(aio_connection) == []
+    assert await receive_all(aio_connection) == []

@@ -18,8 +18,8 @@ from tests.integration.cli.conftest import Command
     [
         ("jmsql s", {"send", "show", "subscribe", "subscriptions"}, "receive"),
         ("jmsql destination p", {"pause"}, "list"),
-        ("jmsql worker --changed", {"--changed-subscriptions"}, "--url"),
-        ("jmsql worker shop:app --changed-subscriptions ", {"refuse", "keep", "drop"}, "send"),
+        ("jmsql worker --on-sub", {"--on-subscription-change"}, "--url"),
+        ("jmsql worker shop:app --on-subscription-change ", {"refuse", "keep", "drop"}, "send"),
     ],
 )
 def test_bash_completes_commands_options_and_their_values(words: str, expected: set[str], unexpected: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import jmsql as library
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.cli.conftest import Command
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")
@@ -24,7 +24,7 @@ def received(factory: library.ConnectionFactory) -> list[library.Message]:
     """Return all messages of the queue, read to their ends."""
     with factory.create_connection() as connection, connection.create_session() as session:
         connection.start()
-        return drain(session.create_consumer(ORDERS))
+        return receive_all(session.create_consumer(ORDERS))
 
 
 class TestSend:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import jmsql as library
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.cli.conftest import Command
 
 PRICES = library.Topic("prices")
@@ -85,7 +85,7 @@ class TestSend:
         outcome = jmsql("send", "topic://prices", "17.5", "--priority", "7")
         assert outcome.text.startswith("Sent 1 message to topic://prices (ID:")
         for subscriber in subscribers:
-            [message] = drain(subscriber, timeout=0.1)
+            [message] = receive_all(subscriber, timeout=0.1)
             assert (message.get_body(str), message.jms_priority) == ("17.5", 7)
 
     def test_a_queue_may_be_written_like_a_topic(self, jmsql: Command) -> None:

@@ -569,7 +569,7 @@ class TestDeadLetters:
     def test_the_orm_works_in_the_function_of_the_settings(
         self, app: Application, handled: Handled, send: Any, article: Any
     ) -> None:
-        @app.listener(ORDERS, never_retry=RuntimeError)
+        @app.listener(ORDERS, no_retry_for=RuntimeError)
         def order(body: str) -> None:
             raise RuntimeError("torn")
 
@@ -579,7 +579,7 @@ class TestDeadLetters:
 
     @override_settings(JMSQL_ON_DEAD_LETTER=f"{__name__}.note_dead_letter")
     def test_in_a_test_it_is_the_same(self, app: Application, send: Any, article: Any) -> None:
-        @app.listener(ORDERS, never_retry=RuntimeError)
+        @app.listener(ORDERS, no_retry_for=RuntimeError)
         def order(body: str) -> None:
             raise RuntimeError("torn")
 

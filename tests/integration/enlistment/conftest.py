@@ -10,7 +10,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 import jmsql
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.enlistment.callers import ORDERS, Order
 
 
@@ -67,7 +67,7 @@ def orders_announced(jmsql_factory: jmsql.ConnectionFactory) -> Callable[[], lis
     def announced() -> list[int]:
         with jmsql_factory.create_connection() as connection, connection.create_session() as session:
             connection.start()
-            bodies = [message.get_body(dict) for message in drain(session.create_consumer(ORDERS))]
+            bodies = [message.get_body(dict) for message in receive_all(session.create_consumer(ORDERS))]
             return [body["number"] for body in bodies if body is not None]
 
     return announced

@@ -7,7 +7,7 @@ import pytest
 
 import jmsql
 import jmsql.asyncio as jms
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.client.server import with_parameters
 from tests.integration.enlistment.callers import ASYNCHRONOUS, KINDS, NAME, Kind, resolved
 
@@ -38,7 +38,7 @@ async def test_they_are_part_of_the_callers_transaction(
         if not autocommit:
             await caller.commit()
     with psycopg.connect(psycopg_url, autocommit=True) as database:
-        messages = drain(jmsql.enlist(database).create_consumer("orders"))
+        messages = receive_all(jmsql.enlist(database).create_consumer("orders"))
     assert [(message.jms_message_id, message.get_body(str)) for message in messages] == [
         (first, "one"),
         (third, "five"),

@@ -12,7 +12,7 @@ import pytest
 
 import jmsql
 import jmsql.asyncio as jms
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from jmsql.worker import Application
 from tests.integration.enlistment.callers import ASYNCHRONOUS, KINDS, Kind, resolved
 
@@ -46,9 +46,9 @@ async def test_it_is_part_of_the_callers_transaction(name: str, psycopg_url: str
         identifier = await resolved(send(caller.transaction, "orders", {"number": 1}, priority=7))
         with psycopg.connect(psycopg_url, autocommit=True) as database:
             consumer = jmsql.enlist(database).create_consumer("orders")
-            assert drain(consumer) == []
+            assert receive_all(consumer) == []
             await caller.commit()
-            (message,) = drain(consumer)
+            (message,) = receive_all(consumer)
     assert (message.jms_message_id, message.jms_priority, message.get_body(dict)) == (identifier, 7, {"number": 1})
 
 
@@ -75,7 +75,7 @@ async def test_a_listener_sends_in_the_callers_transaction(name: str, psycopg_ur
             await resolved(ship.send(target, {"number": "five"}))  # type: ignore[call-overload]
         await caller.commit()
     with psycopg.connect(psycopg_url, autocommit=True) as database:
-        (message,) = drain(jmsql.enlist(database).create_consumer("orders"))
+        (message,) = receive_all(jmsql.enlist(database).create_consumer("orders"))
     assert (message.jms_message_id, message.jms_priority, message.jms_type) == (identifier, 7, "Order")
     assert message.get_body(str) == '{"number":1}'
 
@@ -94,5 +94,5 @@ async def test_a_listener_sends_over_sessions_contexts_and_connections(jmsql_url
                 sent = handle_several.send(target, [Order(1)])
                 assert inspect.isawaitable(sent) is (target in targets[3:])
                 await resolved(sent)
-            messages = drain(context.create_consumer("lists"))
+            messages = receive_all(context.create_consumer("lists"))
     assert [message.get_body(str) for message in messages] == ['[{"number":1}]'] * len(targets)

@@ -12,7 +12,7 @@ import pytest
 
 import jmsql
 import jmsql.asyncio
-from jmsql.testing import FAST_TIMINGS, drain, wait_for
+from jmsql.testing import FAST_TIMINGS, receive_all, wait_for
 from tests.integration.asyncio.cancelling import cancelled_at
 from tests.integration.client.locked_tables import lock
 from tests.integration.client.server import Server, with_parameters
@@ -56,7 +56,7 @@ class Others:
 
     def announced(self) -> list[int]:
         """The numbers of the orders whose messages are received, in their order."""
-        bodies = [message.get_body(dict) for message in drain(self.context.create_consumer(ORDERS))]
+        bodies = [message.get_body(dict) for message in receive_all(self.context.create_consumer(ORDERS))]
         return [body["number"] for body in bodies if body is not None]
 
     def make_queue(self) -> None:

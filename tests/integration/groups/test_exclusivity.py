@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import make_url
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session, Timings, Topic
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.groups.conftest import OpenSession, Receiver
 from tests.integration.groups.grouped import place_of, places_of, receive_places, send_group, send_places
 from tests.integration.groups.settling import release, settle
@@ -23,7 +23,7 @@ def test_a_group_is_held_by_one_consumer_and_others_go_to_the_next(
     assert receive_places(holder.consumer, 1) == [("a", 1)]
 
     assert receive_places(other.consumer, 3) == [("b", 1), (None, 1), ("b", 2)]
-    assert drain(other.consumer) == []
+    assert receive_all(other.consumer) == []
 
 
 def test_a_consumer_holds_the_group_of_its_message_alone_however_the_server_finds_it(
@@ -50,7 +50,7 @@ def test_the_group_is_free_when_its_message_is_settled(
 ) -> None:
     send_group(others, queue, "a", 2)
     first = receive(holder.consumer)
-    assert drain(other.consumer) == []
+    assert receive_all(other.consumer) == []
 
     settle(holder.session, first)
 
@@ -69,7 +69,7 @@ def test_the_group_begins_with_the_message_that_was_released(
     assert place_of(again) == ("a", 1)
     assert again.jms_redelivered
     if other.mode is not AcknowledgeMode.AUTO:
-        assert drain(holder.consumer) == []
+        assert receive_all(holder.consumer) == []
 
 
 def test_its_holder_gets_more_of_the_group(holder: Receiver, others: Session, queue: Queue) -> None:
@@ -87,7 +87,7 @@ def test_a_message_with_a_higher_priority_is_the_first_of_its_group_but_waits_fo
     send_group(others, queue, "a", 2)
     first = receive(holder.consumer)
     send_places(others, queue, ("a", 9), priority=9)
-    assert drain(other.consumer) == []
+    assert receive_all(other.consumer) == []
 
     settle(holder.session, first)
 
@@ -145,7 +145,7 @@ def test_each_subscription_has_its_own_groups(
             producer.send(message)
 
     assert receive_places(first, 1) == [("a", 1)]
-    assert drain(second) == []
+    assert receive_all(second) == []
     assert receive_places(alone, 2) == [("a", 1), ("a", 2)]
     sessions[0].commit()
     assert receive_places(second, 1) == [("a", 2)]
@@ -159,7 +159,7 @@ def test_a_selector_chooses_among_groups_and_their_messages(
 
     assert receive_places(of_b, 1) == [("b", 2)]
     assert receive_places(holder.consumer, 3) == [("a", 1), ("b", 1), ("a", 2)]
-    assert drain(of_b) == []
+    assert receive_all(of_b) == []
 
 
 def test_a_long_transaction_receives_from_thousands_of_groups(
@@ -171,9 +171,9 @@ def test_a_long_transaction_receives_from_thousands_of_groups(
     session = open_session(AcknowledgeMode.TRANSACTED)
     consumer = session.create_consumer(queue)
 
-    received = places_of(drain(consumer))
+    received = places_of(receive_all(consumer))
 
     # Some groups have the slot of another one, whose messages come all the same.
     assert received == [(f"g{n}", 1) for n in range(groups)]
     session.commit()
-    assert drain(others.create_consumer(queue)) == []
+    assert receive_all(others.create_consumer(queue)) == []

@@ -11,7 +11,7 @@ import jmsql
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue, RedeliveryPolicy, Session
 from jmsql.admin import Administration
 from jmsql.connection_consumers import ThreadServerSessionPool
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.integration.client.client_process import Order, client_process
 from tests.integration.client.server import Server
@@ -39,8 +39,8 @@ def test_the_group_waits_for_a_message_that_waits_for_its_next_attempt(
     release(holder.session)
 
     assert receive_places(other.consumer, 1) == [("b", 1)]
-    assert drain(other.consumer) == []
-    assert drain(holder.consumer) == []
+    assert receive_all(other.consumer) == []
+    assert receive_all(holder.consumer) == []
     make_due(server)
     assert receive_places(other.consumer, 2) == [("a", 1), ("a", 2)]
 
@@ -113,7 +113,7 @@ def test_a_claim_that_has_run_out_of_time_frees_the_group(
     slow.visibility_timeout = 1000.0
     receive(slow)
     other = open_session(AcknowledgeMode.CLIENT).create_consumer(queue)
-    assert drain(other) == []
+    assert receive_all(other) == []
 
     server.rows("update jmsql_internal.delivery set claim_expires_at = now()")
 
@@ -189,7 +189,7 @@ def test_the_transaction_of_an_application_holds_the_groups_of_what_it_receives(
         assert first is not None
         assert place_of(first) == ("a", 1)
         assert receive_places(other.consumer, 1) == [("b", 1)]
-        assert drain(other.consumer) == []
+        assert receive_all(other.consumer) == []
         database.rollback()
 
         assert receive_places(other.consumer, 2) == [("a", 1), ("a", 2)]
@@ -222,7 +222,7 @@ def test_messages_made_by_sql_are_in_groups(others: Session, holder: Receiver, o
             number,
         )
     assert receive_places(holder.consumer, 1) == [("a", 1)]
-    assert drain(other.consumer) == []
+    assert receive_all(other.consumer) == []
 
 
 def test_a_client_killed_among_many_messages_loses_none(

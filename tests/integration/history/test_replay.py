@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.history.conftest import SetClock, dequeue, send
 
 NOON = datetime(2030, 3, 10, 12, tzinfo=UTC)
@@ -39,7 +39,7 @@ def hours(
 def _received(factory: jmsql.ConnectionFactory) -> list[jmsql.Message]:
     with factory.create_connection() as connection:
         connection.start()
-        return list(drain(connection.create_session().create_consumer(AGAIN)))
+        return list(receive_all(connection.create_session().create_consumer(AGAIN)))
 
 
 def _texts(messages: list[jmsql.Message]) -> list[str | None]:
@@ -117,7 +117,7 @@ def test_a_message_of_a_topic_is_sent_once_whatever_subscriptions_had_it(
         session.create_producer(prices).send(session.create_text_message(large))
         session.create_producer(prices).send(session.create_text_message("18.0"))
         for consumer in consumers:
-            assert len(list(drain(consumer))) == 2
+            assert len(list(receive_all(consumer))) == 2
     since = datetime.now(UTC) - timedelta(minutes=1)
 
     assert administration.history.replay(prices, AGAIN, since=since) == 2

@@ -107,7 +107,7 @@ CASES = [
     AlertCase("JmsqlDestinationsLeftOut", None, one("jmsql_destinations_complete", "1x60")),
     AlertCase(
         "JmsqlDestinationsLeftOut",
-        "Some destinations have no metrics, so no alert watches them. Raise the --limit of jmsql metrics.",
+        "Some destinations have no metrics, so no alert watches them. Raise --max-destinations of jmsql metrics.",
         one("jmsql_destinations_complete", "1x3 0x60"),
         OF_STORE,
     ),

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import jmsql
 from jmsql.metrics import StoreCollector, register
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.metrics.dead_letters import insert_letters
 
 
@@ -55,7 +55,7 @@ def test_depth_by_state(registry: CollectorRegistry, connection: jmsql.Connectio
     producer.delivery_delay = 600.0
     producer.send(session.create_message())
     consumer = session.create_consumer(orders)
-    drain(consumer)
+    receive_all(consumer)
     session.recover()
     consumer.receive(0)
     consumer.close()
@@ -84,9 +84,9 @@ def test_counters_and_consumers(registry: CollectorRegistry, connection: jmsql.C
         session.create_producer(orders).send(session.create_message())
     session.commit()
     consumer = session.create_consumer(orders)
-    drain(consumer)
+    receive_all(consumer)
     session.rollback()
-    drain(consumer)
+    receive_all(consumer)
     session.commit()
 
     def deliveries(outcome: str) -> float | None:
@@ -158,7 +158,7 @@ def test_the_newest_dead_letter_shows_however_many_there_are(
         administration.create_queue("late")
         administration.create_queue("orders", expiry_queue="late")
     registry = CollectorRegistry()
-    collector = StoreCollector(jmsql_clean_url, most=most)
+    collector = StoreCollector(jmsql_clean_url, count_limit=most)
     registry.register(collector)
     try:
         assert registry.get_sample_value("jmsql_newest_dead_letter_age_seconds", {"destination": "DLQ"}) is None

@@ -21,7 +21,7 @@ from jmsql import (
 from jmsql.admin import Administration
 from jmsql.store.sending.conditional import forget_keys
 from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.texts import texts_of
 
@@ -35,7 +35,7 @@ def send(target: Any, text: str, **options: Any) -> str:
 def texts(connection: Connection, queue: str = "customers") -> list[str]:
     """Receive all there is."""
     with connection.create_session() as session:
-        return texts_of(drain(session.create_consumer(queue)))
+        return texts_of(receive_all(session.create_consumer(queue)))
 
 
 @pytest.fixture
@@ -61,11 +61,11 @@ def test_the_waiting_message_is_handled_after_the_senders_commit(
     send(connection, "one")
     jmsql.send(connection, "customers", "another")
     send(sender, "two")
-    assert texts_of(drain(consumer)) == ["another"], "the other one is passed over"
+    assert texts_of(receive_all(consumer)) == ["another"], "the other one is passed over"
     sender.commit()
     message = consumer.receive(timeout=60)
     assert message is not None
-    assert texts_of([message, *drain(consumer)]) == ["one"]
+    assert texts_of([message, *receive_all(consumer)]) == ["one"]
 
 
 @pytest.mark.parametrize("mode", AcknowledgeMode)
@@ -136,7 +136,7 @@ def test_the_latest_body_takes_the_place_of_the_one_that_waits(connection: Conne
     assert second != first
     assert send(connection, "three") == second
     with connection.create_session() as session:
-        message, *rest = drain(session.create_consumer("customers"))
+        message, *rest = receive_all(session.create_consumer("customers"))
     assert (message.get_body(str), message.jms_priority, message.properties["colour"]) == ("two", 7, "blue")
     assert message.jms_message_id == second
     assert texts_of(rest) == ["another"]

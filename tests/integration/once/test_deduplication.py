@@ -15,7 +15,7 @@ from jmsql.admin import Administration
 from jmsql.client.process_counters import ProcessCounters
 from jmsql.store.sending.conditional import forget_ids
 from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.background import Background
 from tests.integration.client.server import Server
 from tests.texts import texts_of
@@ -26,7 +26,7 @@ ID = "JMS_jmsql_DeduplicationID"
 def texts(connection: Connection, queue: str) -> list[str]:
     """Receive all there is."""
     with connection.create_session() as session:
-        return texts_of(drain(session.create_consumer(queue)))
+        return texts_of(receive_all(session.create_consumer(queue)))
 
 
 def test_a_second_send_returns_the_identifier_of_the_first(connection: Connection) -> None:
@@ -84,7 +84,7 @@ def test_the_id_counts_on_a_topic_before_the_copies(connection: Connection) -> N
                 deduplication_id="price 5",
                 properties={"colour": "blue" if number else ""},
             )
-        assert [texts_of(drain(consumer)) for consumer in consumers] == [["0"], ["0"], []]
+        assert [texts_of(receive_all(consumer)) for consumer in consumers] == [["0"], ["0"], []]
 
 
 def test_a_restricted_role_drops_duplicates_where_it_may_send(url_of: Any, connection: Connection) -> None:

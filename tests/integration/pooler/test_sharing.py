@@ -15,7 +15,7 @@ from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, 
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.store.schema.migration import migrate
 from jmsql.store.schema.version import current_version, newest_version
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from jmsql.xa import XAConnectionFactory, Xid
 from tests.background import Background
 from tests.integration.client.server import Server
@@ -151,7 +151,7 @@ def test_business_rows_share_the_fate_of_messages(
         end()
     assert server.rows("select * from shipment") == [("a",)]
     assert receive_texts(others.create_consumer(Queue("shipped")), 1) == ["a"]
-    assert drain(others.create_consumer(QUEUE)) == []
+    assert receive_all(others.create_consumer(QUEUE)) == []
 
 
 @pytest.mark.routes
@@ -166,7 +166,7 @@ def test_global_transaction_is_prepared_by_one_client_and_committed_by_another(
         with session.create_producer(QUEUE) as producer:
             producer.send(session.create_text_message("a"))
         session.tpc_prepare()
-    assert drain(others.create_consumer(QUEUE)) == []
+    assert receive_all(others.create_consumer(QUEUE)) == []
     with xa_factory.create_xa_connection() as second:
         session = second.create_xa_session()
         assert xid in session.tpc_recover()

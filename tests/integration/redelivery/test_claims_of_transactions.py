@@ -10,7 +10,7 @@ import pytest
 
 from jmsql import Connection, ConnectionFactory, JMSException, Message, Queue, Session, TransactionRolledBackException
 from jmsql.admin import Administration
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.faults.proxy import CutPoint, CuttingProxy
 from tests.integration.client.client_process import Order, client_process
 from tests.integration.client.server import Server
@@ -78,7 +78,7 @@ def test_a_commit_that_is_cut_deletes_the_message_or_counts_its_delivery(
             session.commit()
     connection.start()
     wait_for(lambda: server.rows(CLAIMED) == [(0,)], PATIENCE)
-    left = drain(others.create_consumer(fragile))
+    left = receive_all(others.create_consumer(fragile))
     if cut_point is CutPoint.BEFORE_RESPONSE:
         assert [(message.get_body(str), message.jms_redelivered) for message in left] == [("b", False)]
     else:
@@ -104,8 +104,8 @@ def test_a_commit_fails_if_a_claim_was_lost_and_others_get_the_message(
     with pytest.raises(TransactionRolledBackException, match="taken away"):
         session.commit()
     session.close()
-    assert sorted(texts_of(drain(others.create_consumer(fragile)))) == texts
-    assert drain(others.create_consumer(Queue("effects"))) == []
+    assert sorted(texts_of(receive_all(others.create_consumer(fragile)))) == texts
+    assert receive_all(others.create_consumer(Queue("effects"))) == []
 
 
 def test_what_the_application_deletes_in_its_transaction_is_still_behind_the_claim(
@@ -127,7 +127,7 @@ def test_what_the_application_deletes_in_its_transaction_is_still_behind_the_cla
     assert receive_texts(consumer, 2) == ["b", "c"]
     session.commit()
     assert server.rows("select to_regclass('effect')::text") == [("effect",)]
-    assert drain(others.create_consumer(fragile)) == []
+    assert receive_all(others.create_consumer(fragile)) == []
     assert server.rows(DELIVERIES) == [(0,)]
 
 
@@ -157,7 +157,7 @@ def test_what_was_claimed_and_not_delivered_is_free_after_the_transaction_and_co
     session.commit()
     receive_texts(consumer, 5)
     session.commit()
-    left = drain(others.create_consumer(fragile))
+    left = receive_all(others.create_consumer(fragile))
     assert texts_of(left) == texts[25:]
     assert not any(message.jms_redelivered for message in left)
 
@@ -180,7 +180,7 @@ def test_a_client_that_is_killed_at_any_exchange_loses_nothing_and_doubles_nothi
 
     def is_empty() -> bool:
         # What the client has sent before its death may still take effect, and is found again a moment later.
-        left.extend(drain(consumer))
+        left.extend(receive_all(consumer))
         return server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
     with others.create_consumer(fragile) as consumer:

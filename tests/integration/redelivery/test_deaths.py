@@ -6,7 +6,7 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, Queue, Session, TransactionRolledBackException
 from jmsql.admin import Administration
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.client_process import Order, client_process
 from tests.integration.client.server import SESSIONS, Server
 from tests.texts import receive, send_texts, texts_of
@@ -55,7 +55,7 @@ def test_each_death_counts_and_poison_goes_to_the_dead_letter_queue(
     wait_for(lambda: len(server.rows(dead)) == len(ORDERS), 20)
     assert server.rows(dead) == sorted((f"queue://{order.queue}", 2, error) for order in ORDERS)
     for order in ORDERS:
-        left = drain(others.create_consumer(Queue(order.queue)))
+        left = receive_all(others.create_consumer(Queue(order.queue)))
         assert texts_of(left) == ["good"]
         assert not left[0].jms_redelivered
     assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]

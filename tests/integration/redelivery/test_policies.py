@@ -23,7 +23,7 @@ from jmsql import (
     enlist,
 )
 from jmsql.admin import Administration
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
@@ -118,7 +118,7 @@ def test_dead_letters_are_chosen_by_selectors_and_seen_in_sql(
     (last_error,) = server.rows("select last_error from jmsql.dead_letters order by died_at")[0]
     assert last_error.startswith("Traceback (most recent call last):")
     selector = "JMS_jmsql_OriginalDestination = 'queue://orders' AND JMS_jmsql_LastError LIKE '%do b%'"
-    assert texts_of(drain(others.create_consumer(Queue("dead"), selector))) == ["b"]
+    assert texts_of(receive_all(others.create_consumer(Queue("dead"), selector))) == ["b"]
 
 
 @pytest.mark.parametrize("listening", [True, False])
@@ -165,14 +165,14 @@ def test_a_policy_of_the_consumer_goes_before_that_of_the_destination(
     for number in (1, 2):
         assert count(receive(consumer)) == number
         session.rollback()
-    assert drain(consumer) == []
-    assert texts_of(drain(others.create_consumer(Queue("own")))) == ["poison"]
+    assert receive_all(consumer) == []
+    assert texts_of(receive_all(others.create_consumer(Queue("own")))) == ["poison"]
 
     consumer.redelivery_policy = None
     send_texts(others, queue, "waits")
     receive(consumer)
     session.rollback()
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
     assert server.rows("select next_attempt - now() > interval '50 minutes' from jmsql.messages") == [(True,)]
 
 

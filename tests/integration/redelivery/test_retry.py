@@ -18,7 +18,7 @@ from jmsql import (
     Topic,
 )
 from jmsql.admin import Administration
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
@@ -87,10 +87,10 @@ def test_some_go_back_by_selector_or_number(
 
     done = administration.retry("DLQ", "JMS_jmsql_LastError LIKE 'Timeout%'", limit=1)
     assert (done.returned, done.left) == ({"queue://orders": 1}, 0)
-    assert texts_of(drain(others.create_consumer(fragile))) == ["a"]
+    assert texts_of(receive_all(others.create_consumer(fragile))) == ["a"]
     assert administration.retry("DLQ", "JMS_jmsql_LastError LIKE 'Key%'").returned == {"queue://orders": 2}
-    assert texts_of(drain(others.create_consumer(fragile))) == ["b", "d"]
-    assert texts_of(drain(others.create_consumer(DLQ))) == ["c"]
+    assert texts_of(receive_all(others.create_consumer(fragile))) == ["b", "d"]
+    assert texts_of(receive_all(others.create_consumer(DLQ))) == ["c"]
 
 
 def test_what_is_held_or_has_no_place_to_go_stays(
@@ -125,7 +125,7 @@ def test_messages_of_a_subscription_go_back_to_it_alone(
     assert administration.retry() == ({"topic://prices (desk)": 1}, 0, {})
     assert [len(text) for text in receive_texts(desk, 1) + receive_texts(other, 1)] == [5000, 5000]
     session.commit()
-    assert drain(desk) == drain(other) == []
+    assert receive_all(desk) == receive_all(other) == []
 
 
 def test_sql_does_it_too(connection: Connection, others: Session, fragile: Queue, server: Server) -> None:
@@ -134,7 +134,7 @@ def test_sql_does_it_too(connection: Connection, others: Session, fragile: Queue
     assert server.rows("select jmsql.retry('DLQ', 2)") == [(2,)]
     assert server.rows("select jmsql.retry('DLQ')") == [(1,)]
     assert server.rows("select jmsql.retry('DLQ')") == [(0,)]
-    assert texts_of(drain(others.create_consumer(fragile))) == ["a", "b", "c"]
+    assert texts_of(receive_all(others.create_consumer(fragile))) == ["a", "b", "c"]
 
 
 def test_a_consumer_that_waits_hears_of_a_message_that_comes_back(
@@ -183,7 +183,7 @@ def test_expired_messages_keep_their_origin_and_can_be_returned(
     assert all(each.expires_at is not None for each in letters)
     assert administration.retry("expired") == ({"queue://orders": 1, "topic://prices (desk)": 1}, 0, {})
     assert receive(subscriber).jms_expiration == 0, "it does not expire at once again"
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
 
 
 def test_nothing_is_lost_or_doubled_when_many_bury_at_once(

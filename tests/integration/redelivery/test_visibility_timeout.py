@@ -8,7 +8,7 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, IllegalStateException, JMSException, Message, Queue, Session
 from jmsql.admin import Administration
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.client_process import Order, client_process
 from tests.integration.client.server import SESSIONS, Server
 from tests.texts import receive, send_texts, texts_of
@@ -41,7 +41,7 @@ def test_a_message_that_is_held_for_too_long_goes_to_another_and_cannot_be_ackno
     messages["a"].acknowledge()
     taking.close()
     connection.close()
-    assert drain(others.create_consumer(queue)) == []
+    assert receive_all(others.create_consumer(queue)) == []
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK])

@@ -25,7 +25,7 @@ from jmsql.store.connections.engine import open_engine
 from jmsql.store.identifier import in_schema
 from jmsql.store.schema import migration
 from jmsql.store.schema.version import migrations_directory, newest_version
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.integration.client.server import with_parameters
 from tests.leadership import SUSPEND_MAINTENANCE
@@ -121,7 +121,7 @@ def bodies(session: Session, destination: Queue | Topic, subscription: str | Non
         assert isinstance(destination, Topic)
         consumer = session.create_shared_durable_consumer(destination, subscription)
     with consumer:
-        found = [message.get_body(str) for message in drain(consumer)]
+        found = [message.get_body(str) for message in receive_all(consumer)]
     session.commit()
     return sorted(found, key=str)
 
@@ -216,7 +216,7 @@ def test_messages_in_every_state_are_what_they_were(
         prices = [f"price {number}" + "0" * 5_000 for number in range(5)]
         assert bodies(session, PRICES, "shared") == prices
         with session.create_durable_subscriber(PRICES, "chosen", "price > 3") as subscriber:
-            assert [message.get_body(str) for message in drain(subscriber)] == prices[4:]
+            assert [message.get_body(str) for message in receive_all(subscriber)] == prices[4:]
         session.commit()
         assert database.rows("select body from jmsql.history where destination = 'kept'") == [("kept",)]
         assert database.rows("select jmsql.retry('DLQ')") == [(1,)]

@@ -402,7 +402,7 @@ async def test_a_handler_that_sends_to_itself_is_stopped(transaction: Any) -> No
 
     await send(transaction, ORDERS, "for ever")
     with pytest.raises(jmsql.IllegalStateException, match="handled 5 messages"):
-        await done(app.drain(transaction=transaction, most=5))
+        await done(app.drain(transaction=transaction, limit=5))
 
 
 async def test_one_handler_is_called_with_one_message(app: Application, transaction: Any) -> None:

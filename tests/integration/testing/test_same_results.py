@@ -231,7 +231,7 @@ OUTCOMES = {
     "RetryAfter": Scenario("a", outcome=fail(RetryAfter(600, "closed"))),
     "an error": Scenario("a", outcome=fail(LookupError("no such article"))),
     "an error that is never retried": Scenario(
-        "a", outcome=fail(KeyError("article")), options={"never_retry": LookupError}
+        "a", outcome=fail(KeyError("article")), options={"no_retry_for": LookupError}
     ),
     "sys.exit": Scenario("a", outcome=fail(SystemExit(3))),
     "a time-out of a task": Scenario(

@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 
 from jmsql import Connection, Topic
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.background import Background
 from tests.integration.client.server import Server
 from tests.integration.topics.conftest import Connect
@@ -76,7 +76,7 @@ def test_stable_subscription_misses_nothing_and_nothing_is_left_of_the_others(
     for comer in comers:
         comer.result(timeout=60)
 
-    received = texts_of(drain(subscriber))
+    received = texts_of(receive_all(subscriber))
     assert sorted(received) == sorted(text for texts in published for text in texts)
     for texts in published:
         assert [text for text in received if text in texts] == texts, "in the order of their session"

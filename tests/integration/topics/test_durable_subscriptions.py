@@ -23,7 +23,7 @@ from jmsql.admin import Administration
 from jmsql.embedded import start_server
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, attach
 from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.background import Background
 from tests.integration.client.server import Server
 from tests.integration.topics.conftest import Connect
@@ -50,7 +50,7 @@ def directory() -> Iterator[Path]:
 def test_collects_while_its_connection_is_closed(connect: Connect, others: Session, topic: Topic) -> None:
     for expected in ([], ["a", "b"], ["a", "b"]):
         with connect("reader") as reader:
-            assert texts_of(drain(reader.create_session().create_durable_consumer(topic, NAME))) == expected
+            assert texts_of(receive_all(reader.create_session().create_durable_consumer(topic, NAME))) == expected
         send_texts(others, topic, "a", "b")
 
 
@@ -64,7 +64,7 @@ def test_survives_a_restart_of_the_server(directory: Path, topic: Topic) -> None
             connection.start()
             session = connection.create_session()
             with session.create_durable_consumer(topic, NAME) as consumer:
-                assert texts_of(drain(consumer)) == expected
+                assert texts_of(receive_all(consumer)) == expected
             send_texts(session, topic, "a", "b")
 
 
@@ -74,7 +74,9 @@ def test_no_local_concerns_the_client_whatever_its_connection(connect: Connect, 
     reader = connect("reader")
     send_texts(reader.create_session(), topic, "own")
     send_texts(others, topic, "theirs")
-    assert texts_of(drain(reader.create_session().create_durable_consumer(topic, NAME, no_local=True))) == ["theirs"]
+    assert texts_of(receive_all(reader.create_session().create_durable_consumer(topic, NAME, no_local=True))) == [
+        "theirs"
+    ]
 
 
 def test_what_another_definition_collected_is_gone_from_the_tables(
@@ -153,7 +155,7 @@ def test_client_identifier_may_be_any_text(connect: Connect, others: Session, to
         send_texts(others, topic, "theirs")
     session = connect(client_id).create_session()
     with session.create_durable_consumer(topic, NAME, no_local=True) as consumer:
-        assert texts_of(drain(consumer)) == ["theirs"]
+        assert texts_of(receive_all(consumer)) == ["theirs"]
     session.unsubscribe(NAME)
 
 
@@ -223,7 +225,7 @@ def test_unsubscribing_in_use_changes_nothing(reader: Connection, topic: Topic) 
     with pytest.raises(IllegalStateException):
         session.unsubscribe(NAME)
     transacted.rollback()
-    assert texts_of(drain(session.create_durable_consumer(topic, NAME))) == ["a", "b"]
+    assert texts_of(receive_all(session.create_durable_consumer(topic, NAME))) == ["a", "b"]
 
 
 def test_temporary_topic_has_none(reader: Connection) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jmsql import Connection, Message, Session, Topic
 from jmsql.selectors import Selector
 from jmsql.store.sending.send import known_selectors
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from jmsql.values.recently_used import RecentlyUsed
 from tests.integration.selectors.generation import SelectorGenerator, random_message
 from tests.integration.topics.remote_client import remote_client
@@ -26,7 +26,7 @@ MANY = 150
 def test_every_subscription_has_its_own_copy(connection: Connection, others: Session, topic: Topic) -> None:
     consumers = [connection.create_session().create_consumer(topic) for _ in range(3)]
     send_texts(others, topic, "a", "b")
-    assert [texts_of(drain(consumer)) for consumer in consumers] == [["a", "b"]] * 3
+    assert [texts_of(receive_all(consumer)) for consumer in consumers] == [["a", "b"]] * 3
 
 
 def test_topic_and_queue_of_one_name_are_two_destinations(session: Session, topic: Topic) -> None:
@@ -34,24 +34,24 @@ def test_topic_and_queue_of_one_name_are_two_destinations(session: Session, topi
     subscriber, receiver = session.create_consumer(topic), session.create_consumer(queue)
     send_texts(session, topic, "published")
     send_texts(session, queue, "sent")
-    assert texts_of(drain(subscriber)) == ["published"]
-    assert texts_of(drain(receiver)) == ["sent"]
+    assert texts_of(receive_all(subscriber)) == ["published"]
+    assert texts_of(receive_all(receiver)) == ["sent"]
 
 
 def test_subscription_gets_what_is_published_from_then_on(session: Session, topic: Topic) -> None:
     send_texts(session, topic, "before")
     with session.create_consumer(topic) as consumer:
         send_texts(session, topic, "a")
-        assert texts_of(drain(consumer)) == ["a"]
+        assert texts_of(receive_all(consumer)) == ["a"]
         send_texts(session, topic, "missed")
-    assert drain(session.create_consumer(topic)) == []
+    assert receive_all(session.create_consumer(topic)) == []
 
 
 def test_each_subscription_keeps_order_and_priority(session: Session, topic: Topic) -> None:
     consumer = session.create_consumer(topic)
     send_texts(session, topic, "a", "b")
     send_texts(session, topic, "urgent", priority=9)
-    assert texts_of(drain(consumer)) == ["urgent", "a", "b"]
+    assert texts_of(receive_all(consumer)) == ["urgent", "a", "b"]
 
 
 def test_many_subscriptions_with_selectors_of_their_own(connection: Connection, session: Session, topic: Topic) -> None:
@@ -66,7 +66,7 @@ def test_many_subscriptions_with_selectors_of_their_own(connection: Connection, 
         if transacted:
             publishing.commit()
         wanted = {number: ["1"] for number in range(MANY)} | {7: ["1", "7"], MANY - 1: ["1", str(MANY - 1)]}
-        assert {number: texts_of(drain(consumer)) for number, consumer in enumerate(consumers)} == wanted
+        assert {number: texts_of(receive_all(consumer)) for number, consumer in enumerate(consumers)} == wanted
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_selector_may_hold_any_character(session: Session, topic: Topic, value: 
         message = session.create_text_message(word)
         message.set_string_property("word", word)
         session.create_producer(topic).send(message)
-    assert [message.get_body(str) for message in drain(plain)] == [value]
+    assert [message.get_body(str) for message in receive_all(plain)] == [value]
     durable.close()
     again = session.create_shared_durable_consumer(topic, "odd", f"word in ({literal}, 'x')")
-    assert [message.get_body(str) for message in drain(again)] == [value]
+    assert [message.get_body(str) for message in receive_all(again)] == [value]
 
 
 @pytest.mark.parametrize("name", ["it's", "%s", "a\0b", "\ud800", "名前", "x" * 1000, " "])
@@ -92,7 +92,7 @@ def test_subscription_may_have_any_name(session: Session, topic: Topic, name: st
     session.create_shared_durable_consumer(topic, name).close()
     send_texts(session, topic, "a")
     with session.create_shared_durable_consumer(topic, name) as consumer:
-        assert texts_of(drain(consumer)) == ["a"]
+        assert texts_of(receive_all(consumer)) == ["a"]
     session.unsubscribe(name)
 
 
@@ -114,7 +114,7 @@ def test_selector_that_another_process_brings_is_heeded_at_once(
                 transacted.commit()
             assert other.receive(1) == [str(number)]
             assert receive_texts(mine, 1) == ["0"]
-    assert drain(mine) == []
+    assert receive_all(mine) == []
 
 
 def test_statement_of_a_transaction_is_made_again_for_a_subscription_that_comes_between(
@@ -131,9 +131,9 @@ def test_statement_of_a_transaction_is_made_again_for_a_subscription_that_comes_
         assert publishing.database is not None  # sends what waits
         late = late or session.create_consumer(topic, "number > 0")
     publishing.commit()
-    assert texts_of(drain(early)) == ["1", "2"]
+    assert texts_of(receive_all(early)) == ["1", "2"]
     assert late is not None
-    assert texts_of(drain(late)) == ["2"]
+    assert texts_of(receive_all(late)) == ["2"]
 
 
 def test_subscriptions_get_what_their_selectors_mean(connection: Connection) -> None:
@@ -155,7 +155,7 @@ def test_subscriptions_get_what_their_selectors_mean(connection: Connection) -> 
         for text, consumer in zip(texts, consumers, strict=True):
             selector = Selector.parse(text)
             wanted = [message for message in published if selector is None or selector.matches(message)]
-            assert identifiers(drain(consumer)) == identifiers(wanted), text
+            assert identifiers(receive_all(consumer)) == identifiers(wanted), text
             consumer.close()
 
     def identifiers(messages: list[Message]) -> list[str | None]:
@@ -178,7 +178,10 @@ def test_selectors_that_no_local_leaves_out_for_one_publisher_stay_known_for_the
         session.create_producer(topic).send(message)
         known = known_selectors.get(topic.name)
         assert known == ("color = 'blue'", "color = 'red'")
-    assert {color: texts_of(drain(consumer)) for color, consumer in consumers.items()} == {"red": ["a"], "blue": []}
+    assert {color: texts_of(receive_all(consumer)) for color, consumer in consumers.items()} == {
+        "red": ["a"],
+        "blue": [],
+    }
 
 
 def test_selectors_of_topics_that_were_not_used_for_long_are_forgotten_and_asked_for_again(

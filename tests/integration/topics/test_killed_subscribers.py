@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import InvalidDestinationException, Session, TemporaryQueue, TemporaryTopic, Topic
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.integration.topics.remote_client import remote_client
 from tests.integration.topics.rows import count, wait_until_empty
@@ -49,4 +49,4 @@ def test_durable_subscription_goes_on_collecting(
     send_texts(others, topic, "a")
     wait_until_empty(server, "subscriber")
     wait_for(lambda: server.rows("select durable, ready, consumers from jmsql.subscriptions") == [(True, 1, 0)])
-    assert drain(others.create_consumer(topic)) == []
+    assert receive_all(others.create_consumer(topic)) == []

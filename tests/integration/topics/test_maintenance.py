@@ -9,7 +9,7 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, Topic
 from jmsql.store.wire._sync.runner import PsycopgRunner
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.integration.client.server import Server
 from tests.integration.topics.rows import count, wait_until_empty
@@ -89,8 +89,8 @@ def test_other_messages_are_left_alone(
     send_texts(session, queue, "b")
     session.unsubscribe(NAME)
     run(maintenance)
-    assert texts_of(drain(kept)) == ["a"]
-    assert texts_of(drain(session.create_consumer(queue))) == ["b"]
+    assert texts_of(receive_all(kept)) == ["a"]
+    assert texts_of(receive_all(session.create_consumer(queue))) == ["b"]
     assert server.rows("select count(*) from jmsql_internal.queue where name is null") == [(1,)]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from jmsql import Connection, IllegalStateException, JMSException, Message, MessageConsumer, Session, Topic
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.integration.client.server import CONTROL, SESSIONS, Server
 from tests.integration.topics.rows import count, wait_until_empty
@@ -86,7 +86,7 @@ def test_all_subscriptions_are_joined_again(
             interrupt(joined=len(consumers))
     received = {kind: receive_texts(consumer, 3) for kind, consumer in consumers.items()}
     assert received == {kind: ["a", "b", "c"] for kind in consumers}
-    assert [drain(consumer) for consumer in consumers.values()] == [[]] * len(consumers)
+    assert [receive_all(consumer) for consumer in consumers.values()] == [[]] * len(consumers)
 
 
 def test_durable_subscription_loses_nothing_and_brings_nothing_twice(
@@ -101,7 +101,7 @@ def test_durable_subscription_loses_nothing_and_brings_nothing_twice(
         texts += receive_texts(consumer, 1)
     texts += receive_texts(consumer, 3)
     assert texts == [f"{round_number} {when}" for round_number in range(3) for when in ("before", "after")]
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
 
 
 def test_listener_hears_what_is_published_afterwards(
@@ -131,7 +131,7 @@ def test_no_local_goes_on(reader: Connection, others: Session, topic: Topic, int
     send_texts(session, topic, "own")
     send_texts(others, topic, "theirs")
     assert receive_texts(consumer, 1) == ["theirs"]
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
 
 
 @pytest.mark.usefixtures("no_maintenance")

@@ -12,7 +12,7 @@ import pytest
 
 from jmsql import ConnectionFactory, JMSException, Message, Session, Topic
 from jmsql.embedded import start_server
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.prepared_data import prepare_data
 from tests.texts import receive, send_texts, texts_of
 
@@ -66,7 +66,7 @@ def test_durable_subscription_loses_nothing_and_all_go_on(directory: Path, topic
                 except JMSException:  # the session's connection, which the server closed
                     continue
             assert texts_of(received) == ["before", "after"]
-            assert drain(durable) == []
+            assert receive_all(durable) == []
             wait_for(lambda: texts_of(heard) == ["before", "after"])
             send_texts(publishing, replies, "reply")
             assert texts_of([receive(reply_consumer)]) == ["reply"]

@@ -9,7 +9,7 @@ import pytest
 
 from jmsql import Connection, IllegalStateException, Message, MessageConsumer, Session, Topic
 from jmsql.admin import SubscriptionChange
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.integration.topics.conftest import Connect
 from tests.integration.topics.remote_client import remote_client
@@ -36,9 +36,9 @@ def test_consumers_divide_the_messages(connection: Connection, others: Session, 
     alone = connection.create_session().create_consumer(topic)
     send_texts(connection.create_session(), topic, *TEXTS)
     received = [[text for _ in range(5) for text in receive_texts(consumer, 1)] for consumer in consumers]
-    received.append(texts_of(drain(consumers[0])))
+    received.append(texts_of(receive_all(consumers[0])))
     assert sorted(text for texts in received for text in texts) == sorted(TEXTS)
-    assert texts_of(drain(alone)) == TEXTS
+    assert texts_of(receive_all(alone)) == TEXTS
 
 
 @SHARES
@@ -65,7 +65,7 @@ def test_subscription_ends_with_its_last_consumer(
     send_texts(session, topic, "b")
     consumers[2].close()
     assert count(server, "subscription") == 0
-    assert drain(session.create_shared_consumer(topic, NAME)) == []
+    assert receive_all(session.create_shared_consumer(topic, NAME)) == []
     session.close()
     wait_until_empty(server, "message", "subscriber")
 
@@ -73,7 +73,7 @@ def test_subscription_ends_with_its_last_consumer(
 def test_durable_one_stays_and_collects(session: Session, topic: Topic) -> None:
     session.create_shared_durable_consumer(topic, NAME).close()
     send_texts(session, topic, "a")
-    assert texts_of(drain(session.create_shared_durable_consumer(topic, NAME))) == ["a"]
+    assert texts_of(receive_all(session.create_shared_durable_consumer(topic, NAME))) == ["a"]
 
 
 def send_with_color(session: Session, topic: Topic, *colors: str) -> None:
@@ -100,7 +100,7 @@ def test_a_change_that_is_refused_leaves_what_is_collected(
     with pytest.raises(IllegalStateException, match=re.escape(difference)) as refused:
         session.create_shared_durable_consumer(Topic(name), NAME, selector, if_changed=change)
     assert "and holds 2 messages." in str(refused.value)
-    assert texts_of(drain(session.create_shared_durable_consumer(topic, NAME, "color = 'red'"))) == ["red", "red"]
+    assert texts_of(receive_all(session.create_shared_durable_consumer(topic, NAME, "color = 'red'"))) == ["red", "red"]
 
 
 def test_a_change_may_keep_what_is_collected(session: Session, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
@@ -109,7 +109,7 @@ def test_a_change_may_keep_what_is_collected(session: Session, topic: Topic, cap
     send_with_color(session, topic, "red", "blue")
     consumer = session.create_shared_durable_consumer(topic, NAME, "color = 'blue'", if_changed=SubscriptionChange.KEEP)
     send_with_color(session, topic, "red", "blue")
-    assert texts_of(drain(consumer)) == ["red", "blue"]
+    assert texts_of(receive_all(consumer)) == ["red", "blue"]
     assert caplog.messages == []
 
 
@@ -126,7 +126,7 @@ def test_name_belongs_to_the_client(connect: Connect, topic: Topic) -> None:
     consumers = [session.create_shared_durable_consumer(topic, NAME) for session in sessions]
     consumers += [session.create_shared_consumer(topic, NAME) for session in sessions]
     send_texts(sessions[0], topic, "a")
-    received = [texts_of(drain(consumer)) for consumer in consumers]
+    received = [texts_of(receive_all(consumer)) for consumer in consumers]
     # The two clients without an identifier share.
     assert received == [["a"], ["a"], ["a"], []] * 2
     for consumer in consumers:
@@ -148,16 +148,16 @@ def test_durable_subscription_is_shared_or_not_for_good(
     with pytest.raises(IllegalStateException, match="unsubscribe"):
         second(session, topic, NAME)
     with first(session, topic, NAME) as consumer:
-        assert texts_of(drain(consumer)) == ["a"]
+        assert texts_of(receive_all(consumer)) == ["a"]
     session.unsubscribe(NAME)
-    assert drain(second(session, topic, NAME)) == []
+    assert receive_all(second(session, topic, NAME)) == []
 
 
 def test_durable_and_other_subscriptions_have_names_of_their_own(session: Session, topic: Topic) -> None:
     durable = session.create_shared_durable_consumer(topic, NAME)
     shared = session.create_shared_consumer(topic, NAME)
     send_texts(session, topic, "a")
-    assert texts_of(drain(durable)) == texts_of(drain(shared)) == ["a"]
+    assert texts_of(receive_all(durable)) == texts_of(receive_all(shared)) == ["a"]
 
 
 def test_messages_of_a_killed_consumer_go_to_the_others(jmsql_clean_url: str, session: Session, topic: Topic) -> None:
@@ -169,4 +169,4 @@ def test_messages_of_a_killed_consumer_go_to_the_others(jmsql_clean_url: str, se
         other.kill()
         assert sorted(receive_texts(consumer, len(TEXTS))) == sorted(TEXTS)
         assert set(taken) <= set(TEXTS)
-        assert drain(consumer) == []
+        assert receive_all(consumer) == []

@@ -17,7 +17,7 @@ from jmsql import (
     TemporaryTopic,
     TransactionRolledBackException,
 )
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.integration.topics.rows import wait_until_empty
 from tests.texts import receive, receive_texts, send_texts, texts_of
@@ -49,7 +49,7 @@ def test_all_sessions_of_the_connection_receive_from_it(connection: Connection, 
     session = connection.create_session()
     consumer = session.create_consumer(destination)
     send_texts(session, destination, "a")
-    assert texts_of(drain(consumer)) == ["a"]
+    assert texts_of(receive_all(consumer)) == ["a"]
 
 
 @KINDS
@@ -58,7 +58,7 @@ def test_outlives_the_session_that_made_it(connection: Connection, session: Sess
         destination = create(making, kind)
     consumer = session.create_consumer(destination)
     send_texts(session, destination, "a")
-    assert texts_of(drain(consumer)) == ["a"]
+    assert texts_of(receive_all(consumer)) == ["a"]
 
 
 @KINDS

@@ -10,7 +10,7 @@ from sqlalchemy import orm
 
 import jmsql
 from jmsql import Connection, Message, MessageConsumer, Queue, Session, Topic
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.texts import receive, receive_texts, texts_of
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
@@ -38,9 +38,9 @@ class TestSession:
         producer = transacted.create_producer(topic)
         for end in (transacted.rollback, transacted.commit):
             producer.send(transacted.create_text_message(end.__name__))
-            assert drain(consumer) == []
+            assert receive_all(consumer) == []
             end()
-        assert texts_of(drain(consumer)) == ["commit"]
+        assert texts_of(receive_all(consumer)) == ["commit"]
 
     def test_those_who_subscribed_before_the_commit_get_it(
         self, transacted: Session, session: Session, topic: Topic
@@ -49,7 +49,7 @@ class TestSession:
         with session.create_consumer(topic) as consumer:
             transacted.commit()
             assert receive_texts(consumer, 1) == ["a"]
-        assert drain(session.create_consumer(topic)) == []
+        assert receive_all(session.create_consumer(topic)) == []
 
     def test_queues_and_topics_share_a_transaction(
         self, transacted: Session, session: Session, consumer: MessageConsumer, topic: Topic
@@ -61,7 +61,7 @@ class TestSession:
         for number, destination in enumerate(destinations):
             producer.send(transacted.create_text_message(str(number)), destination)
         transacted.commit()
-        assert [texts_of(drain(each)) for each in consumers] == [["0", "3"], ["1", "4"], ["2"]]
+        assert [texts_of(receive_all(each)) for each in consumers] == [["0", "3"], ["1", "4"], ["2"]]
 
     def test_topic_is_received_from_and_published_on_in_one_transaction(
         self, transacted: Session, session: Session, topic: Topic
@@ -72,13 +72,13 @@ class TestSession:
         for end in (transacted.rollback, transacted.commit):
             transacted.create_producer(onward).send(receive(receiving))
             end()
-        assert texts_of(drain(final)) == ["a"]
-        assert drain(receiving) == []
+        assert texts_of(receive_all(final)) == ["a"]
+        assert receive_all(receiving) == []
 
     def test_transaction_does_not_receive_what_it_publishes(self, transacted: Session, topic: Topic) -> None:
         consumer = transacted.create_consumer(topic)
         transacted.create_producer(topic).send(transacted.create_text_message("a"))
-        assert drain(consumer) == []
+        assert receive_all(consumer) == []
         transacted.commit()
         assert receive_texts(consumer, 1) == ["a"]
 
@@ -89,7 +89,7 @@ class TestSession:
         for text in texts:
             producer.send(transacted.create_text_message(text))
         transacted.commit()
-        assert [texts_of(drain(consumer)) for consumer in consumers] == [texts, texts]
+        assert [texts_of(receive_all(consumer)) for consumer in consumers] == [texts, texts]
 
     def test_topic_that_nobody_wants_takes_messages(self, transacted: Session, session: Session) -> None:
         for sending in (transacted, session):
@@ -105,10 +105,10 @@ class TestEnlisted:
         with orm.Session(engine) as database:
             producer = jmsql.enlist(database).create_producer()
             producer.send(topic, "a").send(topic, "b")
-            assert drain(consumer) == []
+            assert receive_all(consumer) == []
             if committed:
                 database.commit()
-        assert texts_of(drain(consumer)) == (["a", "b"] if committed else [])
+        assert texts_of(receive_all(consumer)) == (["a", "b"] if committed else [])
 
     def test_consumer_that_waits_is_woken(
         self, engine: sqlalchemy.Engine, connection: Connection, consumer: MessageConsumer, topic: Topic
@@ -126,14 +126,14 @@ class TestEnlisted:
             context = jmsql.enlist(database)
             for number in (1, 2):
                 context.create_producer(properties={"number": number}).send(topic, str(number))
-        assert [texts_of(drain(consumer)) for consumer in consumers] == [["1"], ["2"], ["2"]]
+        assert [texts_of(receive_all(consumer)) for consumer in consumers] == [["1"], ["2"], ["2"]]
 
     def test_subscriber_with_no_local_gets_it(self, engine: sqlalchemy.Engine, session: Session, topic: Topic) -> None:
         """The caller's transaction belongs to no client."""
         consumer = session.create_consumer(topic, no_local=True)
         with engine.begin() as database:
             jmsql.enlist(database).create_producer().send(topic, "a")
-        assert texts_of(drain(consumer)) == ["a"]
+        assert texts_of(receive_all(consumer)) == ["a"]
 
     def test_savepoint_takes_back_what_came_after_it(
         self, engine: sqlalchemy.Engine, consumer: MessageConsumer, topic: Topic
@@ -143,4 +143,4 @@ class TestEnlisted:
             with database.begin_nested() as savepoint:
                 jmsql.enlist(database).create_producer().send(topic, "b")
                 savepoint.rollback()
-        assert texts_of(drain(consumer)) == ["a"]
+        assert texts_of(receive_all(consumer)) == ["a"]

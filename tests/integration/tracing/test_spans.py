@@ -39,7 +39,7 @@ from jmsql import (
     enlist,
     tracing,
 )
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from jmsql.worker import Application
 from tests.integration.tracing.conftest import Spans, attributes, links, number, trace_of
 
@@ -131,7 +131,7 @@ def test_a_commit_settles_what_was_received(connection: Connection, queue: Queue
         producer.send(session.create_message())
     session.commit()
     assert "commit" not in spans.names, "there was nothing to settle"
-    drain(session.create_consumer(queue))
+    receive_all(session.create_consumer(queue))
     session.commit()
 
     commit = spans.one("commit")
@@ -146,9 +146,9 @@ def test_a_rollback_settles_the_other_way(connection: Connection, queue: Queue, 
     session.create_producer(queue).send(session.create_message())
     session.commit()
     consumer = session.create_consumer(queue)
-    drain(consumer)
+    receive_all(consumer)
     session.rollback()
-    drain(consumer)
+    receive_all(consumer)
     session.commit()
     assert [span.name for span in spans.all if attributes(span)["messaging.operation.type"] == "settle"] == [
         "rollback",
@@ -164,9 +164,9 @@ def test_an_acknowledgement_settles(connection: Connection, queue: Queue, spans:
     session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     session.create_producer(queue).send(session.create_message())
     consumer = session.create_consumer(queue)
-    drain(consumer)
+    receive_all(consumer)
     session.recover()
-    [message] = drain(consumer)
+    [message] = receive_all(consumer)
     message.acknowledge()
     assert links(spans.one("recover")) == links(spans.one("acknowledge")) == [number(spans.one("send orders"))]
 
@@ -233,7 +233,7 @@ def test_asynchronous_sends_have_spans(connection: Connection, queue: Queue, spa
     producer.send(session.create_message(), completion_listener=lambda message, error: outcomes.append(error))
     producer.close()
     assert outcomes == [None]
-    assert drain(session.create_consumer(queue))[0].property_exists("traceparent")
+    assert receive_all(session.create_consumer(queue))[0].property_exists("traceparent")
     assert links(spans.one("receive orders")) == [number(spans.one("send orders"))]
 
 
@@ -318,7 +318,7 @@ def test_a_listener_and_the_next_hop_have_the_baggage_of_the_message(
     wait_for(lambda: len(seen) == 2)
     assert [found for found, _ in seen] == [{"tenant": "acme"}, {}]
     assert [number for _, number in seen] == [trace_of(span) for span in spans.named("send orders")]
-    hops = drain(sender.create_consumer(Queue("onward")), timeout=5.0)
+    hops = receive_all(sender.create_consumer(Queue("onward")), timeout=5.0)
     assert [message.properties.get("baggage") for message in hops] == ["tenant=acme", None]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jmsql import Message, Queue, Session, Topic
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from jmsql.xa import Xid
 from tests.texts import texts_of
 
@@ -22,7 +22,7 @@ def send(session: Session, queue: Queue | Topic, *texts: str) -> None:
 
 def messages_there(session: Session, queue: Queue) -> list[Message]:
     with session.create_consumer(queue) as consumer:
-        return drain(consumer)
+        return receive_all(consumer)
 
 
 def texts_there(session: Session, queue: Queue) -> list[str]:

@@ -17,7 +17,7 @@ from jmsql import (
     Topic,
     TransactionInProgressException,
 )
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from jmsql.xa import XAConnection, XASession, Xid
 from tests.integration.client.server import Server
 from tests.integration.two_phase_commit.global_transactions import XID, messages_there, send, texts_there
@@ -126,7 +126,7 @@ def test_several_messages_are_received_once_each(xa_session: XASession, others: 
     assert receive_texts(consumer, 2) + receive_texts(other_consumer, 2) == list("abcd")
     xa_session.tpc_rollback()
     xa_session.tpc_begin(XID)
-    assert texts_of(drain(consumer)) == list("abcdef")
+    assert texts_of(receive_all(consumer)) == list("abcdef")
     xa_session.tpc_prepare()
     xa_session.tpc_commit()
     assert texts_there(others, queue) == []

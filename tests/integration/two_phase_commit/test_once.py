@@ -8,7 +8,7 @@ import pytest
 
 import jmsql
 from jmsql import Connection, Session
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from jmsql.xa import XASession
 from tests.background import Background
 from tests.integration.client.server import Server
@@ -34,7 +34,7 @@ def test_another_sender_of_the_id_waits_for_the_prepared_transaction(
         xa_session.tpc_rollback()
     other.result()
     with connection.create_session() as session:
-        assert texts_of(drain(session.create_consumer("orders"))) == ["one" if commits else "two"]
+        assert texts_of(receive_all(session.create_consumer("orders"))) == ["one" if commits else "two"]
 
 
 def test_the_waiting_message_is_delivered_when_the_prepared_transaction_has_ended(
@@ -46,7 +46,7 @@ def test_the_waiting_message_is_delivered_when_the_prepared_transaction_has_ende
     xa_session.tpc_prepare()
     assert prepared() == [XID.identifier]
     consumer = others.create_consumer("orders")
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
     xa_session.tpc_commit()
     message = consumer.receive(timeout=60)
     assert message is not None

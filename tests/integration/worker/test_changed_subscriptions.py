@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from jmsql import ConnectionFactory, Topic
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase, WriteApplication
 
 SUBSCRIPTION = """
@@ -50,7 +50,7 @@ def backlog(jmsql_factory: ConnectionFactory, database: WorkerDatabase) -> None:
         (release("region = 'north'", "costs"), [], "its topic is 'prices', and 'costs' is wanted"),
         (
             release("region = 'north'", "costs"),
-            ["--changed-subscriptions", "keep"],
+            ["--on-subscription-change", "keep"],
             "its topic is 'prices', and 'costs' is wanted",
         ),
     ],
@@ -65,8 +65,8 @@ def test_a_worker_that_would_drop_messages_does_not_start_and_names_the_ways_out
     said = worker.log.splitlines()[-1]
     assert difference in said
     assert "and holds 2 messages. Nothing was changed." in said
-    assert ("--changed-subscriptions keep" in said) == (not options and "costs" not in source)
-    assert "--changed-subscriptions drop" in said
+    assert ("--on-subscription-change keep" in said) == (not options and "costs" not in source)
+    assert "--on-subscription-change drop" in said
     assert "`jmsql unsubscribe desk`" in said
     assert database.queued() == 2
     assert database.rows(SUBSCRIPTION) == [("prices", "region = 'north'")]
@@ -77,7 +77,7 @@ def test_the_backlog_may_be_kept(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     """By two processes that start at once, too; the new selector decides from then on."""
-    worker = start_worker(release("region = 'south'"), "--changed-subscriptions", "keep", "--processes", "2")
+    worker = start_worker(release("region = 'south'"), "--on-subscription-change", "keep", "--processes", "2")
     worker.wait_until_ready()
     publish(jmsql_factory, "north", "south")
     database.wait_until_handled(3)
@@ -89,7 +89,7 @@ def test_the_backlog_may_be_kept(
 def test_the_backlog_may_be_dropped(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
-    worker = start_worker(release("region = 'south'"), "--changed-subscriptions", "drop")
+    worker = start_worker(release("region = 'south'"), "--on-subscription-change", "drop")
     worker.wait_until_ready()
     assert "Dropped: 2 messages." in worker.log
     publish(jmsql_factory, "north", "south")
@@ -104,11 +104,11 @@ def test_a_release_does_not_change_the_subscription_while_another_consumes(
 ) -> None:
     with jmsql_factory.create_context() as former:
         consumer = former.create_shared_durable_consumer(Topic("prices"), "desk", "region = 'north'")
-        worker = start_worker(release("region = 'south'"), "--changed-subscriptions", change)
+        worker = start_worker(release("region = 'south'"), "--on-subscription-change", change)
         assert worker.exit_code() == 3
         assert "end it before this one starts" in worker.log
         publish(jmsql_factory, "north", "south")
-        assert [message.get_body(str) for message in drain(consumer)] == ["north"]
+        assert [message.get_body(str) for message in receive_all(consumer)] == ["north"]
     assert database.rows(SUBSCRIPTION) == [("prices", "region = 'north'")]
 
 

@@ -90,7 +90,7 @@ async def test_a_message_that_is_never_retried_or_cannot_be_read_calls_it_with_t
     events = Events()
     app = Application(jmsql_factory, on_dead_letter=lambda _, error: events.tell(type(error).__name__))
 
-    @app.listener("never", never_retry=LookupError)
+    @app.listener("never", no_retry_for=LookupError)
     def fail(body: str) -> None:
         raise KeyError(body)
 

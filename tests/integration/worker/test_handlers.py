@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from jmsql import ConnectionFactory, Queue, Topic, register_type
 from jmsql.cli.application import app
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.worker.conftest import PATIENCE, StartWorker, Worker, WorkerDatabase
 
 
@@ -23,7 +23,7 @@ def send(factory: ConnectionFactory, queue: str, *bodies: object) -> None:
 
 def texts_in(factory: ConnectionFactory, queue: str) -> list[str | None]:
     with factory.create_context() as context:
-        return [message.get_body(str) for message in drain(context.create_consumer(Queue(queue)))]
+        return [message.get_body(str) for message in receive_all(context.create_consumer(Queue(queue)))]
 
 
 HANDLERS = """

@@ -116,7 +116,7 @@ def handle(message, database):
 def note(message):
     pass
 """,
-        *("--log-format", "json", "--log-level", "debug", "--long-transaction-seconds", "0.1", "--health-port", "0"),
+        *("--log-format", "json", "--log-level", "debug", "--warn-transaction-after", "0.1", "--health-port", "0"),
     )
     send(jmsql_factory, "orders", "bad")
     worker.wait_for_log("has held a transaction open for")

@@ -34,7 +34,7 @@ OUTCOMES = """
 from jmsql.worker import Reject, RetryAfter
 
 
-@app.listener("orders", transacted={transacted}, never_retry=LookupError,
+@app.listener("orders", transacted={transacted}, no_retry_for=LookupError,
               redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=2, delay=0.05))
 {prefix}def handle(message):
     text = message.get_body(str)
@@ -282,8 +282,8 @@ def test_a_retry_that_cannot_be_is_refused(arguments: dict[str, Any], error: typ
 
 
 def test_only_exceptions_are_never_retried() -> None:
-    with pytest.raises(TypeError, match="never_retry names classes of exceptions"):
-        Application().listener("orders", never_retry=("ValueError",))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="no_retry_for names classes of exceptions"):
+        Application().listener("orders", no_retry_for=("ValueError",))  # type: ignore[arg-type]
 
 
 def test_outcomes_survive_a_pickle() -> None:

@@ -20,7 +20,7 @@ from sqlalchemy import orm
 import jmsql
 import jmsql.asyncio
 from jmsql import ConnectionFactory, IllegalStateException, Queue, TextMessage
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from jmsql.worker import Application
 from tests.background import Background
 from tests.integration.client.server import CONTROL, Server
@@ -102,7 +102,7 @@ async def test_the_address_is_that_of_the_request_and_else_that_of_the_listener(
             other = await asyncio.to_thread(elsewhere.receive, PATIENCE)
             assert other is not None
             assert (other.get_body(str), other.jms_correlation_id) == ("B", "of the request")
-            assert drain(answers) == []
+            assert receive_all(answers) == []
 
 
 async def test_without_an_address_there_is_one_warning(

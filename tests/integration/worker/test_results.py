@@ -35,7 +35,7 @@ from jmsql import (
     TextMessage,
 )
 from jmsql.admin import Administration
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from jmsql.worker import Application, Reject
 from tests.background import Background
 from tests.integration.worker.conftest import KILLED_BEFORE_STEP, PATIENCE, StartWorker, WorkerDatabase
@@ -515,7 +515,7 @@ def test_a_reply_queue_of_an_applications_own_gets_no_message_of_a_failure(
                     await asyncio.to_thread(jmsql.result(context, message_id).get, PATIENCE)
 
         asyncio.run(run())
-        assert drain(context.create_consumer(replies)) == []
+        assert receive_all(context.create_consumer(replies)) == []
 
 
 # In transactions
@@ -578,7 +578,7 @@ async def test_a_transacted_handler_may_not_wait_for_a_result(jmsql_factory: Con
         def wait(_: str) -> object:
             return jmsql.result(connection, other).get(5)
 
-        async with handling(jmsql_factory, wait, never_retry=IllegalStateException).running():
+        async with handling(jmsql_factory, wait, no_retry_for=IllegalStateException).running():
             result = jmsql.result(connection, jmsql.send(connection, "orders", "a"))
             with pytest.raises(JobFailed, match="is waited for inside of the transaction of the handler"):
                 await asyncio.to_thread(result.get, PATIENCE)

@@ -358,7 +358,7 @@ async def test_a_transaction_that_is_held_for_long_is_named(
     async def handle() -> None:
         await was_named.wait()
 
-    async with app.running(long_transaction=0.01):
+    async with app.running(warn_transaction_after=0.01):
         send(jmsql_factory, "orders", "a")
         async with asyncio.timeout(PATIENCE):
             await was_named.wait()

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import jmsql
 import jmsql.asyncio as jms
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from jmsql.worker import Application
 from tests.faults.proxy import CuttingProxy
 
@@ -107,7 +107,7 @@ async def test_a_hundred_messages_are_one_exchange(opened: Any, jmsql_clean_url:
             identifiers = await resolved(ship.send_many(target, (Order(number=number) for number in range(MANY))))
             await resolved(commit())
     with jmsql.ConnectionFactory(jmsql_clean_url).create_context() as context:
-        messages = drain(context.create_consumer("orders"))
+        messages = receive_all(context.create_consumer("orders"))
     assert [json.loads(each.get_body(str) or "") for each in messages] == [{"number": n} for n in range(MANY)]
     assert [message.jms_message_id for message in messages] == identifiers
     assert carrying.exchanges <= 3 + 1  # the first one may have found no queue
@@ -122,7 +122,7 @@ async def test_none_is_sent_if_one_is_refused(opened: Any, jmsql_clean_url: str)
         assert await resolved(ship.send_many(target, [])) == []
         await resolved(commit())
     with jmsql.ConnectionFactory(jmsql_clean_url).create_context() as context:
-        assert drain(context.create_consumer("orders")) == []
+        assert receive_all(context.create_consumer("orders")) == []
 
 
 def test_they_are_published_and_keep_their_options(jmsql_clean_url: str) -> None:
@@ -132,6 +132,6 @@ def test_they_are_published_and_keep_their_options(jmsql_clean_url: str) -> None
         context.create_shared_consumer("news", "desk") as consumer,
     ):
         note.send_many(database, range(120), priority=7, group="a")
-        messages = drain(consumer)
+        messages = receive_all(consumer)
     assert [message.get_body(int) for message in messages] == list(range(120))
     assert {(message.jms_priority, message.get_string_property("JMSXGroupID")) for message in messages} == {(7, "a")}

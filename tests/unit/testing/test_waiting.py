@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 
 
 def test_wait_for_returns_what_the_condition_returned() -> None:
@@ -33,11 +33,11 @@ class Mailbox:
 
 def test_drain_receives_until_nothing_comes() -> None:
     mailbox = Mailbox("first", "second")
-    assert drain(mailbox) == ["first", "second"]
+    assert receive_all(mailbox) == ["first", "second"]
     assert mailbox.timeouts == [0.0, 0.0, 0.0]
 
 
 def test_drain_waits_for_each_message_as_long_as_told() -> None:
     mailbox = Mailbox("only")
-    assert drain(mailbox, timeout=0.5) == ["only"]
+    assert receive_all(mailbox, timeout=0.5) == ["only"]
     assert mailbox.timeouts == [0.5, 0.5]

@@ -39,7 +39,7 @@ class Order(pydantic.BaseModel):
     number: int
 
 
-@app.listener("orders", selector="color = 'blue'", timeout=30, reply_to="answers", never_retry=ValueError)
+@app.listener("orders", selector="color = 'blue'", timeout=30, reply_to="answers", no_retry_for=ValueError)
 def ship(client: Client, order: Order): ...
 
 
@@ -100,7 +100,7 @@ def test_programs_read_json_with_the_schemas_of_bodies(listed: Any) -> None:
         "coroutine": False,
         "visibility_timeout": None,
         "redelivery": None,
-        "never_retry": ["builtins.ValueError"],
+        "no_retry_for": ["builtins.ValueError"],
         "reply_to": "queue://answers",
         "body": "Order",
         "body_schema": {

@@ -18,7 +18,7 @@ def test_settings_pass_through_text() -> None:
         *("shop:app", True, "other", LogFormat.json),
         concurrency=4,
         drain_timeout=5.0,
-        long_transaction=1.5,
+        warn_transaction_after=1.5,
         timings=timings,
         only=("orders,mail*",),
         without=("reports",),

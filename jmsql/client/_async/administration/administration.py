@@ -219,7 +219,7 @@ class Administration:
         limit: int = 50,
         order: OverviewOrder | Literal["age", "depth", "busy", "name"] = OverviewOrder.age,
         *,
-        most: int | None = 1000,
+        count_limit: int | None = 1000,
         like: str | None = None,
         kind: Literal["queue", "subscription", "topic"] | None = None,
     ) -> list[DestinationOverview]:
@@ -232,7 +232,7 @@ class Administration:
         Args:
             limit: How many destinations.
             order: Which come first: see [`OverviewOrder`][jmsql.admin.OverviewOrder].
-            most: How far messages are counted. None: all are, and the store is read for it.
+            count_limit: Number up to which a destination's messages are counted. None counts all, which reads them.
             like: A pattern of SQL's LIKE for the name of the destination or subscription, such as ``orders.%``.
             kind: Only destinations of this kind; None: of all.
 
@@ -241,22 +241,22 @@ class Administration:
             TypeError: A number or the pattern is of another type.
         """
         _require_number("limit", limit, 1)
-        if most is not None:
-            _require_number("most", most, 1)
+        if count_limit is not None:
+            _require_number("count_limit", count_limit, 1)
         _require_one_of("order", order, list(OverviewOrder))
         if kind is not None:
             _require_one_of("kind", kind, ["queue", "subscription", "topic"])
         overview.require_pattern(like)
         return await self._link.run(
-            overview.overview(limit, OverviewOrder(order), self._memory, most=most, like=like, kind=kind)
+            overview.overview(limit, OverviewOrder(order), self._memory, count_limit=count_limit, like=like, kind=kind)
         )
 
-    async def depth(self, queue: Queue | str | int, most: int = 1000) -> BoundedCount:
+    async def depth(self, queue: Queue | str | int, limit: int = 1000) -> BoundedCount:
         """Count the messages of a queue to a limit, whatever their state, without those that are delayed.
 
         Args:
             queue: The queue, or the number of a queue or subscription.
-            most: How far they are counted.
+            limit: Number up to which they are counted.
 
         Raises:
             InvalidDestinationException: There is no such queue or subscription.
@@ -264,8 +264,8 @@ class Administration:
             ValueError: The limit is below 0.
             TypeError: It is not an int.
         """
-        _require_number("most", most, 0)
-        return await self._link.run(overview.depth(_queue(queue), most))
+        _require_number("limit", limit, 0)
+        return await self._link.run(overview.depth(_queue(queue), limit))
 
     async def queues(self) -> list[QueueSummary]:
         """Return all queues, by name, with the number of their messages. All messages are read for it."""

@@ -108,7 +108,7 @@ class HandlerTask:
         session = connection.open_session(
             HandlerSession, AcknowledgeMode.TRANSACTED if listener.transacted else AcknowledgeMode.CLIENT
         )
-        consumer = await _create_consumer(listener, session, settings.changed_subscriptions)
+        consumer = await _create_consumer(listener, session, settings.on_subscription_change)
         await consumer.set_redelivery_policy(listener.redelivery)
         await consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout

@@ -108,7 +108,7 @@ class HandlerThread:
         session = connection.open_session(
             HandlerSession, AcknowledgeMode.TRANSACTED if listener.transacted else AcknowledgeMode.CLIENT
         )
-        consumer = _create_consumer(listener, session, settings.changed_subscriptions)
+        consumer = _create_consumer(listener, session, settings.on_subscription_change)
         consumer.set_redelivery_policy(listener.redelivery)
         consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout

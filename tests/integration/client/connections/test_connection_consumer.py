@@ -24,7 +24,7 @@ from jmsql import (
     Topic,
 )
 from jmsql.connection_consumers import ThreadServerSessionPool
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.compliance.held_listener import HeldListener
 from tests.integration.client.connections.server_session_pools import MODES, Heard, listening
@@ -129,7 +129,7 @@ def test_close_of_the_connection_waits_for_the_listener_and_loses_nothing(
         listener.release()
         closing.result()
     consumer = others.create_consumer(queue)
-    left = sorted(receive_texts(consumer, 2) + texts_of(drain(consumer)))
+    left = sorted(receive_texts(consumer, 2) + texts_of(receive_all(consumer)))
     # Whether the pool commits before the connection rolls back is open.
     assert left == ["b", "c"] or (left == ["a", "b", "c"] and mode is AcknowledgeMode.TRANSACTED)
 

@@ -18,7 +18,7 @@ from jmsql import (
     Queue,
     Session,
 )
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.compliance.held_listener import HeldListener
 from tests.forked import ForkedProcess
 from tests.integration.client.connections.server_session_pools import LISTENING, MODES, Heard, OneSession, listening
@@ -78,7 +78,7 @@ def test_load_of_a_thread_that_died_before_its_run_goes_back_with_the_session(
     send_texts(others, queue, "a", "b")
     with connection.create_connection_consumer(queue, None, pool, 2):
         assert pool.started.acquire(timeout=10)
-        assert drain(others.create_consumer(queue)) == []
+        assert receive_all(others.create_consumer(queue)) == []
         mode_session.close()
         consumer = others.create_consumer(queue)
         messages = [receive(consumer), receive(consumer)]
@@ -184,4 +184,4 @@ def test_messages_of_a_killed_process_come_back(
         process.kill()
     left = list("bcd" if mode is AcknowledgeMode.AUTO else "abcd")
     assert sorted(receive_texts(others.create_consumer(queue), len(left))) == left
-    assert drain(others.create_consumer(queue)) == []
+    assert receive_all(others.create_consumer(queue)) == []

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, IllegalStateException, JMSException, Queue
 from jmsql.store.connections.engine import connect, open_engine
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.client.server import with_parameters
 from tests.integration.pooler.pgbouncer import PgBouncer
 from tests.texts import receive, send_texts, texts_of
@@ -51,7 +51,7 @@ class TestDefaultOfTheDatabase:
         transacted.database.execute(text("select count(*) from pg_class"))  # takes a snapshot, if it is the only one
         claimant = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
         claimed = receive(claimant.create_consumer(QUEUE))
-        received = drain(consumer)
+        received = receive_all(consumer)
         claimed.acknowledge()
         transacted.commit()
         assert sorted([str(claimed.get_body(str)), *texts_of(received)]) == ["one", "two"]

@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, MapMessage, Queue
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")
@@ -59,7 +59,7 @@ def test_messages_are_delivered_and_acknowledged_in_each_mode(connection: Connec
                 session.rollback()
             else:
                 session.recover()
-            left = drain(consumer)
+            left = receive_all(consumer)
             assert texts_of(left)[-2:] == ["two's", '"three"']
             if session.transacted:
                 session.commit()

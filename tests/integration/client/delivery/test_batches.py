@@ -6,7 +6,7 @@ import pytest
 
 import jmsql.asyncio as jms
 from jmsql import Connection, ConnectionFactory, InvalidDestinationException, Queue, TransactionRolledBackException
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.client.server import Server
 from tests.texts import messages_left, texts_left, texts_of
 
@@ -23,7 +23,7 @@ def test_messages_of_a_transaction_come_in_their_order(connection: Connection, q
         message.properties["number"] = number
         producer.send(message, priority=9 if number % 2 else 4)
     session.commit()
-    received = drain(session.create_consumer(queue))
+    received = receive_all(session.create_consumer(queue))
     session.commit()
     assert texts_of(received) == TEXTS[1::2] + TEXTS[::2]
     assert [message.properties["number"] for message in received] == [*range(1, BATCH, 2), *range(0, BATCH, 2)]

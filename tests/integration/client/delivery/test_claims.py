@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, JMSException, Queue, Session
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.client.server import CONTROL, Server
 from tests.texts import receive, receive_texts, send_texts
 
@@ -37,7 +37,7 @@ def test_claim_that_was_taken_away_acknowledges_nothing(
     assert again.jms_message_id == first.jms_message_id, "the first client's acknowledgement had no effect"
     again.acknowledge()
     taking.recover()
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
 
 
 def test_claims_that_hold_are_acknowledged_beside_one_that_was_taken_away(
@@ -67,7 +67,7 @@ def test_released_claim_does_not_take_the_message_from_its_new_holder(
     second = receive(taking.create_consumer(queue))
     claiming.recover()
     claiming.close()
-    assert drain(others.create_consumer(queue)) == []
+    assert receive_all(others.create_consumer(queue)) == []
     second.acknowledge()
     assert server.rows("select count(*) from jmsql.messages") == [(0,)]
     assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]

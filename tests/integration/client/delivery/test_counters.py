@@ -10,7 +10,7 @@ import sqlalchemy
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session, Topic, enlist
 from jmsql.store.control.counters import Counts, meters
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 
 
@@ -60,9 +60,9 @@ def test_a_transaction_that_is_rolled_back_and_done_again(connection: Connection
     send(session, queue, 2)
     session.commit()
     consumer = session.create_consumer(queue)
-    assert len(drain(consumer)) == 2
+    assert len(receive_all(consumer)) == 2
     session.rollback()
-    assert len(drain(consumer)) == 2
+    assert len(receive_all(consumer)) == 2
     session.commit()
     connection.close()
     assert counters(server, "orders") == Counts(sent=2, acknowledged=2, rolled_back=2, redelivered=2)
@@ -73,7 +73,7 @@ def test_acknowledgements_count(
     mode: AcknowledgeMode, mode_session: Session, connection: Connection, queue: Queue, server: Server
 ) -> None:
     send(mode_session, queue, 3)
-    messages = drain(mode_session.create_consumer(queue))
+    messages = receive_all(mode_session.create_consumer(queue))
     messages[-1].acknowledge()
     connection.close()
     assert counters(server, "orders") == Counts(sent=3, acknowledged=3)
@@ -100,7 +100,7 @@ def test_a_topic_counts_what_is_published_and_each_subscription_what_is_received
         session = connection.create_session()
         consumers = [session.create_shared_durable_consumer(Topic("prices"), name) for name in ("audit", "desk")]
         send(session, Topic("prices"), 2)
-        assert [len(drain(consumer)) for consumer in consumers] == [2, 2]
+        assert [len(receive_all(consumer)) for consumer in consumers] == [2, 2]
     assert counters(server, "prices") == Counts(sent=2)
     assert counters(server, "prices", "audit") == counters(server, "prices", "desk") == Counts(acknowledged=2)
     with factory.create_connection() as connection:

@@ -10,7 +10,7 @@ import pytest
 
 import jmsql
 from jmsql import AcknowledgeMode, Connection, DeliveryMode, Message, Queue, Session
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.texts import receive_texts, send_texts, texts_of
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
@@ -22,7 +22,7 @@ MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 def test_messages_of_a_priority_come_as_they_were_sent(mode_session: Session, queue: Queue) -> None:
     texts = [str(number) for number in range(250)]
     send_texts(mode_session, queue, *texts)
-    assert texts_of(drain(mode_session.create_consumer(queue))) == texts
+    assert texts_of(receive_all(mode_session.create_consumer(queue))) == texts
 
 
 @MODES
@@ -31,7 +31,7 @@ def test_more_urgent_messages_come_first(mode_session: Session, queue: Queue) ->
     for priority, text in sent:
         send_texts(mode_session, queue, text, priority=priority)
     expected = [text for _, text in sorted(sent, key=lambda each: -each[0])]  # a stable sort
-    received = drain(mode_session.create_consumer(queue))
+    received = receive_all(mode_session.create_consumer(queue))
     assert texts_of(received) == expected
     assert [message.jms_priority for message in received] == sorted((priority for priority, _ in sent), reverse=True)
 
@@ -93,7 +93,7 @@ def test_transaction_sends_to_several_queues_in_order(connection: Connection, se
     transacted.commit()
     for remainder, queue in enumerate(queues):
         expected = [str(number) for number in range(remainder, 20, 2)]
-        assert texts_of(drain(session.create_consumer(queue))) == expected
+        assert texts_of(receive_all(session.create_consumer(queue))) == expected
 
 
 def test_messages_of_both_delivery_modes_keep_their_order(session: Session, queue: Queue) -> None:
@@ -101,4 +101,4 @@ def test_messages_of_both_delivery_modes_keep_their_order(session: Session, queu
     for number in range(20):
         mode = DeliveryMode.PERSISTENT if number % 3 else DeliveryMode.NON_PERSISTENT
         producer.send(session.create_text_message(str(number)), delivery_mode=mode)
-    assert texts_of(drain(session.create_consumer(queue))) == [str(number) for number in range(20)]
+    assert texts_of(receive_all(session.create_consumer(queue))) == [str(number) for number in range(20)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import AcknowledgeMode, Message, Queue, Session
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
@@ -48,7 +48,7 @@ def waiting_messages(server: Server, queue: Queue) -> int:
 def test_expired_message_is_not_delivered(mode_session: Session, queue: Queue, server: Server, mortal: Message) -> None:
     wait_until_expired(server, mortal)
     assert texts_of(mode_session.create_browser(queue)) == ["immortal"]
-    assert texts_of(drain(mode_session.create_consumer(queue))) == ["immortal"]
+    assert texts_of(receive_all(mode_session.create_consumer(queue))) == ["immortal"]
 
 
 def test_listener_does_not_hear_an_expired_message(
@@ -91,7 +91,7 @@ def test_message_that_expired_meanwhile_does_not_come_again(
         mode_session.rollback()
     else:
         mode_session.recover()
-    assert texts_of(drain(consumer)) == ["immortal"]
+    assert texts_of(receive_all(consumer)) == ["immortal"]
 
 
 def test_expired_message_is_destroyed(queue: Queue, server: Server, mortal: Message) -> None:
@@ -119,4 +119,4 @@ def test_expired_message_moves_to_the_expiry_queue(
     assert moved.jms_timestamp == mortal.jms_timestamp
     assert moved.jms_expiration == 0, "it does not expire again"
     assert not moved.jms_redelivered
-    assert texts_of(drain(session.create_consumer(queue))) == ["immortal"]
+    assert texts_of(receive_all(session.create_consumer(queue))) == ["immortal"]

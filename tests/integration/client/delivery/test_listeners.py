@@ -21,7 +21,7 @@ from jmsql import (
     Session,
 )
 from jmsql.store.receiving.reader import QueueReader
-from jmsql.testing import FAST_TIMINGS, drain, wait_for
+from jmsql.testing import FAST_TIMINGS, receive_all, wait_for
 from tests.compliance.held_listener import HeldListener
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of
@@ -198,7 +198,7 @@ def test_listener_may_close_the_connection(connection: Connection, others: Sessi
     wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name == "jmsql-listener"])
     with pytest.raises(IllegalStateException, match="closed"):
         connection.create_session()
-    assert len(drain(others.create_consumer(queue))) <= 1
+    assert len(receive_all(others.create_consumer(queue))) <= 1
 
 
 CALLS: dict[str, Callable[[Session], object]] = {

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, MessageConsumer, Queue, Session
 from jmsql.client import prefetch_buffer
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.texts import texts_of
 
@@ -199,7 +199,7 @@ class QueueMachine(RuleBasedStateMachine):
                 self._settle(client)
             self._release(client)
         with self.connection.create_session() as session:
-            left = drain(session.create_consumer(self.queue))
+            left = receive_all(session.create_consumer(self.queue))
         assert sorted(texts_of(left)) == sorted(self.available)
         assert self.acknowledged.isdisjoint(self.available)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Message, Queue, Session
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
@@ -30,7 +30,7 @@ def test_two_consumers_of_a_session_share_a_queue(
         mode_session.commit()
     received[-1].acknowledge()
     mode_session.close()
-    assert drain(session.create_consumer(queue)) == []
+    assert receive_all(session.create_consumer(queue)) == []
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT])
@@ -46,7 +46,7 @@ def test_messages_of_two_consumers_are_released_together(
     else:
         mode_session.recover()
     mode_session.close()
-    again = drain(session.create_consumer(queue))
+    again = receive_all(session.create_consumer(queue))
     assert texts_of(again) == TEXTS
     assert {message.get_body(str) for message in again if message.jms_redelivered} == set(delivered)
 
@@ -60,7 +60,7 @@ def test_consumer_that_closes_leaves_to_others_what_it_has_not_delivered(
         assert receive_texts(consumer, 30) == TEXTS[:30]
     if mode is AcknowledgeMode.TRANSACTED:
         mode_session.commit()
-    rest = drain(others.create_consumer(queue))
+    rest = receive_all(others.create_consumer(queue))
     assert texts_of(rest) == TEXTS[30:]
     assert not any(message.jms_redelivered for message in rest)
 
@@ -88,7 +88,7 @@ def test_transaction_releases_what_it_fetched_and_did_not_deliver(
     consumer = transacted.create_consumer(queue)
     assert receive_texts(consumer, 30) == TEXTS[:30]
     transacted.commit()
-    assert texts_of(drain(others.create_consumer(queue))) == TEXTS[30:]
+    assert texts_of(receive_all(others.create_consumer(queue))) == TEXTS[30:]
 
 
 @MODES
@@ -109,7 +109,7 @@ def test_removing_a_listener_leaves_the_rest_to_receive(
     consumer.message_listener = listen_once
     wait_for(lambda: heard and consumer.message_listener is None)
     assert texts_of(heard) == TEXTS[:1]
-    assert texts_of(drain(consumer)) == TEXTS[1:]
+    assert texts_of(receive_all(consumer)) == TEXTS[1:]
 
 
 def test_large_messages_are_fetched_a_few_at_a_time(connection: Connection, others: Session, queue: Queue) -> None:
@@ -119,6 +119,6 @@ def test_large_messages_are_fetched_a_few_at_a_time(connection: Connection, othe
     consumer = transacted.create_consumer(queue)
     first = receive_texts(consumer, 4)
     assert [text[0] for text in first] == ["0", "1", "2", "3"]
-    left = drain(others.create_consumer(queue))
+    left = receive_all(others.create_consumer(queue))
     assert len(left) >= 2, "others get what a consumer cannot hold"
     transacted.rollback()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from jmsql import Connection, ConnectionFactory, IllegalStateException, Message, Queue, Session, TextMessage
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.compliance.held_listener import HeldListener
 
@@ -164,7 +164,7 @@ def test_a_receive_under_way_ends_before_stop_in_a_listener_returns(
     assert stopped.wait(PATIENCE)
     consumer.close()
     assert receiving.result() is None
-    assert len(drain(others.create_consumer(queue))) == 1
+    assert len(receive_all(others.create_consumer(queue))) == 1
 
 
 def test_a_listener_closes_its_own_context_beside_others(jmsql_factory: ConnectionFactory, queue: Queue) -> None:
@@ -183,4 +183,4 @@ def test_a_listener_closes_its_own_context_beside_others(jmsql_factory: Connecti
         connection = context._connection
         assert connection is not None
         wait_for(lambda: connection._client.closed and not connection._sessions)
-        assert drain(sender.create_consumer(queue)) == []
+        assert receive_all(sender.create_consumer(queue)) == []

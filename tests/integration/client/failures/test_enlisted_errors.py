@@ -12,7 +12,7 @@ from sqlalchemy import orm
 
 import jmsql
 from jmsql import JMSException, Queue, Session, TransactionRolledBackException
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.client.failures.refusal import refused
 from tests.integration.client.locked_tables import LIMITS, lock
 from tests.integration.client.server import Server, with_parameters
@@ -92,7 +92,7 @@ def test_enlisting_in_a_connection_that_was_cut(
             own.rollback()  # as after any error; SQLAlchemy then connects again
             context.create_producer().send(QUEUE, "kept")
             own.commit()
-            assert texts_of(drain(others.create_consumer(QUEUE))) == ["kept"]
+            assert texts_of(receive_all(others.create_consumer(QUEUE))) == ["kept"]
 
 
 @TRANSACTIONS

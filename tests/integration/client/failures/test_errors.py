@@ -24,7 +24,7 @@ from jmsql import (
     TransactionRolledBackException,
 )
 from jmsql.embedded import start_server
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.client.failures.refusal import SECRET, refused
 from tests.integration.client.server import Server, with_parameters
 from tests.prepared_data import prepare_data
@@ -234,7 +234,7 @@ def test_disk_without_space(connection: Connection) -> None:
     refused(lambda: producer.send(session.create_message()), ResourceAllocationException, "53100", advice)
     transacted.create_producer(QUEUE).send(transacted.create_message())
     refused(transacted.commit, TransactionRolledBackException, "53100", advice)
-    assert drain(session.create_consumer(QUEUE)) == []
+    assert receive_all(session.create_consumer(QUEUE)) == []
 
 
 # Destinations

@@ -23,7 +23,7 @@ from jmsql import (
     TransactionRolledBackException,
 )
 from jmsql.embedded import start_server
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.background import Background
 from tests.integration.client.failures.refusal import refused
 from tests.integration.client.locked_tables import LIMITS, lock
@@ -129,7 +129,7 @@ def test_statement_that_takes_too_long(
 
     blocker.rollback()
     send_texts(session, Queue("another"), "x")
-    assert texts_of(drain(others.create_consumer(Queue("another")))) == ["x"]
+    assert texts_of(receive_all(others.create_consumer(Queue("another")))) == ["x"]
 
 
 @LIMITS

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from jmsql import AcknowledgeMode, Queue, Session
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.client.client_process import Order, client_process
 from tests.texts import receive, send_texts, texts_of
 
@@ -58,7 +58,7 @@ def test_messages_held_come_back_at_once(others: Session, killed: float) -> None
         messages = sorted((receive(consumer) for _ in TEXTS), key=lambda message: str(message.get_body(str)))
         assert time.monotonic() - killed < AT_ONCE
         assert texts_of(messages) == TEXTS
-        assert drain(consumer) == []
+        assert receive_all(consumer) == []
         # A claim shows that a message may have been delivered; a transaction without a policy shows nothing.
         is_counted = mode is not AcknowledgeMode.TRANSACTED
         assert all(message.jms_redelivered == is_counted for message in messages[:HELD])
@@ -68,9 +68,9 @@ def test_messages_held_come_back_at_once(others: Session, killed: float) -> None
     assert time.monotonic() - killed < AT_ONCE
     assert texts_of(messages) == TEXTS[1:], "the listener had returned from the first"
     assert messages[0].jms_redelivered
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
 
     # AUTO: each message is acknowledged before receive returns it.
-    left = drain(others.create_consumer(Queue(AcknowledgeMode.AUTO.name)))
+    left = receive_all(others.create_consumer(Queue(AcknowledgeMode.AUTO.name)))
     assert texts_of(left) == TEXTS[HELD:]
     assert not any(message.jms_redelivered for message in left)

@@ -16,7 +16,7 @@ from jmsql import (
     Session,
     TransactionRolledBackException,
 )
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import SESSIONS, Server
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
@@ -44,7 +44,7 @@ def test_send_fails_once(mode_session: Session, others: Session, server: Server,
     else:
         fails_once(lambda: producer.send(mode_session.create_text_message("lost")))
     send_texts(mode_session, queue, "b")
-    assert texts_of(drain(others.create_consumer(queue))) == ["a", "b"]
+    assert texts_of(receive_all(others.create_consumer(queue))) == ["a", "b"]
 
 
 @MODES
@@ -82,14 +82,14 @@ def test_transaction_is_rolled_back_and_its_session_begins_again(
     with pytest.raises(TransactionRolledBackException, match=r"rolled back|lost"):
         session.commit()
 
-    assert drain(others.create_consumer(answers)) == []
+    assert receive_all(others.create_consumer(answers)) == []
     again = [receive(consumer) for _ in range(3)]
     assert texts_of(again) == ["a", "b", "c"]
     assert [message.jms_redelivered for message in again] == [True, True, False]
     producer.send(session.create_text_message("kept"))
     session.commit()
-    assert texts_of(drain(others.create_consumer(answers))) == ["kept"]
-    assert drain(others.create_consumer(queue)) == []
+    assert texts_of(receive_all(others.create_consumer(answers))) == ["kept"]
+    assert receive_all(others.create_consumer(queue)) == []
 
 
 def test_commit_after_a_failed_call_is_a_rollback(
@@ -105,7 +105,7 @@ def test_commit_after_a_failed_call_is_a_rollback(
         session.commit()
     assert receive_texts(consumer, 2) == ["a", "b"]
     session.commit()
-    assert drain(others.create_consumer(queue)) == []
+    assert receive_all(others.create_consumer(queue)) == []
 
 
 def test_rollback_of_a_lost_transaction_succeeds(
@@ -120,7 +120,7 @@ def test_rollback_of_a_lost_transaction_succeeds(
     again = receive(consumer)
     assert again.jms_redelivered
     session.commit()
-    assert drain(others.create_consumer(queue)) == []
+    assert receive_all(others.create_consumer(queue)) == []
 
 
 def test_close_of_a_lost_transaction_succeeds(
@@ -149,7 +149,7 @@ def test_applications_statements_are_undone_with_the_transaction(
     found = sqlalchemy.text("select to_regclass('half_done')")
     assert session.database.scalar(found) is None
     session.commit()
-    assert drain(session.create_consumer(queue)) == []
+    assert receive_all(session.create_consumer(queue)) == []
 
 
 def test_acknowledgement_can_be_repeated(connection: Connection, others: Session, server: Server, queue: Queue) -> None:
@@ -186,7 +186,7 @@ def test_listeners_session_recovers_by_itself(
     send_texts(others, queue, "last")
     wait_for(lambda: "last" in heard)
     mode_session.close()
-    left = texts_of(drain(others.create_consumer(queue)))
+    left = texts_of(receive_all(others.create_consumer(queue)))
     # What was heard as the connection ended may be acknowledged or not; nothing is lost.
     assert set(heard) | set(left) == {"a", "b", "c", "last"}
 

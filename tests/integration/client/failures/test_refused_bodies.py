@@ -9,7 +9,7 @@ import pytest
 
 from jmsql import ConnectionFactory, JMSContext, JMSException, MessageFormatException, Queue
 from jmsql.admin import Administration
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import SESSIONS, Server
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")
@@ -60,7 +60,7 @@ def test_nothing_stays_open_and_all_statements_can_be_used(context: JMSContext, 
         context.create_producer().send(Queue("others"), number)
         assert len(list(context.create_browser(queue))) == 1
     assert blue.receive_body(str, PATIENCE) == "text"
-    assert len(drain(context.create_consumer(Queue("others")))) == 8
+    assert len(receive_all(context.create_consumer(Queue("others")))) == 8
 
 
 def test_a_connection_that_breaks_meanwhile_costs_no_message(context: JMSContext, queue: Queue, server: Server) -> None:
@@ -72,7 +72,7 @@ def test_a_connection_that_breaks_meanwhile_costs_no_message(context: JMSContext
     consumer = context.create_consumer(queue)
     with pytest.raises(MessageFormatException):
         consumer.receive_body(type_that(break_connection), PATIENCE)
-    received = drain(consumer, timeout=0.5)
+    received = receive_all(consumer, timeout=0.5)
     assert [message.get_body(str) for message in received] == ["a", "b"]
     assert not any(message.jms_redelivered for message in received)
 

@@ -21,7 +21,7 @@ from jmsql import (
     TransactionRolledBackException,
 )
 from jmsql.admin import Administration
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.integration.client.connections.server_session_pools import Heard, listening
 from tests.integration.client.server import Server
@@ -51,7 +51,7 @@ def test_consumer_of_a_removed_queue_receives_nothing_more(
     send_texts(others, Queue("kept"), "c")
     consumer = mode_session.create_consumer(queue)
     remove(server, queue)
-    assert drain(consumer) == []
+    assert receive_all(consumer) == []
     assert server.rows("select count(*) from jmsql_internal.message") == [(1,)]
 
 
@@ -84,7 +84,7 @@ def test_open_producer_makes_a_removed_queue_again(
             send(mode_session, producer, "b", destination)
     send(mode_session, producer, "c", destination)
     send(mode_session, producer, "d", destination)
-    assert texts_of(drain(others.create_consumer(queue))) == ["c", "d"]
+    assert texts_of(receive_all(others.create_consumer(queue))) == ["c", "d"]
 
 
 @NAMED
@@ -98,7 +98,7 @@ def test_transaction_that_inserts_before_its_commit_makes_a_removed_queue_again(
             producer.send(session.create_text_message(str(number)), queue if named else None)
         assert session.database is not None  # what the application sees
         session.commit()
-    assert texts_of(drain(others.create_consumer(queue))) == [str(number) for number in range(60)]
+    assert texts_of(receive_all(others.create_consumer(queue))) == [str(number) for number in range(60)]
 
 
 def test_asynchronous_send_makes_a_removed_queue_again(
@@ -112,7 +112,7 @@ def test_asynchronous_send_makes_a_removed_queue_again(
             producer.send(message, completion_listener=lambda _, error: told.append(error))
             wait_for(lambda: len(told) == ord(text) - ord("a") + 1)  # noqa: B023 - called within the round
     assert told == [None, None]
-    assert texts_of(drain(others.create_consumer(queue))) == ["b"]
+    assert texts_of(receive_all(others.create_consumer(queue))) == ["b"]
 
 
 @MODES
@@ -141,7 +141,7 @@ def test_new_consumer_and_browser_see_the_queue_that_was_made_again(
     remove(server, queue)
     send_texts(others, queue, "a")
     assert texts_of(mode_session.create_browser(queue)) == ["a"]
-    assert texts_of(drain(mode_session.create_consumer(queue))) == ["a"]
+    assert texts_of(receive_all(mode_session.create_consumer(queue))) == ["a"]
 
 
 @MODES

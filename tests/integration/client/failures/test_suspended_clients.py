@@ -11,7 +11,7 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Message, MessageConsumer, Queue, Timings
 from jmsql.store.wire._sync.runner import Runner
-from jmsql.testing import FAST_TIMINGS, drain, wait_for
+from jmsql.testing import FAST_TIMINGS, receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.integration.pooler.routes import Route
 from tests.texts import receive, send_texts
@@ -91,7 +91,7 @@ def test_what_was_fetched_ahead_is_not_delivered_without_the_flag(
     consumer = session.create_consumer(QUEUE)
     held = deliveries(fetch_ahead(consumer))
     with suspended(connection, server):
-        theirs = deliveries(drain(other.create_session().create_consumer(QUEUE)))
+        theirs = deliveries(receive_all(other.create_session().create_consumer(QUEUE)))
         if mode is AcknowledgeMode.DUPS_OK:  # it acknowledges when it finds nothing more
             with pytest.raises(JMSException, match="could not be acknowledged"):
                 consumer.receive(timeout=0)
@@ -125,7 +125,7 @@ def test_a_listener_is_not_given_it_either(connection: Connection, other: Connec
     assert listens.wait(30)
     assert len(consumer._state.buffer.rows) > 0
     with suspended(connection, server):
-        theirs = deliveries(drain(other.create_session().create_consumer(QUEUE)))
+        theirs = deliveries(receive_all(other.create_session().create_consumer(QUEUE)))
         goes_on.set()
         with pytest.raises(AssertionError):
             wait_for(lambda: len(ours) > 4, timeout=1)

@@ -14,7 +14,7 @@ from jmsql import (
     Session,
     Topic,
 )
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.texts import receive_texts, send_texts, texts_of
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
@@ -30,7 +30,7 @@ def test_it_shows_messages_in_the_order_of_delivery_and_leaves_them(mode_session
     browser = mode_session.create_browser(queue)
     for _ in range(2):
         assert texts_of(browser) == ["urgent", *TEXTS]
-    received = drain(mode_session.create_consumer(queue))
+    received = receive_all(mode_session.create_consumer(queue))
     assert texts_of(received) == ["urgent", *TEXTS]
     assert not any(message.jms_redelivered for message in received)
 
@@ -126,7 +126,7 @@ def test_message_it_shows_acknowledges_nothing(connection: Connection, queue: Qu
     assert receive_texts(consumer, 1) == ["a"]
     next(session.create_browser(queue).enumeration).acknowledge()
     session.recover()
-    assert texts_of(drain(consumer)) == TEXTS
+    assert texts_of(receive_all(consumer)) == TEXTS
 
 
 def test_it_works_on_a_stopped_connection(connection: Connection, session: Session, queue: Queue) -> None:

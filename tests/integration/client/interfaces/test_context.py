@@ -30,7 +30,7 @@ from jmsql import (
     TextMessage,
     Topic,
 )
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 from jmsql.types import Short
 from tests.background import Background
 from tests.integration.client.server import CONTROL, SESSIONS, Server
@@ -94,7 +94,7 @@ def test_body_that_cannot_be_sent_is_named_with_its_place(context: JMSContext, q
         producer.set_property("due", datetime(2026, 1, 5, tzinfo=UTC))  # type: ignore[arg-type]
     with pytest.raises(MessageFormatException, match=r"The entry 'lines': A message does not hold a list"):
         context.create_map_message()["lines"] = [1]  # type: ignore[assignment]
-    assert drain(context.create_consumer(queue)) == []
+    assert receive_all(context.create_consumer(queue)) == []
 
 
 def test_messages_of_every_type_are_sent_as_they_are(context: JMSContext, queue: Queue) -> None:
@@ -124,7 +124,7 @@ def test_producer_puts_what_its_messages_have_in_common(context: JMSContext, que
         jms_reply_to=Queue("answers"),
     )
     producer.send(queue, "first").send(queue, "second")
-    messages = drain(context.create_consumer(queue, "colour = 'blue' and weight > 2500"))
+    messages = receive_all(context.create_consumer(queue, "colour = 'blue' and weight > 2500"))
     assert [message.get_body(str) for message in messages] == ["first", "second"]
     for message in messages:
         assert message.jms_delivery_mode is DeliveryMode.NON_PERSISTENT

@@ -23,7 +23,7 @@ from jmsql import (
 )
 from jmsql.connection_consumers import ThreadServerSessionPool
 from jmsql.domains import QueueConnection, QueueConnectionFactory, QueueReceiver, QueueSender, QueueSession
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")
 
@@ -138,7 +138,7 @@ class TestSendingAndReceiving:
             message = queue_session.create_text_message(color)
             message.set_string_property("color", color)
             sender.send(message)
-        assert [message.get_body(str) for message in drain(receiver, timeout=0.1)] == ["blue"]
+        assert [message.get_body(str) for message in receive_all(receiver, timeout=0.1)] == ["blue"]
 
     def test_a_transaction_holds_both(self, queue_connection: QueueConnection, queue: Queue) -> None:
         session = queue_connection.create_queue_session(transacted=True)

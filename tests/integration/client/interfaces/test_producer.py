@@ -21,7 +21,7 @@ from jmsql import (
     Session,
     UnsupportedOperationException,
 )
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.texts import receive
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
@@ -53,7 +53,7 @@ def test_send_takes_the_producers_settings_and_its_own_arguments_first(
     message = session.create_message()
     producer.send(message)
     producer.send(session.create_message(), priority=0, time_to_live=0, delivery_mode=DeliveryMode.PERSISTENT)
-    first, second = drain(session.create_consumer(queue))
+    first, second = receive_all(session.create_consumer(queue))
     assert (first.jms_priority, first.jms_delivery_mode) == (7, DeliveryMode.NON_PERSISTENT)
     assert first.jms_expiration == first.jms_timestamp + 3_600_000
     assert (second.jms_priority, second.jms_delivery_mode, second.jms_expiration) == (0, DeliveryMode.PERSISTENT, 0)
@@ -80,7 +80,7 @@ def test_message_ids_and_timestamps_can_be_left_out(producer: MessageProducer, s
     producer.send(message)
     producer.disable_message_id = producer.disable_message_timestamp = False
     producer.send(session.create_text_message("full"))
-    bare, full = drain(session.create_consumer(queue))
+    bare, full = receive_all(session.create_consumer(queue))
     assert message.jms_message_id is None
     assert message.jms_timestamp == 0
     assert (bare.jms_message_id, bare.jms_timestamp) == (None, 0)
@@ -179,4 +179,4 @@ def test_closed_producer_refuses_to_send_and_its_session_goes_on(
     with pytest.raises(IllegalStateException, match="producer is closed"):
         producer.send(session.create_text_message("b"))
     session.create_producer(queue).send(session.create_text_message("c"))
-    assert [message.get_body(str) for message in drain(session.create_consumer(queue))] == ["a", "c"]
+    assert [message.get_body(str) for message in receive_all(session.create_consumer(queue))] == ["a", "c"]

@@ -23,7 +23,7 @@ from jmsql import (
 )
 from jmsql.connection_consumers import ThreadServerSessionPool
 from jmsql.domains import TopicConnection, TopicConnectionFactory, TopicSession, TopicSubscriber
-from jmsql.testing import drain, wait_for
+from jmsql.testing import receive_all, wait_for
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")
 
@@ -53,7 +53,7 @@ def topic_session(topic_connection: TopicConnection) -> TopicSession:
 
 
 def texts(subscriber: TopicSubscriber) -> list[str]:
-    return [message.get_body(str) or "" for message in drain(subscriber, timeout=0.1)]
+    return [message.get_body(str) or "" for message in receive_all(subscriber, timeout=0.1)]
 
 
 class TestFactory:
@@ -170,7 +170,7 @@ class TestSubscribing:
     def test_subscriptions_can_be_shared(self, topic_session: TopicSession, topic: Topic) -> None:
         consumers = [topic_session.create_shared_durable_consumer(topic, "work") for _ in range(2)]
         topic_session.create_publisher(topic).publish(topic_session.create_text_message("17.5"))
-        assert sum(len(drain(consumer, timeout=0.1)) for consumer in consumers) == 1
+        assert sum(len(receive_all(consumer, timeout=0.1)) for consumer in consumers) == 1
 
     def test_unified_sessions_make_subscribers_too(self, session: Session, topic: Topic) -> None:
         consumer = session.create_consumer(topic, no_local=True)

@@ -22,7 +22,7 @@ from jmsql import (
     TextMessage,
 )
 from jmsql.messages import PropertyValue, Value
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from jmsql.types import Byte, Char, Float, Long, Short
 from tests.exactness import contents, exact
 from tests.exchange import exchange
@@ -125,7 +125,7 @@ def test_what_is_received_is_what_was_sent(mode_session: Session, queue: Queue) 
         producer.send(message)
     if mode_session.transacted:
         mode_session.commit()
-    received = drain(consumer)
+    received = receive_all(consumer)
     assert len(received) == len(sent)
     for was, now in zip(sent, received, strict=True):
         assert contents(now) == contents(was)
@@ -154,7 +154,7 @@ def test_property_of_an_unusual_name_travels_and_can_be_selected(session: Sessio
     message.set_int_property(name, 1)
     assert contents(exchange(session, queue, message)) == contents(message)
     session.create_producer(queue).send(message)
-    assert len(drain(session.create_consumer(queue, f"{name} = 1"))) == 1
+    assert len(receive_all(session.create_consumer(queue, f"{name} = 1"))) == 1
 
 
 @pytest.mark.parametrize("name", ["\0", "\ud800", "a\udfff", "\ufffe", "a\uffff"])
@@ -170,7 +170,7 @@ def test_ten_thousand_properties_travel_and_can_be_selected(session: Session, qu
     message.set_int_property("p5000", 4711)
     session.create_producer(queue).send(message)
     assert session.create_consumer(queue, "p5000 = 4712").receive(timeout=0) is None
-    (received,) = drain(session.create_consumer(queue, "p5000 = 4711 and p9999 is null or p5000 = 4711"))
+    (received,) = receive_all(session.create_consumer(queue, "p5000 = 4711 and p9999 is null or p5000 = 4711"))
     assert contents(received) == contents(message)
 
 
@@ -180,7 +180,7 @@ def test_number_that_was_sent_is_selected_as_itself(session: Session, queue: Que
     message.set_object_property("x", value)
     message.set_object_property("y", value)
     session.create_producer(queue).send(message)
-    received = drain(session.create_consumer(queue, "x <> y" if math.isnan(value) else "x = y"))
+    received = receive_all(session.create_consumer(queue, "x <> y" if math.isnan(value) else "x = y"))
     assert [exact(message.get_object_property("x")) for message in received] == [exact(value)]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from jmsql import AcknowledgeMode, BytesMessage, Connection, JMSException, Message, Queue, Session, TextMessage
 from jmsql.store.rows.message_rows import LARGEST_MESSAGE
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.exchange import exchange
 from tests.texts import texts_of
 
@@ -73,4 +73,4 @@ def test_message_that_is_too_large_is_refused_and_no_other(
     producer.send(session.create_text_message("after"))
     if transacted:
         session.commit()
-    assert texts_of(drain(session.create_consumer(queue))) == ["before", "after"]
+    assert texts_of(receive_all(session.create_consumer(queue))) == ["before", "after"]

@@ -21,7 +21,7 @@ from jmsql import (
     Topic,
 )
 from jmsql.messages import PropertyValue, Value
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from jmsql.types import Byte, Char, Float, Long, Short
 from jmsql.values.identifiers import is_identifier
 from tests.exactness import contents
@@ -121,7 +121,7 @@ def test_what_is_received_is_what_was_sent(mode_session: Session, queue: Queue, 
             producer.send(message)
         if mode_session.transacted:
             mode_session.commit()
-        received = drain(consumer)
+        received = receive_all(consumer)
         if mode is AcknowledgeMode.CLIENT:
             received[-1].acknowledge()
         elif mode_session.transacted:

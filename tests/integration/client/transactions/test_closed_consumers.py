@@ -6,7 +6,7 @@ import pytest
 
 from jmsql import Connection, ConnectionFactory, MessageConsumer, Queue, Session
 from jmsql.admin import Administration
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of
 
@@ -41,7 +41,7 @@ def rows(server: Server, table: str) -> int:
 
 @pytest.mark.usefixtures("closed")
 def test_others_receive_it_in_its_order(transacted: Session, others: Session, server: Server) -> None:
-    assert texts_of(drain(others.create_consumer(ORDERS))) == TEXTS[RECEIVED:]
+    assert texts_of(receive_all(others.create_consumer(ORDERS))) == TEXTS[RECEIVED:]
     transacted.commit()
     assert (rows(server, "message"), rows(server, "delivery")) == (0, 0)
 
@@ -51,7 +51,7 @@ def test_what_was_delivered_comes_back_after_a_rollback(transacted: Session, oth
     consumer = others.create_consumer(ORDERS)
     assert receive_texts(consumer, 1) == [TEXTS[RECEIVED]]
     transacted.rollback()
-    back = drain(others.create_consumer(ORDERS))
+    back = receive_all(others.create_consumer(ORDERS))
     assert texts_of(back) == TEXTS[:RECEIVED] + TEXTS[RECEIVED + 1 :]
     assert [message.jms_redelivered for message in back] == [number < RECEIVED for number in range(len(TEXTS) - 1)]
     assert (rows(server, "message"), rows(server, "delivery")) == (0, 0)
@@ -62,8 +62,8 @@ def test_the_transaction_goes_on(transacted: Session, others: Session, server: S
     transacted.create_producer(OTHERS).send(transacted.create_text_message("sent"))
     assert receive_texts(transacted.create_consumer(ORDERS), 5) == TEXTS[RECEIVED : RECEIVED + 5]
     transacted.commit()
-    assert texts_of(drain(others.create_consumer(ORDERS))) == TEXTS[RECEIVED + 5 :]
-    assert texts_of(drain(others.create_consumer(OTHERS))) == ["sent"]
+    assert texts_of(receive_all(others.create_consumer(ORDERS))) == TEXTS[RECEIVED + 5 :]
+    assert texts_of(receive_all(others.create_consumer(OTHERS))) == ["sent"]
     assert (rows(server, "message"), rows(server, "delivery")) == (0, 0)
 
 
@@ -72,7 +72,7 @@ def test_another_consumer_of_the_session_goes_on(transacted: Session, others: Se
     first, second = transacted.create_consumer(ORDERS), transacted.create_consumer(ORDERS)
     received = receive_texts(first, 10) + receive_texts(second, 10)
     first.close()
-    received += texts_of(drain(second))
+    received += texts_of(receive_all(second))
     assert sorted(received, key=int) == TEXTS
     transacted.commit()
     assert (rows(server, "message"), rows(server, "delivery")) == (0, 0)

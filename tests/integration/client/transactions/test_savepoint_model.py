@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from sqlalchemy import text
 
 from jmsql import Connection, ConnectionFactory, MessageConsumer, Queue, Session
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.client.server import Server
 from tests.texts import texts_of
 
@@ -149,7 +149,7 @@ class SavepointMachine(RuleBasedStateMachine):
             client.session.close()
             self._release(client, Done())
         with self.connection.create_session() as session:
-            left = texts_of(drain(session.create_consumer(self.queue)))
+            left = texts_of(receive_all(session.create_consumer(self.queue)))
         assert sorted(left) == sorted(self.available), "lost or doubled"
         assert self.acknowledged.isdisjoint(self.available)
 

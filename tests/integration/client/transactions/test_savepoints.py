@@ -11,7 +11,7 @@ import sqlalchemy
 from sqlalchemy import orm, text
 
 from jmsql import Connection, ConnectionFactory, Message, Queue, Session, TransactionRolledBackException
-from jmsql.testing import drain
+from jmsql.testing import receive_all
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, texts_of
 
@@ -103,7 +103,7 @@ def put(connection: Connection, *names: str) -> None:
 
 def left(connection: Connection) -> list[str]:
     with connection.create_session() as session:
-        return texts_of(drain(session.create_consumer(QUEUE)))
+        return texts_of(receive_all(session.create_consumer(QUEUE)))
 
 
 def deliveries(message: Message | None) -> tuple[str | None, bool, int]:
@@ -191,7 +191,7 @@ class TestReceiving:
         database.execute(text("select 1"))  # else the driver's is no savepoint, but a transaction
         undo(way(database), lambda: [consumer.receive(0), consumer.receive(0)])
         session.commit()
-        assert [deliveries(message) for message in drain(connection.create_session().create_consumer(QUEUE))] == [
+        assert [deliveries(message) for message in receive_all(connection.create_session().create_consumer(QUEUE))] == [
             ("one", True, 2),
             ("two", True, 2),
             ("three", False, 1),
@@ -207,8 +207,8 @@ class TestReceiving:
         kept = receive_texts(consumer, 1)
         undo(way(database), lambda: [consumer.receive(0) for _ in range(5)])
         other = connection.create_session(transacted=True)
-        theirs = texts_of(drain(other.create_consumer(QUEUE)))
-        ours = texts_of(drain(consumer))
+        theirs = texts_of(receive_all(other.create_consumer(QUEUE)))
+        ours = texts_of(receive_all(consumer))
         session.commit()
         other.commit()
         assert sorted(kept + theirs + ours + left(connection), key=int) == [str(number) for number in range(20)]
@@ -220,14 +220,14 @@ class TestReceiving:
         consumer = session.create_consumer(QUEUE)
         for _ in range(2):  # so that it expects many
             put(connection, *(str(number) for number in range(50)))
-            assert len(drain(consumer)) == 50
+            assert len(receive_all(consumer)) == 50
             session.commit()
         put(connection, *(str(number) for number in range(50)))
         database.execute(text("select 1"))
         undo(way(database), lambda: consumer.receive(0))
         claimant = connection.create_session()
-        theirs = texts_of(drain(claimant.create_consumer(QUEUE)))
-        ours = texts_of(drain(consumer))
+        theirs = texts_of(receive_all(claimant.create_consumer(QUEUE)))
+        ours = texts_of(receive_all(consumer))
         session.commit()
         assert sorted(theirs + ours, key=int) == [str(number) for number in range(50)]
 
@@ -241,7 +241,7 @@ class TestReceiving:
         undo(way(database), lambda: consumer.receive(0))
         assert consumer.receive(0) is not None
         session.rollback()
-        assert [deliveries(message) for message in drain(connection.create_session().create_consumer(QUEUE))] == [
+        assert [deliveries(message) for message in receive_all(connection.create_session().create_consumer(QUEUE))] == [
             ("one", True, 2),
             ("two", True, 3),
         ]
