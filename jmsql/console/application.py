@@ -22,9 +22,10 @@ from jmsql.console import presentation, safety
 from jmsql.console.access import Access, AccessGate, Gate, Level, TokenGate, Visitor
 from jmsql.console.actions import ActionRecord, Actions
 from jmsql.console.database import Database
-from jmsql.console.pages import Form, Pages, Reply, View
+from jmsql.console.pages import Pages
 from jmsql.console.poller import INTERVAL, PATIENCE, Poller
 from jmsql.console.problems import explain
+from jmsql.console.views import Form, Reply, View
 from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
 

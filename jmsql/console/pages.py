@@ -6,23 +6,22 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import datetime
 from threading import Lock
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 
 from jmsql import InvalidSelectorException, JMSException, MessageFormatException, Topic
 from jmsql.admin import BoundedCount, DestinationOverview, Place, ScheduleSummary
-from jmsql.console.access import Level, Visitor
-from jmsql.console.actions import MESSAGE_ACTIONS, Actions, Actor, Done
+from jmsql.console.access import Level
+from jmsql.console.actions import MESSAGE_ACTIONS, Actions, Done
 from jmsql.console.database import Database
 from jmsql.console.poller import Poller
 from jmsql.console.presentation import Body, typed_properties, visible
+from jmsql.console.views import NUMBER, Form, Reply, RouteRow, View
 from jmsql.store.administration import diagnosis, looks, overview
 from jmsql.store.administration.looks import Choice, DestinationLook, ListedMessage, MessageState, Page, Rights
 from jmsql.store.administration.places import BEGINNING
@@ -40,86 +39,8 @@ _NOTICES = 1000
 _ORIGINS = 5
 _LIVE = frozenset({"clients.html", "dead_letters.html", "destination.html", "overview.html", "schedules.html"})
 """The pages of which a part stays current."""
-_NUMBER = re.compile(r"[0-9]{1,19}")
 _TRANSACTION = re.compile(r"[0-9]{1,20}")
 _CAUSE = re.compile(r"[0-9a-f]{64}")
-
-
-class Form:
-    """The fields of a form, each of which may stand there several times."""
-
-    def __init__(self, fields: Sequence[tuple[str, str]]) -> None:
-        self._fields = fields
-
-    def get(self, name: str) -> str:
-        """Return the first value of a field, or an empty text."""
-        return next((value for each, value in self._fields if each == name), "")
-
-    @property
-    def has_nul(self) -> bool:
-        """True if a name or value holds a NUL, but for a selector, of which its parser tells."""
-        return any("\0" in name or ("\0" in value and name != "selector") for name, value in self._fields)
-
-    def all(self, name: str) -> list[str]:
-        """Return all values of a field."""
-        return [value for each, value in self._fields if each == name]
-
-
-class View:
-    """A request for a page."""
-
-    def __init__(self, request: Request, visitor: Visitor, form: Form | None) -> None:
-        self._request = request
-        self.visitor = visitor
-        self.form = form or Form(())
-        self.query = Form(request.query_params.multi_items())
-        self.base: str = request.scope["jmsql.base"]
-        if self.query.has_nul:
-            raise HTTPException(400, "The address holds the character NUL, which no name has.")
-
-    @property
-    def is_fragment(self) -> bool:
-        """True if the request is for the part of a page that changes. Pages without one are always whole."""
-        return bool(self.query.get("live"))
-
-    @property
-    def actor(self) -> Actor:
-        """The visitor that uses an action."""
-        client = self._request.client
-        return Actor(self.visitor, client.host if client else "")
-
-    def number(self, name: str) -> int:
-        """Return a number of the address.
-
-        Raises:
-            HTTPException: It is no number, or too large: there is no such page.
-        """
-        text = self.part(name)
-        if not _NUMBER.fullmatch(text) or int(text) >= 2**63:
-            raise HTTPException(404)
-        return int(text)
-
-    def small_number(self, name: str) -> int:
-        """Return the number of a destination."""
-        value = self.number(name)
-        if value >= 2**31:
-            raise HTTPException(404)
-        return value
-
-    def part(self, name: str) -> str:
-        """Return a part of the address."""
-        return str(self._request.path_params[name])
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A page: a template with its values, or another address to go to."""
-
-    template: str = ""
-    values: dict[str, Any] = field(default_factory=dict)
-    is_fragment: bool = False
-    redirect: str | None = None
-    status: int = 200
 
 
 class Notice(NamedTuple):
@@ -127,9 +48,6 @@ class Notice(NamedTuple):
 
     text: str
     is_problem: bool = False
-
-
-RouteRow: TypeAlias = tuple[str, Callable[[View], Reply], Level, bool]
 
 
 class Pages:
@@ -470,7 +388,7 @@ class Pages:
         form = view.form
         places = _places(form)
         newest = form.get("newest")
-        if places is None and not _NUMBER.fullmatch(newest):
+        if places is None and not NUMBER.fullmatch(newest):
             raise HTTPException(400, "The form does not say which messages are meant.")
         choice = Choice(
             looks.parse_selector(form.get("selector")),
@@ -698,7 +616,7 @@ def _number_after(text: str, end: int = 2**31) -> int:
     """Return the number after which a list goes on; 0 begins it."""
     if not text:
         return 0
-    if not _NUMBER.fullmatch(text) or int(text) >= end:
+    if not NUMBER.fullmatch(text) or int(text) >= end:
         raise HTTPException(400, "The address does not say after which number the list goes on.")
     return int(text)
 

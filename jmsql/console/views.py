@@ -1,0 +1,96 @@
+"""Requests for pages, and the pages themselves before they are rendered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from jmsql.console.access import Level, Visitor
+from jmsql.console.actions import Actor
+
+NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+class Form:
+    """The fields of a form, each of which may stand there several times."""
+
+    def __init__(self, fields: Sequence[tuple[str, str]]) -> None:
+        self._fields = fields
+
+    def get(self, name: str) -> str:
+        """Return the first value of a field, or an empty text."""
+        return next((value for each, value in self._fields if each == name), "")
+
+    @property
+    def has_nul(self) -> bool:
+        """True if a name or value holds a NUL, but for a selector, of which its parser tells."""
+        return any("\0" in name or ("\0" in value and name != "selector") for name, value in self._fields)
+
+    def all(self, name: str) -> list[str]:
+        """Return all values of a field."""
+        return [value for each, value in self._fields if each == name]
+
+
+class View:
+    """A request for a page."""
+
+    def __init__(self, request: Request, visitor: Visitor, form: Form | None) -> None:
+        self._request = request
+        self.visitor = visitor
+        self.form = form or Form(())
+        self.query = Form(request.query_params.multi_items())
+        self.base: str = request.scope["jmsql.base"]
+        if self.query.has_nul:
+            raise HTTPException(400, "The address holds the character NUL, which no name has.")
+
+    @property
+    def is_fragment(self) -> bool:
+        """True if the request is for the part of a page that changes. Pages without one are always whole."""
+        return bool(self.query.get("live"))
+
+    @property
+    def actor(self) -> Actor:
+        """The visitor that uses an action."""
+        client = self._request.client
+        return Actor(self.visitor, client.host if client else "")
+
+    def number(self, name: str) -> int:
+        """Return a number of the address.
+
+        Raises:
+            HTTPException: It is no number, or too large: there is no such page.
+        """
+        text = self.part(name)
+        if not NUMBER.fullmatch(text) or int(text) >= 2**63:
+            raise HTTPException(404)
+        return int(text)
+
+    def small_number(self, name: str) -> int:
+        """Return the number of a destination."""
+        value = self.number(name)
+        if value >= 2**31:
+            raise HTTPException(404)
+        return value
+
+    def part(self, name: str) -> str:
+        """Return a part of the address."""
+        return str(self._request.path_params[name])
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A page: a template with its values, or another address to go to."""
+
+    template: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    is_fragment: bool = False
+    redirect: str | None = None
+    status: int = 200
+
+
+RouteRow: TypeAlias = tuple[str, Callable[[View], Reply], Level, bool]
