@@ -19,6 +19,7 @@ from jmsql.admin import BoundedCount, DestinationOverview, Place, ScheduleSummar
 from jmsql.console.access import Level
 from jmsql.console.actions import MESSAGE_ACTIONS, Actions, Done
 from jmsql.console.database import Database
+from jmsql.console.listing import ListingPages
 from jmsql.console.poller import Poller
 from jmsql.console.presentation import Body, typed_properties, visible
 from jmsql.console.views import NUMBER, Form, Reply, RouteRow, View
@@ -65,6 +66,7 @@ class Pages:
         look, operate = Level.LOOK, Level.OPERATE
         place = "/destinations/{queue}/messages/{table}/{first}/{sequence}"
         yield "/", self.overview, look, False
+        yield from ListingPages(self._database, self._poller).routes()
         yield "/search", self.search, look, False
         yield "/dead-letters", self.dead_letters, look, False
         yield "/clients", self.clients, look, False
@@ -231,7 +233,6 @@ class Pages:
             "is_letter": "JMS_jmsql_DeadLetterReason" in letter,
             "now": time.time(),
             "rights": self._rights(),
-            "query": urlencode,
             "title": f"Message {found.header.sequence}",
         }
         return self._reply(view, "message.html", values)
@@ -239,8 +240,12 @@ class Pages:
     def dead_letters(self, view: View) -> Reply:
         """Show dead letters by where they come from and why they died."""
         snapshot = self._poller.snapshot()
+        origin = view.query.get("origin")
         values = {
             "snapshot": snapshot,
+            "letters": [each for each in snapshot.dead_letters if origin in {"", each.group.origin}],
+            "origin": origin,
+            "cursor": urlencode({"origin": origin}) if origin else "",
             "now": time.time(),
             "title": "Dead letters",
             "rights": self._rights(),

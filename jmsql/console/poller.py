@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from jmsql.admin import Administration, DestinationOverview
+from jmsql.admin import Administration, BoundedCount, DestinationOverview
 from jmsql.console.database import Database
 from jmsql.console.problems import explain
 from jmsql.console.rates import Past, Rate
@@ -18,6 +18,7 @@ from jmsql.doctor import Finding, Health, Thresholds, examine_quickly, judge_pau
 from jmsql.exceptions import JMSException
 from jmsql.store.administration import looks, overview
 from jmsql.store.administration.diagnosis import PausedDestination, WaitingQueue
+from jmsql.store.administration.lists import Origin
 from jmsql.store.administration.looks import DeadLetterGroup, DestinationLook
 from jmsql.store.statement import Steps
 from jmsql.values.clock import monotonic
@@ -71,8 +72,8 @@ class Further(NamedTuple):
 class Snapshot:
     """What a look has found.
 
-    `attention` are the destinations with the oldest messages; `error` is why there was no look since `taken_at`, which
-    is in seconds since the epoch.
+    `attention` are the destinations with the oldest messages, `origins` counts the dead letters by where they come
+    from. `error` is why there was no look since `taken_at`, which is in seconds since the epoch.
     """
 
     taken_at: float = 0.0
@@ -84,6 +85,8 @@ class Snapshot:
     further: Further = field(default_factory=lambda: Further(0, 0, 0))
     paused: list[DestinationLook] = field(default_factory=list)
     letter_queues: list[DestinationLook] = field(default_factory=list)
+    origins: dict[Origin, BoundedCount] = field(default_factory=dict)
+    unattended: list[int] = field(default_factory=list)
     error: str | None = None
 
 
@@ -231,6 +234,8 @@ class Poller:
             further=further,
             paused=paused,
             letter_queues=[each for each in letters if each.queue_id in full],
+            origins=_by_origin(dead),
+            unattended=self._unattended,
         )
 
     def _paused(self, paused: list[DestinationLook], known: dict[int, DestinationOverview]) -> list[PausedDestination]:
@@ -297,6 +302,17 @@ def _surroundings() -> Steps[_Surroundings]:
     return _Surroundings(
         notable, [each for each in paused if each.name is not None and not each.is_subscription], letters
     )
+
+
+def _by_origin(letters: list[DeadLetters]) -> dict[Origin, BoundedCount]:
+    """Return how many dead letters come from each queue and subscription."""
+    found: dict[Origin, BoundedCount] = {}
+    for _, group, has_more in letters:
+        if group.origin is not None:
+            origin = Origin(group.origin, group.subscription, group.client_id)
+            known = found.get(origin, BoundedCount(0))
+            found[origin] = BoundedCount(known.number + group.messages, known.has_more or has_more)
+    return found
 
 
 def _died_at(letters: DeadLetters) -> float:

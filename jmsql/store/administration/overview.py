@@ -610,6 +610,27 @@ def of(numbers: Sequence[int], memory: Memory, most: int = COUNTED) -> Steps[lis
     return [_with_rates(each, rates.get(each.number)) for each in found]
 
 
+def listed(
+    numbers: Sequence[int], memory: Memory, *, limit: int, like: str | None = None, kind: str | None = None
+) -> Steps[list[DestinationOverview]]:
+    """Return the first destinations of some, by number, in their order, and behind them others by name.
+
+    Args:
+        numbers: Those of queues and subscriptions, and negative ones of topics.
+        memory: What was seen before.
+        limit: How many at most.
+        like: A pattern as that of SQL's LIKE, for the name of the destination or subscription.
+        kind: Only queues, subscriptions or topics; None: all.
+    """
+    wanted = {"pattern": like, "kind": kind, "limit": limit, "most": COUNTED}
+    known = set(numbers)
+    rest = [number for number in (yield from _by_name(wanted)) if number not in known]
+    described = yield from _described([*numbers, *rest], wanted)
+    found = yield from _counted(described[:limit], COUNTED)
+    rates = memory.rates((each.number, _counters_of(each)) for each in found)
+    return [_with_rates(each, rates.get(each.number)) for each in found]
+
+
 def depth(queue: Queue | int, most: int) -> Steps[BoundedCount]:
     """Count the messages of a queue, or of a subscription by its number, without those that are delayed, to a limit.
 
