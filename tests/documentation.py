@@ -2,7 +2,7 @@
 
 Each block of Python is a program of its own, unless its title is "continued": such a block continues the program
 before it on the page. One whose title is a file is part of a project. Blocks of SQL are for jmsql's database, unless
-the title names another.
+the title names another. Blocks in a tab of a page belong to that tab alone.
 
 ``python -m tests.documentation DIRECTORY`` writes the programs there, each as a file: `make types` checks them with the
 rest.
@@ -14,6 +14,7 @@ import re
 import shlex
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,8 +27,10 @@ FILE = re.compile(r"[a-z0-9_/]+\.py")
 """The title of a block that is a file of a project, or is added to one."""
 
 _BLOCK = re.compile(
-    r'^```(?P<language>\w+)(?: title="(?P<title>[^"]*)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL
+    r'^(?P<indent>(?: {4})?)```(?P<language>\w+)(?: title="(?P<title>[^"]*)")?\n(?P<text>.*?)^(?P=indent)```$',
+    re.MULTILINE | re.DOTALL,
 )
+_TAB = re.compile(r'=== "(?P<name>[^"]+)"')
 _FENCE = re.compile(r"^ *```.+$", re.MULTILINE)
 _INLINE_COMMAND = re.compile(r"`(jmsql [^`]+)`")
 _BETWEEN_COMMANDS = re.compile(r"\|\|?|&&?|;|>")
@@ -41,6 +44,8 @@ class Block(NamedTuple):
     language: str
     title: str | None
     text: str
+    tab: str | None = None
+    """The name of the tab that the block stands in."""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -49,11 +54,27 @@ class Block(NamedTuple):
 def blocks(page: str, *languages: str) -> list[Block]:
     """The blocks of a page in these languages."""
     text = (ROOT / page).read_text()
-    return [
-        Block(page, text.count("\n", 0, found.start("text")) + 1, found["language"], found["title"], found["text"])
-        for found in _BLOCK.finditer(text)
-        if found["language"] in languages
-    ]
+    all_blocks = []
+    for found in _BLOCK.finditer(text):
+        if found["language"] not in languages:
+            continue
+        block = Block(
+            page, text.count("\n", 0, found.start("text")) + 1, found["language"], found["title"], found["text"]
+        )
+        if found["indent"]:
+            tab = _tab(text[: found.start()])
+            if tab is None:
+                continue
+            block = block._replace(text=textwrap.dedent(found["text"]), tab=tab)
+        all_blocks.append(block)
+    return all_blocks
+
+
+def _tab(before: str) -> str | None:
+    """The tab in which an indented block stands, given the text before it; None if it belongs to a list."""
+    opening = next(line for line in reversed(before.splitlines()) if line and not line.startswith(" "))
+    found = _TAB.fullmatch(opening)
+    return None if found is None else found["name"]
 
 
 def programs(page: str) -> list[Block]:

@@ -7,12 +7,8 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
-import os
 import re
 import shlex
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +23,6 @@ import jmsql
 from jmsql import tracing
 from jmsql.cli.application import app
 from jmsql.cli.commands import COMMANDS, load_command
-from jmsql.testing import wait_for
 from tests.documentation import (
     EXAMPLES,
     FILE,
@@ -144,48 +139,6 @@ def test_the_blocks_of_a_page_run_one_after_another(url: str, page: str, request
 def test_sql_runs_alone(url: str, block: Block) -> None:
     with psycopg.connect(url, autocommit=True) as database:
         database.execute(block.text.encode())
-
-
-@pytest.mark.timeout(400)
-def test_the_readme_works_from_top_to_bottom_on_a_database_of_ones_own(
-    jmsql_server_url: str, url: str, tmp_path: Path
-) -> None:
-    """The programs are files, the commands are typed into a shell, and the database is empty."""
-    first, backend, worker = programs("README.md")
-    [migrate] = [block for block in blocks("README.md", "sh") if "migrate" in block.text]
-    [work] = [block for block in blocks("README.md", "sh") if "jmsql worker" in block.text]
-    name = "readme"
-    server = sqlalchemy.make_url(jmsql_server_url).set(drivername="postgresql")
-    own = server.set(database=name).render_as_string(hide_password=False)
-    environment = {key: value for key, value in os.environ.items() if key != "JMSQL_URL"}
-    environment["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), environment["PATH"]))
-    environment["PYTHONPATH"] = str(ROOT)
-
-    def shell(text: str) -> list[str]:
-        return ["bash", "-ec", text.replace(SHOWN_URL, shlex.quote(own))]
-
-    def written(file: str, program: Block) -> str:
-        (tmp_path / file).write_text(program.text.replace(SHOWN_ENGINE_URL, driver_url(own)))
-        return file
-
-    with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as administrator:
-        administrator.execute(f"create database {name}")
-        try:
-            typed = migrate.text + f"python {written('first.py', first)}\npython {written('backend.py', backend)}\n"
-            subprocess.run(shell(typed), cwd=tmp_path, env=environment, check=True, timeout=300)
-            written("shop.py", worker)
-            environment["JMSQL_URL"] = own
-            with (
-                psycopg.connect(own, autocommit=True) as database,
-                subprocess.Popen(shell("exec " + work.text), cwd=tmp_path, env=environment) as process,
-            ):
-                shipped = "select goods from shipment order by goods desc"
-                wait_for(lambda: len(database.execute(shipped).fetchall()) == 2, 90.0)
-                process.send_signal(signal.SIGTERM)
-                assert process.wait(60) == 0
-                assert [goods for (goods,) in database.execute(shipped)] == ["two kites", "a lantern"]
-        finally:
-            administrator.execute(f"drop database {name} with (force)")
 
 
 def columns(line: str) -> list[str]:

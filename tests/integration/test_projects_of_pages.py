@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 import pytest
@@ -24,6 +25,25 @@ SHOWN_PORT = "8000"
 PATIENCE = 120.0
 SERVERS = ("uvicorn", "jmsql worker")
 """Commands that run until they are stopped."""
+ANY = "…"
+"""Stands for any text in an output that a page shows, and alone on a line for any lines."""
+
+
+class Server(NamedTuple):
+    """A program that runs until it is stopped."""
+
+    kind: str
+    process: subprocess.Popen[str]
+    log: Path
+
+
+def is_shown(shown: Sequence[str], printed: Sequence[str]) -> bool:
+    """Compare an output with the lines that a page shows, except for the widths of columns."""
+    patterns = [
+        r"(?:.*\n)*" if line == ANY else ".*".join(map(re.escape, " ".join(line.split()).split(ANY))) + r"\n"
+        for line in shown
+    ]
+    return re.fullmatch("".join(patterns), "".join(" ".join(line.split()) + "\n" for line in printed)) is not None
 
 
 @pytest.fixture
@@ -48,9 +68,11 @@ class Project:
         page: The page.
         folder: The folder.
         url: The database that stands for the one that the page shows.
+        tab: The tab that the reader follows, on a page with tabs.
     """
 
-    def __init__(self, page: str, folder: Path, url: str) -> None:
+    def __init__(self, page: str, folder: Path, url: str, tab: str | None = None) -> None:
+        self._tab = tab
         self._folder = folder
         self._url = url
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -61,17 +83,20 @@ class Project:
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
         }
-        self._servers: list[tuple[subprocess.Popen[str], Path]] = []
+        self._servers: list[Server] = []
         self.printed = ""
         """The output of the last command."""
-        for block in blocks(page, "python"):
+        for block in self._blocks(page, "python"):
             if FILE.fullmatch(block.title or ""):
                 with (folder / str(block.title)).open("a") as file:
                     file.write(block.text)
 
+    def _blocks(self, page: str, *languages: str) -> Iterator[Block]:
+        return (block for block in blocks(page, *languages) if block.tab in {None, self._tab})
+
     def follow(self, page: str) -> Iterator[Block]:
         """Type the commands of a page, and compare what they print; return each block that is done."""
-        for block in blocks(page, "sh", "console", "text"):
+        for block in self._blocks(page, "sh", "console", "text"):
             if block.language == "text":
                 self._check_log(block)
             elif block.language == "sh":
@@ -102,24 +127,27 @@ class Project:
                 check=False,
             )
             self.printed = done.stdout + done.stderr
-            return done.returncode == 0 and (not expected or done.stdout.splitlines() == list(expected))
+            printed = done.stdout.splitlines()
+            return done.returncode == 0 and (not expected or is_shown(expected, printed))
 
         # A server starts, and a handler ends, a moment after the command before.
         try:
             wait_for(ran, PATIENCE if self._servers else 0.0)
         except AssertionError as error:
-            logs = "".join(log.read_text() for _, log in self._servers)
+            logs = "".join(server.log.read_text() for server in self._servers)
             raise AssertionError(f"{command} printed {self.printed!r}, and the servers {logs!r}") from error
 
     def _start(self, command: str) -> None:
-        for server, _ in self._servers:  # the page has gone on to another way to run it
-            server.send_signal(signal.SIGTERM)
-            server.wait(PATIENCE)
-        if command.startswith("uvicorn"):
+        kind = next(kind for kind in SERVERS if command.startswith(kind))
+        for server in self._servers:
+            if server.kind == kind:  # the page goes on to another way to run it
+                server.process.send_signal(signal.SIGTERM)
+                server.process.wait(PATIENCE)
+        if kind == "uvicorn":
             command += f" --port {self.port}"
         log = self._folder / f"server{len(self._servers)}.log"
         with log.open("w") as file:
-            server = subprocess.Popen(
+            process = subprocess.Popen(
                 ["bash", "-ec", f"exec {command}"],
                 cwd=self._folder,
                 env=self._environment,
@@ -127,26 +155,37 @@ class Project:
                 stderr=subprocess.STDOUT,
                 text=True,
             )
-        self._servers.append((server, log))
+        self._servers.append(Server(kind, process, log))
 
     def _check_log(self, block: Block) -> None:
-        _, log = self._servers[-1]
-        wait_for(lambda: set(block.text.splitlines()) <= set(log.read_text().splitlines()), PATIENCE)
+        log = self._servers[-1].log
+        shown = [ANY, *(line for text in block.text.splitlines() for line in (text, ANY))]
+        wait_for(lambda: is_shown(shown, log.read_text().splitlines()), PATIENCE)
 
     def stop(self) -> None:
         """Stop the servers."""
-        for server, _ in self._servers:
-            server.kill()
-            server.wait()
+        for server in self._servers:
+            server.process.kill()
+            server.process.wait()
 
 
 @contextmanager
-def project(page: str, folder: Path, url: str) -> Iterator[Project]:
-    made = Project(page, folder, url)
+def project(page: str, folder: Path, url: str, tab: str | None = None) -> Iterator[Project]:
+    made = Project(page, folder, url, tab)
     try:
         yield made
     finally:
         made.stop()
+
+
+@pytest.mark.timeout(400)
+def test_the_readme_leads_to_a_handled_message(database: str, tmp_path: Path) -> None:
+    url = database.replace("postgresql:", "postgresql+psycopg:", 1)
+    with project("README.md", tmp_path, url) as shop:
+        for _ in shop.follow("README.md"):
+            pass
+    with psycopg.connect(database) as administrator:
+        assert administrator.execute("select id, goods, state from purchase").fetchall() == [(1, "kite", "shipped")]
 
 
 @pytest.mark.timeout(400)
