@@ -70,6 +70,10 @@ COMMANDS = {
     ),
     "resume": Listed("destinations.destination:resume", "Resume the delivery of messages after a pause."),
     "purge": Listed("messages.removal:purge", "Delete the messages of a queue for good."),
+    "deliver": Listed(
+        "messages.removal:deliver",
+        "Deliver messages of a queue now that wait for a retry, or for their delivery time.",
+    ),
     "cancel": Listed(
         "messages.cancelling:cancel",
         "Cancel messages, which are given by their identifiers, also while they are handled.",

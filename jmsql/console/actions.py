@@ -14,7 +14,8 @@ from jmsql.console.database import Database
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.administration import looks
-from jmsql.store.administration.looks import COUNTED, Choice, DestinationLook
+from jmsql.store.administration.delivering import choose_waiting
+from jmsql.store.administration.looks import COUNTED, Choice, DestinationLook, Window
 from jmsql.store.administration.places import BEGINNING
 from jmsql.store.destinations.lookup import last_sequence
 from jmsql.store.statement import Steps
@@ -28,7 +29,7 @@ _LONGEST_ACTION = 20.0
 _LONGEST_COUNT = 1.0
 """Seconds for which messages are counted before an action."""
 
-MESSAGE_ACTIONS = ("retry", "move", "purge")
+MESSAGE_ACTIONS = ("retry", "deliver", "move", "purge")
 """What can be done with chosen messages."""
 
 
@@ -97,14 +98,18 @@ class Actions:
         """Return the sequence up to which messages are there now."""
         return self._database.look(last_sequence)
 
-    def count(self, queue_id: int, choice: Choice) -> BoundedCount:
+    def count(self, action: str, queue_id: int, choice: Choice) -> BoundedCount:
         """Count the messages that an action would be for, to a limit."""
-        return self._database.look(self._counted(queue_id, choice))
+        return self._database.look(self._counted(action, queue_id, choice))
 
-    def _counted(self, queue_id: int, choice: Choice) -> Steps[BoundedCount]:
+    def _choose(self, action: str, queue_id: int, choice: Choice, after: Place) -> Steps[Window]:
+        choose = choose_waiting if action == "deliver" else looks.choose
+        return choose(queue_id, choice, after, hidden=self._hidden)
+
+    def _counted(self, action: str, queue_id: int, choice: Choice) -> Steps[BoundedCount]:
         number, place, started = 0, BEGINNING, monotonic()
         while True:
-            window = yield from looks.choose(queue_id, choice, place, hidden=self._hidden)
+            window = yield from self._choose(action, queue_id, choice, place)
             number += len(window.places)
             if number > COUNTED:
                 return BoundedCount(COUNTED, has_more=True)
@@ -124,7 +129,7 @@ class Actions:
         choice: Choice,
         target: str | None = None,
     ) -> Done:
-        """Retry, move or purge messages.
+        """Retry, deliver, move or purge messages.
 
         Args:
             actor: The visitor.
@@ -155,7 +160,7 @@ class Actions:
             if places is not None:
                 change(places)
             else:
-                unfinished = self._walk(look.queue_id, choice, change)
+                unfinished = self._walk(action, look.queue_id, choice, change)
             outcome = "unfinished" if unfinished else "done"
         except JMSException as error:
             outcome = f"refused: {error}"
@@ -174,19 +179,21 @@ class Actions:
         with self._database.administration() as administration:
             if action == "purge":
                 return administration.purge(number, places=places), {}
+            if action == "deliver":
+                return administration.deliver(number, places=places), {}
             if action == "retry":
                 retry = administration.retry(number, places=places)
                 return sum(retry.returned.values()), retry.gone
             return administration.move(number, Queue(_required_name(target)), places=places), {}
 
-    def _walk(self, queue_id: int, choice: Choice, change: Callable[[list[Place]], None]) -> bool:
+    def _walk(self, action: str, queue_id: int, choice: Choice, change: Callable[[list[Place]], None]) -> bool:
         """Change what is chosen, window by window, and tell whether it stopped before the end."""
         started = monotonic()
         place: Place | None = BEGINNING
         while place is not None:
             if monotonic() - started > _LONGEST_ACTION:
                 return True
-            window = self._database.look(looks.choose(queue_id, choice, place, hidden=self._hidden))
+            window = self._database.look(self._choose(action, queue_id, choice, place))
             change(window.places)
             place = window.next
         return False

@@ -143,6 +143,7 @@ class Pages:
             "written": str,
             "address": _message_address,
             "rights": self._rights(),
+            "has_waiting": _has_waiting(figures, found.page),
             "states_of_messages": list(MessageState),
         }
         return self._reply(view, "destination.html", values)
@@ -368,7 +369,7 @@ class Pages:
             else:
                 newest = self._actions.newest()
                 choice = Choice(looks.parse_selector(selector), state, newest, cause)
-                values |= {"newest": newest, "count": self._actions.count(look.queue_id, choice)}
+                values |= {"newest": newest, "count": self._actions.count(action, look.queue_id, choice)}
         return self._reply(view, "confirm.html", values)
 
     def act(self, view: View) -> Reply:
@@ -564,6 +565,7 @@ class _Notices:
 
 _VERBS = {
     "retry": "Retry dead letters",
+    "deliver": "Deliver messages now",
     "move": "Move messages",
     "purge": "Delete messages",
     "pause": "Pause delivery",
@@ -579,6 +581,7 @@ _SCHEDULE_VERBS = {"pause": "Pause the schedule", "resume": "Resume the schedule
 def _said(action: str, done: Done, chosen: int | None, target: str | None) -> str:
     verb = {
         "retry": "went back to where they come from",
+        "deliver": "can be received now",
         "move": f"moved to {visible(target)}",
         "purge": "deleted",
     }[action]
@@ -591,11 +594,22 @@ def _said(action: str, done: Done, chosen: int | None, target: str | None) -> st
         more = f" and {len(done.gone) - _ORIGINS:,} more" if len(done.gone) > _ORIGINS else ""
         text += f" {gone:,} stayed: {origins}{more} {'is' if len(done.gone) == 1 else 'are'} gone. Move them elsewhere."
     if chosen is not None and done.number + gone < chosen:
-        held = "no dead letters, a client holds them" if action == "retry" else "a client holds them"
+        held = {
+            "retry": "no dead letters, a client holds them",
+            "deliver": "they do not wait, a client holds them",
+        }.get(action, "a client holds them")
         text += f" {chosen - done.number - gone:,} stayed: {held}, or they are gone."
     if done.unfinished:
         text += " It took long, and stopped before the end: repeat it to go on."
     return text
+
+
+def _has_waiting(figures: DestinationOverview | None, page: Page[ListedMessage]) -> bool:
+    """Tell whether messages wait for a retry or a delivery time, as far as is known."""
+    if any(each.state in {MessageState.WAITING, MessageState.DELAYED} for _, each in page.messages):
+        return True
+    counts = () if figures is None else (figures.waiting, figures.delayed)
+    return any(count is not None and count.number > 0 for count in counts)
 
 
 def _title(look: DestinationLook) -> str:

@@ -17,6 +17,8 @@ begin atomic
         ' jmsql_internal.move_step(integer, integer, bigint[], bigint, bigint, boolean),'
         ' jmsql.move(text, text, bigint[], bigint), jmsql.purge(text, bigint[], bigint),'
         ' jmsql_internal.cancel_at(integer, smallint, bigint, boolean), jmsql.cancel(text),'
+        ' jmsql_internal.deliver_waiting(integer, smallint[], bigint[]),'
+        ' jmsql_internal.deliver_delayed(integer, bigint[], bigint[]), jmsql.deliver(text, bigint[], bigint),'
         ' jmsql_internal.cursors_before(regclass, text[]), jmsql_internal.note_history_loss(regclass, text[]),'
         ' jmsql.forget_spark_source(uuid),'
         ' jmsql_internal.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),'

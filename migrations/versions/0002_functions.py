@@ -43,6 +43,7 @@ THEMES = (
     "results",
     "schedules",
     "cancelling",
+    "delivering",
     "progress",
     "search_path",
     "access",

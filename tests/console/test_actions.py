@@ -148,6 +148,30 @@ def test_messages_that_are_no_dead_letters_do_not_go_back(
     assert texts(jmsql_factory, "DLQ") == ["by hand"]
 
 
+def test_what_waits_is_delivered_now_and_what_does_not_stays(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("orders", redelivery_delay=3600.0)
+    send(jmsql_factory, "orders", "red 1", "blue 2")
+    with jmsql_factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
+        assert len(receive_all(context.create_consumer(ORDERS))) == 2
+        context.rollback()
+    send(jmsql_factory, "orders", "red 3", "red 4", delivery_delay=3600.0)
+    send(jmsql_factory, "orders", "red 5")
+    orders = console.find("orders")
+    red = urlencode({"selector": "color = 'red'"})
+    assert "<strong>3</strong> messages" in console.get(f"{orders}/deliver?{red}").text
+    assert "There is nothing to do" in console.get(f"{orders}/deliver?state=ready").text
+    assert console.act(f"{orders}/deliver", f"{red}&state=delayed") == "2 messages can be received now."
+    chosen = keys(console, orders, *range(5))
+    said = "2 messages can be received now. 3 stayed: they do not wait, a client holds them, or they are gone."
+    assert console.act(f"{orders}/deliver", chosen) == said
+    with jmsql_factory.create_context() as context:
+        received = [each.get_body(str) for each in receive_all(context.create_consumer(ORDERS))]
+    assert received == ["red 1", "blue 2", "red 5", "red 3", "red 4"]
+
+
 def test_moving_keeps_a_message_as_it_is(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
     with jmsql_factory.create_context() as context:
         message = context.create_map_message()

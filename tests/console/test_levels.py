@@ -56,6 +56,9 @@ ACTIONS = {
     "move one message": Case(
         "orders", "Move …", "1 message moved to other.", of_message=True, fields={"to": "other"}
     ),
+    "deliver chosen messages": Case("reports", "Deliver now …", "2 messages can be received now.", chosen=2),
+    "deliver all messages": Case("reports", "Deliver now …", "3 messages can be received now."),
+    "deliver one message": Case("reports", "Deliver now …", "1 message can be received now.", of_message=True),
     "retry chosen dead letters": Case("DLQ", "Retry …", "2 messages went back to where they come from.", chosen=2),
     "retry all dead letters": Case("DLQ", "Retry …", "3 messages went back to where they come from."),
     "retry one dead letter": Case("DLQ", "Retry …", "1 message went back to where they come from.", of_message=True),
@@ -76,6 +79,7 @@ def filled(jmsql_factory: jmsql.ConnectionFactory) -> None:
         administration.pause("topic://news")
         administration.subscribe("prices", "risk", shared=True)
     send(jmsql_factory, "orders", *"abcd")
+    send(jmsql_factory, "reports", *"abc", delivery_delay=3600.0)
     send(jmsql_factory, "payments", *"abc")
     fail_all(jmsql_factory, "payments", ConnectionError("the bank did not answer"))
     with jmsql_factory.create_context() as context:

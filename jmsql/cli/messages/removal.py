@@ -1,4 +1,4 @@
-"""`jmsql move` and `jmsql purge`: messages of a queue go to another queue, or for good."""
+"""`jmsql move`, `jmsql purge` and `jmsql deliver`: messages go to another queue, for good, or to consumers now."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import typer
 from jmsql.cli.options import Json, QueueName, Schema, Selector, Url, Yes, check_selector, confirm, open_database
 from jmsql.cli.output import answer, progress, working
 from jmsql.values.counting import counted
+
+_NOTHING_FOUND = 1
 
 
 def move(
@@ -66,6 +68,34 @@ def purge(
         deleted = _finish("Deleting", partial(administration.purge, queue, selector), found)
     document = {"queue": queue, "deleted": deleted}
     answer(document, f"Deleted {counted(deleted, 'message')} from the queue {queue!r}.", as_json=as_json)
+
+
+def deliver(
+    queue: QueueName,
+    selector: Selector = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="The maximum number; the first ones.", show_default=False)
+    ] = None,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Deliver messages of a queue now that wait for a retry, or for their delivery time.
+
+    Nothing else of them changes: they keep the number of their deliveries, their errors and their expiration. Doing it
+    again does no harm.
+
+    Exits with 1 if no such message waits.
+
+    Example: `jmsql deliver orders --selector "customer = 17"`
+    """
+    check_selector(selector)
+    with open_database(url, schema).administration() as administration, working("Delivering ..."):
+        delivered = administration.deliver(queue, selector, limit=limit)
+    document = {"queue": queue, "delivered": delivered}
+    answer(document, f"Delivered {counted(delivered, 'message')} of the queue {queue!r} now.", as_json=as_json)
+    if not delivered:
+        raise typer.Exit(_NOTHING_FOUND)
 
 
 class _Steps(Protocol):

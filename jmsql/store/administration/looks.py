@@ -552,7 +552,12 @@ def _parts(*, hidden: bool) -> dict[str, str]:
     return PARTS | (_HIDDEN if hidden else _SHOWN)
 
 
-def _chosen(choice: Choice, *, hidden: bool) -> tuple[str, dict[str, object]]:
+def condition_of(choice: Choice, *, hidden: bool) -> tuple[str, dict[str, object]]:
+    """Return what a choice adds to the conditions on a message `m`, and its parameters.
+
+    Raises:
+        JMSSecurityException: The selector compares properties though they are hidden.
+    """
     if hidden and choice.selector is not None and choice.selector.properties:
         raise JMSSecurityException(
             "Properties are hidden here, so selectors may compare headers alone: JMSMessageID, JMSType, "
@@ -581,7 +586,7 @@ def messages(
     Raises:
         JMSSecurityException: The role may not browse it, or a selector compares properties though they are hidden.
     """
-    chosen, parameters = _chosen(choice, hidden=hidden)
+    chosen, parameters = condition_of(choice, hidden=hidden)
     parts = _parts(hidden=hidden) | {"chosen": chosen}
     statements = {
         delayed: _sql.statement(name, "browsing", records(_read_listed), {"shown": _sql[f"shown_of_{name}"]} | parts)
@@ -772,7 +777,7 @@ class Window(NamedTuple):
 
 def choose(queue_id: int, choice: Choice, after: Place, *, hidden: bool = False) -> Steps[Window]:
     """Find the messages of the next window that are meant."""
-    chosen, parameters = _chosen(choice, hidden=hidden)
+    chosen, parameters = condition_of(choice, hidden=hidden)
     delayed = after.delayed
     where = {"queue_id": queue_id, "first": after.first, "sequence": after.sequence, "window": WINDOW}
     places: list[Place] = []
@@ -791,16 +796,17 @@ def choose(queue_id: int, choice: Choice, after: Place, *, hidden: bool = False)
 def message_ids(queue_id: int, places: Sequence[Place]) -> Steps[list[str]]:
     """Return the JMSMessageIDs of the messages that are at places, but for those without one."""
     found: list[str] = []
-    for delayed, part in _parts_of(places):
-        found += yield from _message_ids[delayed].bind(_key_parameters(part), queue_id=queue_id)
+    for delayed, part in parts_of(places):
+        found += yield from _message_ids[delayed].bind(key_parameters(part), queue_id=queue_id)
     return found
 
 
-def _key_parameters(places: Sequence[Place]) -> dict[str, object]:
+def key_parameters(places: Sequence[Place]) -> dict[str, object]:
+    """Return the parameters that name messages of one table."""
     return {"firsts": [each.first for each in places], "sequences": [each.sequence for each in places]}
 
 
-def _parts_of(places: Iterable[Place]) -> Iterator[tuple[bool, list[Place]]]:
+def parts_of(places: Iterable[Place]) -> Iterator[tuple[bool, list[Place]]]:
     """Yield what a statement takes at once: places of one table."""
     chosen = list(dict.fromkeys(places))
     for delayed in (False, True):
@@ -819,8 +825,8 @@ def purge(queue: Queue | int, places: Iterable[Place]) -> Items[int]:
         InvalidDestinationException: There is no such queue.
     """
     queue_id, _ = yield from located(queue)
-    for delayed, part in _parts_of(places):
-        found = yield from _purge[delayed].bind(_key_parameters(part), queue_id=queue_id)
+    for delayed, part in parts_of(places):
+        found = yield from _purge[delayed].bind(key_parameters(part), queue_id=queue_id)
         yield Item(int(found[0][-1]) if found else 0)
 
 
@@ -838,8 +844,8 @@ def move(queue: Queue | int, target: Queue, places: Iterable[Place]) -> Items[in
     target_id, _ = yield from located(target)
     if queue_id == target_id:
         raise JMSException("The messages are in that queue already.")
-    for delayed, part in _parts_of(places):
-        found = yield from _move[delayed].bind(_key_parameters(part), queue_id=queue_id, target=target_id)
+    for delayed, part in parts_of(places):
+        found = yield from _move[delayed].bind(key_parameters(part), queue_id=queue_id, target=target_id)
         yield Item(int(found[0][0]))
 
 
@@ -855,9 +861,9 @@ def retry(queue: Queue | int, places: Iterable[Place]) -> Steps[Retry]:
     chosen = list(dict.fromkeys(places))
     returned: Counter[str] = Counter()
     gone: Counter[str] = Counter()
-    for delayed, part in _parts_of(chosen):
+    for delayed, part in parts_of(chosen):
         if not delayed:
-            keys = _key_parameters(part)
+            keys = key_parameters(part)
             back = origins((yield from _retry_keys.bind(keys, queue_id=queue_id)))
             returned.update(back)
             if sum(back.values()) < len(part):

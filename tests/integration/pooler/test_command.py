@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jmsql import Connection, ConnectionFactory
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, send
 from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command
 
@@ -29,3 +29,16 @@ def test_doctor_sees_the_pooler_and_who_does_the_maintenance(
     assert findings()["pooler"]["health"] == "note"
     assert "1 connected" in findings()["clients"]["says"]
     wait_for(lambda: findings()["maintenance"]["says"] == "a client does it")
+
+
+def test_messages_are_delivered_now_and_cancelled(jmsql: Command, jmsql_factory: ConnectionFactory) -> None:
+    url = jmsql_factory.url
+    with jmsql_factory.create_context() as context:
+        sent = [send(context, QUEUE, text, delivery_delay=3600.0) for text in ("a", "b")]
+    assert jmsql("cancel", sent[0], url=url).text == f"{sent[0]}: removed\n"
+    assert jmsql("cancel", *sent[:1], url=url).exit_code == 1
+    assert jmsql("deliver", QUEUE, url=url).exit_code == 0
+    with jmsql_factory.create_context(session_mode=AcknowledgeMode.CLIENT) as context:
+        assert context.create_consumer(Queue(QUEUE)).receive_body(str, timeout=30) == "b"
+        assert jmsql("cancel", sent[1], url=url).text == f"{sent[1]}: asked\n"
+    assert jmsql("deliver", QUEUE, url=url).exit_code == 1

@@ -23,6 +23,7 @@ from jmsql.store.administration.dead_letters import (
     first_dead_letters,
     retry,
 )
+from jmsql.store.administration.delivering import deliver, deliver_chosen
 from jmsql.store.administration.emptying import move, purge
 from jmsql.store.administration.inspection import (
     BrowsedMessage,
@@ -569,6 +570,44 @@ class Administration:
             target = require_queue(target)
             return self._complete(looks.move(_queue(source), target, map(require_place, places)), progress)
         steps = move(_queue_name(source), _queue_name(target), Selector.parse(selector), limit)
+        return self._complete(steps, progress)
+
+    def deliver(
+        self,
+        queue: Queue | str | int,
+        selector: str | None = None,
+        *,
+        places: Iterable[Place] | None = None,
+        limit: int | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Deliver the messages of a queue now that wait for their next attempt or their delivery time.
+
+        Nothing else of them changes: the number of their deliveries, their errors and their expiration stay. Messages
+        that failed keep their place in the queue. Those with a delivery delay come after those that are there, in the
+        order of their delivery times, and ``JMSDeliveryTime`` is now. Consumers that wait are notified.
+
+        Args:
+            queue: The queue. With places, also the number of a queue or subscription.
+            selector: Which of its messages; None: all that wait.
+            places: Only the messages at these places, without a selector. Those that do not wait are left out.
+            limit: The first so many; None: all.
+            progress: Called after each step with how many have been delivered so far. Each step is one transaction, of
+                5,000 messages at the most.
+
+        Returns:
+            How many were delivered: consumers can receive them.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            JMSSecurityException: The role is no administrator.
+            ValueError: A selector or a limit and places are given, or a number and no places.
+        """
+        if places is not None:
+            _refuse_both(selector, limit)
+            return self._complete(deliver(_queue(queue), map(require_place, places)), progress)
+        steps = deliver_chosen(Queue(_queue_name(queue)), Selector.parse(selector), limit)
         return self._complete(steps, progress)
 
     def _complete(self, steps: Items[int], progress: Callable[[int], object] | None) -> int:
