@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException, MessageNotWriteableException
 from jmsql.messages.encoded_message import BodyColumns, ConditionalEncodedMessage, EncodedColumns, EncodedMessage
-from jmsql.messages.properties import CONDITIONS, PropertyAccess, ReceivedProperties
+from jmsql.messages.properties import CONDITIONS, DEAD_LETTER_REASON, THEN, PropertyAccess, ReceivedProperties
 from jmsql.messages.types.values import PropertyValue, type_name, with_article
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Destination, parse_destination
@@ -295,6 +295,18 @@ class Message(PropertyAccess):
         # Measured: the constructor of a named tuple takes twice as long.
         self._received_properties = tuple.__new__(ReceivedProperties, (properties, property_types, delivery_count))
         self._restore_body((text, json, types, content))
+
+    @property
+    def has_next_steps(self) -> bool:
+        """True if the message was sent as a step of a chain, and not as the last one.
+
+        False for a dead letter: the handler that gets it puts things right, and the steps after it follow its retry.
+        """
+        received = self._received_properties
+        if received is not None and (received.values is None or THEN not in received.values):
+            return False  # the properties need not be decoded
+        values = self._properties_to_read()
+        return values.get(THEN) is not None and DEAD_LETTER_REASON not in values
 
     def stored_parts(self) -> dict[str, str | bytes | None]:
         """Return the parts of a received message that are decoded when they are read, as they are stored."""

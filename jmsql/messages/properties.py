@@ -12,10 +12,11 @@ Three such names are conditions of a send (`SendConditions`). A client sets them
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import NamedTuple
 
-from jmsql.exceptions import MessageFormatException, MessageNotWriteableException
+from jmsql.exceptions import InvalidDestinationException, MessageFormatException, MessageNotWriteableException
 from jmsql.messages.encoded_message import SendConditions
 from jmsql.messages.types import conversions
 from jmsql.messages.types.typed_json import read_object, write_object
@@ -32,6 +33,7 @@ from jmsql.messages.types.values import (
     string,
     type_name,
 )
+from jmsql.values.destinations import Destination, require_destination
 from jmsql.values.identifiers import is_identifier
 
 DELIVERY_COUNT = "JMSXDeliveryCount"
@@ -49,6 +51,10 @@ COALESCE_BODY = "JMS_jmsql_CoalesceBody"
 """The property that says which body waits: `FIRST` or `LATEST`."""
 FIRST = "first"
 LATEST = "latest"
+DEAD_LETTER_REASON = "JMS_jmsql_DeadLetterReason"
+"""The property of a dead letter alone: why it is one."""
+THEN = "JMS_Then"
+"""The property that names the next steps of a chain, as a JSON array of destinations. It stays in a dead letter."""
 CONDITIONS = frozenset((DEDUPLICATION_ID, COALESCE, COALESCE_BODY))
 _LONGEST_CONDITION = 255
 
@@ -178,6 +184,22 @@ class PropertyAccess:
             None if coalesce is None else str(coalesce),
             values.get(COALESCE_BODY) == LATEST,
         )
+
+    @property
+    def next_steps(self) -> tuple[Destination, ...]:
+        """The destinations of the chain's next steps: one at least.
+
+        Raises:
+            MessageFormatException: The property is no list of queues and topics.
+        """
+        text = self._properties_to_read().get(THEN)
+        try:
+            names = json.loads(text) if isinstance(text, str) else None
+            if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+                return tuple(map(require_destination, names))
+        except (ValueError, RecursionError, InvalidDestinationException) as error:
+            raise MessageFormatException(f"{THEN} is no JSON array of destinations: {error}") from error
+        raise MessageFormatException(f"{THEN} is no JSON array of destinations.")
 
     @property
     def properties(self) -> MessageProperties:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
+from jmsql.client.sending.steps import Step
 from jmsql.values.destinations import Destination
 
 
@@ -22,3 +23,4 @@ class SendOptions(TypedDict, total=False):
     deduplication_id: str | None
     coalesce: str | None
     coalesce_body: Literal["first", "latest"]
+    then: Sequence[Step]

@@ -167,7 +167,7 @@ class ListenerFunction(Generic[P, R_co]):
                 the call is awaited.
             body: The body, or a message.
             options: `priority`, `delivery_delay`, `time_to_live`, `group`, `properties`, `reply_to`, `correlation_id`,
-                `deduplication_id`, `coalesce` and `coalesce_body`, as for [`jmsql.send`][jmsql.send].
+                `deduplication_id`, `coalesce`, `coalesce_body` and `then`, as for [`jmsql.send`][jmsql.send].
 
         Returns:
             JMSMessageID; under asyncio an awaitable of it.

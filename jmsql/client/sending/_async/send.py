@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -13,8 +13,9 @@ from jmsql.client._async.connection.simplified import JMSProducer, message_of
 from jmsql.client._async.session.session import Session
 from jmsql.client.asynchronous_enlistment import enlist
 from jmsql.client.sending.options import SendOptions
+from jmsql.client.sending.steps import Step, steps_as_text
 from jmsql.messages import Message
-from jmsql.messages.properties import COALESCE, COALESCE_BODY, DEDUPLICATION_ID
+from jmsql.messages.properties import COALESCE, COALESCE_BODY, DEDUPLICATION_ID, THEN
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Destination, require_destination
 
@@ -38,6 +39,7 @@ async def send(
     deduplication_id: str | None = None,
     coalesce: str | None = None,
     coalesce_body: Literal["first", "latest"] = "first",
+    then: Sequence[Step] = (),
     schema: str = "jmsql",
 ) -> str:
     """Send a message, and return its identifier.
@@ -63,13 +65,16 @@ async def send(
         coalesce: A key, such as "customer 5", of 1 to 255 characters: nothing is sent while a message of this key waits
             in the queue, which is then handled after the commit of this transaction, too. Not for topics.
         coalesce_body: "latest": the message replaces the one that waits, in its place.
+        then: The next steps of a chain: registered handlers, or destinations. Where a worker's handler returns, its
+            result is sent to the first of them, in the transaction of its message; None: the body of its message.
+            `reply_to` gets the reply of the last step.
         schema: The PostgreSQL schema of jmsql's tables, for a transaction of the caller's.
 
     Returns:
         JMSMessageID, which begins with "ID:". Where nothing is sent, of the message that was sent before, or waits.
 
     Raises:
-        TypeError: The target is none of these.
+        TypeError: The target is none of these; or `then` is a text.
         IllegalStateException: The target is closed.
         InvalidDestinationException: It is not a destination, or the destination does not exist.
         MessageFormatException: The body or a property cannot be encoded; the message shows where.
@@ -89,6 +94,7 @@ async def send(
         deduplication_id=deduplication_id,
         coalesce=coalesce,
         coalesce_body=coalesce_body,
+        then=then,
     )
     message = message_of(body)
     if isinstance(target, Connection):
@@ -165,6 +171,9 @@ def _options(**given: Unpack[SendOptions]) -> dict[str, Any]:
         properties[DEDUPLICATION_ID] = deduplication_id
     if coalesce is not None:
         properties |= {COALESCE: coalesce, COALESCE_BODY: coalesce_body}
+    steps = steps_as_text(options.pop("then", ()))
+    if steps is not None:
+        properties[THEN] = steps
     reply_to = options.pop("reply_to", None)
     correlation_id = options.pop("correlation_id", None)
     return {

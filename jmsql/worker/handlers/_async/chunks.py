@@ -45,7 +45,12 @@ class ChunkCall(HandlerCall):
         index = verdict.index if isinstance(verdict, Reject) else None
         return self.messages[index] if index is not None and 0 <= index < len(self.messages) else None
 
+    def _is_in_chain(self) -> bool:
+        return any(message.has_next_steps for message in self.messages)
+
     async def _answer(self, result: object) -> None:
+        if result is None:
+            result = [None] * len(self.messages)
         if not isinstance(result, list | tuple) or len(result) != len(self.messages):
             raise TypeError(
                 f"{self.listener} returns a list with a reply, or None, for each of the {len(self.messages)} messages "
@@ -53,7 +58,7 @@ class ChunkCall(HandlerCall):
                 + (f" of {len(result)}." if isinstance(result, list | tuple) else ".")
             )
         for message, reply in zip(self.messages, result, strict=True):
-            if reply is not None:
+            if reply is not None or message.has_next_steps:
                 await self._reply(message, reply)
 
     async def tell_dead_letter(self) -> None:

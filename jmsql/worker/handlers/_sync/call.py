@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.client._sync.session.session import HandlerSession
+from jmsql.client.sending.steps import next_message
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency.interruptible_call import Interrupted
 from jmsql.concurrency.threads import (
@@ -144,7 +145,7 @@ class HandlerCall(AnyCall):
                 with self.session.extend_claims():
                     self._call_until_cancelled(claim)
                     has_returned = True
-                    if self.result is not None:
+                    if self.result is not None or self._is_in_chain():
                         self._answer(self.result)
                     if self.listener.keep_result is not None:
                         self._keep_result(self.listener.keep_result)
@@ -177,7 +178,8 @@ class HandlerCall(AnyCall):
             if self._report is not None:
                 self._report(None)
         self._tell_success()
-        self._call_back(self.callbacks)
+        if self.callbacks:
+            self._call_back(self.callbacks)
         return None
 
     def _verdict(self, error: BaseException) -> BaseException:
@@ -332,19 +334,27 @@ class HandlerCall(AnyCall):
         Raises:
             Reject: The message is not what the handler takes.
         """
-        return {
-            parameter.name: self.provided[parameter.provided_as]
-            if parameter.provided_as in self.provided
-            else obtain(parameter.value, self)
-            for parameter in self.listener.parameters
-        }
+        values: dict[str, object] = {}
+        for parameter in self.listener.parameters:
+            if parameter.provided_as in self.provided:
+                values[parameter.name] = self.provided[parameter.provided_as]
+            else:
+                values[parameter.name] = obtain(parameter.value, self)
+        return values
+
+    def _is_in_chain(self) -> bool:
+        """Return True if a message has a next step."""
+        return self.message.has_next_steps
 
     def _answer(self, result: object) -> None:
         """Send what the handler has returned."""
         self._reply(self.message, result)
 
     def _reply(self, message: Message, result: object) -> None:
-        """Send a reply to the message's sender, in the message's transaction."""
+        """Send a reply to the message's next step, or else to its sender, in the message's transaction."""
+        if message.has_next_steps:
+            self._continue(message, result)
+            return
         destination = message.jms_reply_to or self.listener.reply_to
         if destination is None:
             if self.listener.keep_result is None:
@@ -362,6 +372,23 @@ class HandlerCall(AnyCall):
         reply = message_of(result)
         reply.jms_correlation_id = message.jms_correlation_id or message.jms_message_id
         producer.send(reply)
+        producer.close()
+
+    def _continue(self, message: Message, result: object) -> None:
+        """Send the handler's result to the next step of a chain.
+
+        Raises:
+            Reject: The message's property names no steps.
+        """
+        try:
+            destination = message.next_steps[0]
+        except MessageFormatException as error:
+            raise Reject(str(error)) from error
+        following = next_message(message, None if result is None else message_of(result))
+        following.jms_correlation_id = message.jms_correlation_id or message.jms_message_id
+        producer = self.session.create_producer(destination)
+        producer.priority = message.jms_priority
+        producer.send(following)
         producer.close()
 
     def _keep_result(self, keeping: Keeping) -> None:
