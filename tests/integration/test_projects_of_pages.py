@@ -65,13 +65,12 @@ class Project:
     """A folder with the files of a page, in which its commands run.
 
     Args:
-        page: The page.
         folder: The folder.
         url: The database that stands for the one that the page shows.
         tab: The tab that the reader follows, on a page with tabs.
     """
 
-    def __init__(self, page: str, folder: Path, url: str, tab: str | None = None) -> None:
+    def __init__(self, folder: Path, url: str, tab: str | None = None) -> None:
         self._tab = tab
         self._folder = folder
         self._url = url
@@ -86,18 +85,15 @@ class Project:
         self._servers: list[Server] = []
         self.printed = ""
         """The output of the last command."""
-        for block in self._blocks(page, "python"):
-            if FILE.fullmatch(block.title or ""):
-                with (folder / str(block.title)).open("a") as file:
-                    file.write(block.text)
-
-    def _blocks(self, page: str, *languages: str) -> Iterator[Block]:
-        return (block for block in blocks(page, *languages) if block.tab in {None, self._tab})
 
     def follow(self, page: str) -> Iterator[Block]:
-        """Type the commands of a page, and compare what they print; return each block that is done."""
-        for block in self._blocks(page, "sh", "console", "text"):
-            if block.language == "text":
+        """Save the files of a page, type its commands and compare what they print; return each block that is done."""
+        for block in blocks(page, "python", "sh", "console", "text"):
+            if block.tab not in {None, self._tab}:
+                continue
+            if block.language == "python":
+                self._save(block)
+            elif block.language == "text":
                 self._check_log(block)
             elif block.language == "sh":
                 for line in block.text.splitlines():
@@ -107,6 +103,12 @@ class Project:
                     command, *lines = shown.splitlines()
                     self.type(command, lines)
             yield block
+
+    def _save(self, block: Block) -> None:
+        """Save a block that is a file, or add it to that file."""
+        if FILE.fullmatch(block.title or ""):
+            with (self._folder / str(block.title)).open("a") as file:
+                file.write(block.text)
 
     def type(self, command: str, expected: Sequence[str] = ()) -> None:
         """Type a command. If a server runs, the command is repeated until it prints what is expected."""
@@ -170,8 +172,8 @@ class Project:
 
 
 @contextmanager
-def project(page: str, folder: Path, url: str, tab: str | None = None) -> Iterator[Project]:
-    made = Project(page, folder, url, tab)
+def project(folder: Path, url: str, tab: str | None = None) -> Iterator[Project]:
+    made = Project(folder, url, tab)
     try:
         yield made
     finally:
@@ -181,7 +183,7 @@ def project(page: str, folder: Path, url: str, tab: str | None = None) -> Iterat
 @pytest.mark.timeout(400)
 def test_the_readme_leads_to_a_handled_message(database: str, tmp_path: Path) -> None:
     url = database.replace("postgresql:", "postgresql+psycopg:", 1)
-    with project("README.md", tmp_path, url) as shop:
+    with project(tmp_path, url) as shop:
         for _ in shop.follow("README.md"):
             pass
     with psycopg.connect(database) as administrator:
@@ -189,8 +191,19 @@ def test_the_readme_leads_to_a_handled_message(database: str, tmp_path: Path) ->
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("tab", ["Threads", "asyncio"])
+def test_the_tutorial_leads_to_a_retried_message(database: str, tmp_path: Path, tab: str) -> None:
+    with psycopg.connect(database, autocommit=True) as administrator, project(tmp_path, database, tab) as shop:
+        shop.type("jmsql migrate")
+        for _ in shop.follow("docs/tutorial.md"):
+            pass
+        states = administrator.execute("select number, state from purchase order by number").fetchall()
+    assert states == [(1, "shipped"), (2, "shipped")]
+
+
+@pytest.mark.timeout(400)
 def test_the_page_about_fastapi_leads_to_a_handled_message(database: str, tmp_path: Path) -> None:
-    with project("docs/fastapi.md", tmp_path, database) as shop:
+    with project(tmp_path, database) as shop:
         for block in shop.follow("docs/fastapi.md"):
             if block.language == "text":
                 check_that_the_commit_comes_before_the_answer(shop, database)
