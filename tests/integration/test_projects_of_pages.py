@@ -194,7 +194,6 @@ def test_the_readme_leads_to_a_handled_message(database: str, tmp_path: Path) ->
 @pytest.mark.parametrize("tab", ["Threads", "asyncio"])
 def test_the_tutorial_leads_to_a_retried_message(database: str, tmp_path: Path, tab: str) -> None:
     with psycopg.connect(database, autocommit=True) as administrator, project(tmp_path, database, tab) as shop:
-        shop.type("jmsql migrate")
         for _ in shop.follow("docs/tutorial.md"):
             pass
         states = administrator.execute("select number, state from purchase order by number").fetchall()
