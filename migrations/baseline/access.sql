@@ -129,6 +129,19 @@ create policy may_update on jmsql_internal.delivery for update
              and (next_attempt < '9999-01-01 00:00+00' is not false or dead_letter_queue_id is not null)
              or (select jmsql_internal.has_access_to_all('administer', current_user))));
 
+create policy may_delete on jmsql_internal.delivery_outcome for delete
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.delivery_outcome for select
+    using (queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[])
+           or (select jmsql_internal.has_access_to_all('browse', current_user)));
+create policy may_insert on jmsql_internal.delivery_outcome for insert
+    with check (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+                or (select jmsql_internal.has_access_to_all('receive', current_user)));
+create policy may_update on jmsql_internal.delivery_outcome for update
+    using (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+           or (select jmsql_internal.has_access_to_all('receive', current_user)));
+alter table jmsql_internal.delivery_outcome enable row level security;
+
 create policy may_select on jmsql_internal.group_lock for select using (true);
 create policy may_lock on jmsql_internal.group_lock for update using (true) with check (false);
 alter table jmsql_internal.group_lock enable row level security;
@@ -281,6 +294,35 @@ create policy may_update on jmsql_internal.destination_counters for update
         and sent between 0 and 1000000000000000 and acknowledged between 0 and 1000000000000000
         and rolled_back between 0 and 1000000000000000 and redelivered between 0 and 1000000000000000);
 
+create function jmsql_internal.functions_of_administrators() returns text
+    language sql immutable
+begin atomic
+    select ' jmsql_internal.settings_row(text), jmsql_internal.create_destination(text, jsonb),'
+        ' jmsql.alter_destination(text, jsonb), jmsql.create_queue(text, jsonb), jmsql.create_topic(text, jsonb),'
+        ' jmsql.delete_destination(text, boolean), jmsql.pause(text), jmsql.resume(text),'
+        ' jmsql_internal.make_history_partition(date),'
+        ' jmsql_internal.keep_history(tid[], integer[], jmsql_internal.outcome, bigint),'
+        ' jmsql_internal.return_dead_letters(integer, smallint[], bigint[]), jmsql.retry(text, bigint),'
+        ' jmsql_internal.replay_messages(text, xid8[], bigint[], timestamptz, timestamptz, integer, boolean),'
+        ' jmsql.replay(text, text, timestamptz, timestamptz, text[], boolean),'
+        ' jmsql_internal.lock_free_messages(integer, bigint[], bigint, bigint),'
+        ' jmsql_internal.forget_deliveries(tid[]),'
+        ' jmsql_internal.move_step(integer, integer, bigint[], bigint, bigint, boolean),'
+        ' jmsql.move(text, text, bigint[], bigint), jmsql.purge(text, bigint[], bigint),'
+        ' jmsql_internal.cancel_at(integer, smallint, bigint, boolean), jmsql.cancel(text),'
+        ' jmsql_internal.deliver_waiting(integer, smallint[], bigint[]),'
+        ' jmsql_internal.deliver_delayed(integer, bigint[], bigint[]), jmsql.deliver(text, bigint[], bigint),'
+        ' jmsql_internal.cursors_before(regclass, text[]), jmsql_internal.note_history_loss(regclass, text[]),'
+        ' jmsql.forget_spark_source(uuid),'
+        ' jmsql_internal.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),'
+        ' jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql_internal.restore_pages(),'
+        ' jmsql_internal.send_scheduled(jmsql_internal.schedule, timestamptz, integer),'
+        ' jmsql_internal.fire_schedule(text, integer, timestamptz, timestamptz, timestamptz, integer, boolean)';
+end;
+comment on function jmsql_internal.functions_of_administrators() is
+    'The functions that are an administrator''s alone, as GRANT and REVOKE name them. They know by the right to execute '
+    'them, which PostgreSQL checks for the role that calls them, that they may do what they are asked for.';
+
 -- Privileges are code: no text of a table is executed. No role gets TRUNCATE, REFERENCES or TRIGGER, and but for
 -- administrators none gets UPDATE or DELETE on a whole table: who has one of them can lock it.
 create function jmsql_internal.set_privileges(role name) returns void
@@ -297,10 +339,12 @@ declare
             ' jmsql_internal.connection, jmsql_internal.consumer, jmsql_internal.grouped_queue,'
             ' jmsql_internal.leadership, jmsql_internal.destination_counters, jmsql_internal.message,'
             ' jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
-            ' jmsql_internal.message_history',
+            ' jmsql_internal.message_history, jmsql_internal.result, jmsql_internal.result_keeping,'
+            ' jmsql_internal.reported_progress',
         'select on'
             ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.counters,'
-            ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups',
+            ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups, jmsql.results,'
+            ' jmsql.progress',
         'select (transaction_id) on jmsql_internal.pending_transaction',
         'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
             'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
@@ -318,7 +362,12 @@ declare
             'delivery_count, error_count, last_error, claim_expires_at, first_failed_at, dead_letter_queue_id), '
             'update (claim_id, connection_id, claimed_at, next_attempt, delivery_count, error_count, last_error, '
             'claim_expires_at, first_failed_at, dead_letter_queue_id) on jmsql_internal.delivery',
+        'select, insert (queue_id, inverse_priority, sequence, retry_count, interruption_count, dead_letter_reason), '
+            'update (retry_count, interruption_count, dead_letter_reason) on jmsql_internal.delivery_outcome',
         'insert (messages, deliveries, connection_id, is_exact) on jmsql_internal.removal',
+        'select, insert (queue_id, lowest, connection_id) on jmsql_internal.dequeue',
+        'select, insert (topic, queues, message_ids, deduplication_ids, coalesce_keys, replacing, expiring, delivery_times, '
+            'inverse_priorities, first_sequence) on jmsql_internal.admission',
         'insert (name, connection_id), update (connection_id) on jmsql_internal.queue, jmsql_internal.topic',
         'insert (topic_id, client_id, name, selector, durable, shared, no_local), update (ended, selector, no_local) '
             'on jmsql_internal.subscription',
@@ -326,15 +375,25 @@ declare
         'insert (connection_id, queue_id, selector, consumers), update (consumers) on jmsql_internal.consumer',
         'insert (destination_id, sent, acknowledged, rolled_back, redelivered), '
             'update (sent, acknowledged, rolled_back, redelivered) on jmsql_internal.destination_counters',
+        'insert (queue_id, seconds, keeps_message), update (seconds, keeps_message) on jmsql_internal.result_keeping',
+        'insert (message_id, queue_id, deliveries, sent_at, started_at, finished_at, kept_until, state, value, error, '
+            'jms_type, properties, text_body), '
+            'update (deliveries, sent_at, started_at, finished_at, kept_until, state, value, error, jms_type, properties, '
+            'text_body) on jmsql_internal.result',
+        'insert (queue_id, inverse_priority, sequence, claim_id, fraction, note, reported_at), '
+            'update (claim_id, fraction, note, reported_at) on jmsql_internal.reported_progress',
         'execute on function jmsql_internal.bury_dead_letters(integer)'];
     administration constant text[] := messaging || array[
         'delete on'
-            ' jmsql_internal.message, jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
+            ' jmsql_internal.message, jmsql_internal.delayed_message, jmsql_internal.delivery,'
+            ' jmsql_internal.delivery_outcome, jmsql_internal.body,'
             ' jmsql_internal.queue, jmsql_internal.topic, jmsql_internal.connection,'
-            ' jmsql_internal.destination_counters',
+            ' jmsql_internal.destination_counters, jmsql_internal.result, jmsql_internal.result_keeping,'
+            ' jmsql_internal.reported_progress',
         'update (transaction_id) on jmsql_internal.delayed_message',
         'insert (queue_id, deleted_at) on jmsql_internal.queue',
-        'select on jmsql_internal.permission, jmsql.grants, jmsql.spark_sources',
+        'select on jmsql_internal.permission, jmsql.grants, jmsql.spark_sources, jmsql.schedules',
+        'select, insert, update, delete on jmsql_internal.schedule',
         'insert, update, delete on jmsql_internal.binding',
         'update (automatic_creation) on jmsql_internal.configuration',
         'select, insert, update, delete on'
@@ -342,24 +401,10 @@ declare
             ' jmsql_internal.spark_source, jmsql_internal.spark_batch, jmsql_internal.spark_cursor',
         'insert, update, delete on jmsql_internal.leadership',
         'select, insert, delete on jmsql_internal.maintenance_task',
+        'select, delete on jmsql_internal.deduplication',
+        'select, update, delete on jmsql_internal.coalescing',
         'select on sequence jmsql_internal.message_sequence',
-        'execute on function'
-            ' jmsql_internal.settings_row(text), jmsql.alter_destination(text, jsonb),'
-            ' jmsql.create_queue(text, jsonb), jmsql.create_topic(text, jsonb),'
-            ' jmsql.delete_destination(text, boolean), jmsql.pause(text), jmsql.resume(text),'
-            ' jmsql_internal.make_history_partition(date),'
-            ' jmsql_internal.keep_history(tid[], integer[], jmsql_internal.outcome, bigint),'
-            ' jmsql_internal.return_dead_letters(integer, smallint[], bigint[]), jmsql.retry(text, bigint),'
-            ' jmsql_internal.replay_messages(text, xid8[], bigint[], timestamptz, timestamptz, integer, boolean),'
-            ' jmsql.replay(text, text, timestamptz, timestamptz, text[], boolean),'
-            ' jmsql_internal.lock_free_messages(integer, bigint[], bigint, bigint),'
-            ' jmsql_internal.forget_deliveries(tid[]),'
-            ' jmsql_internal.move_step(integer, integer, bigint[], bigint, bigint, boolean),'
-            ' jmsql.move(text, text, bigint[], bigint), jmsql.purge(text, bigint[], bigint),'
-            ' jmsql_internal.cursors_before(regclass, text[]), jmsql_internal.note_history_loss(regclass, text[]),'
-            ' jmsql.forget_spark_source(uuid),'
-            ' jmsql_internal.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),'
-            ' jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql_internal.restore_pages()'];
+        'execute on function' || jmsql_internal.functions_of_administrators()];
     actions text[] := array(
         select p.action from jmsql_internal.permission p where p.grantee = quote_ident(role)::regrole);
     granted text;
@@ -369,6 +414,9 @@ begin
                where c.oid = 'jmsql_internal.permission'::regclass) then
         return;
     end if;
+    -- Who makes a partition of the history, or drops one, writes the same rows of the catalog, which PostgreSQL refuses to
+    -- one of two at once. This lock is theirs, too; it holds up nobody who reads or writes messages.
+    lock table jmsql_internal.message_history in share update exclusive mode;
     foreach place in array array['jmsql'::regnamespace, 'jmsql_internal'::regnamespace] loop
         execute format('revoke all on all tables in schema %s from %I', place, role);
         execute format('revoke all on all sequences in schema %s from %I', place, role);
@@ -392,37 +440,81 @@ create function jmsql_internal.renew_privileges() returns void
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    routine regprocedure;
 begin
+    -- Nobody executes a function with its owner's rights because everybody may: also not one of a trigger, for a table
+    -- of his own, with rows that no policy has seen.
+    for routine in
+        select p.oid from pg_proc p
+        where p.pronamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
+          and (p.prosecdef or p.prorettype = 'trigger'::regtype)
+          and p.proname not in ('has_access_to_all', 'accessible_queues', 'accessible_topics')
+    loop
+        execute format('revoke all on function %s from public', routine);
+    end loop;
+    execute 'revoke all on function jmsql_internal.set_privileges(name), jmsql_internal.renew_privileges(),'
+        ' jmsql_internal.enable_row_security(interval),'
+        || jmsql_internal.functions_of_administrators() || ' from public';
     perform jmsql_internal.set_privileges(r.rolname)
     from pg_roles r where r.oid in (select p.grantee from jmsql_internal.permission p);
 end
 $$;
 comment on function jmsql_internal.renew_privileges() is
-    'Gives all roles that have access what it takes now; for migrations that change set_privileges.';
+    'Takes the functions of administrators from all others, and gives the roles that have access what it takes now; '
+    'every revision of the schema ends with it.';
+
+-- With a lock on one of these tables, an open transaction keeps it from others, and all clients wait behind who waits for
+-- it. So it waits for moments, lets go of what it has, and tries again, in the order in which most clients use the tables.
+create function jmsql_internal.enable_row_security(patience interval default '1 minute') returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = '200ms'
+as $$
+declare
+    deadline constant timestamptz := clock_timestamp() + patience;
+    unprotected regclass;
+begin
+    loop
+        begin
+            for unprotected in
+                select c.oid
+                from unnest(array['connection', 'topic', 'queue', 'subscription', 'subscriber', 'consumer', 'message',
+                                  'delayed_message', 'delivery', 'body', 'message_history', 'destination_counters'])
+                     with ordinality as t (name, place)
+                join pg_class c on c.relname = t.name and c.relnamespace = 'jmsql_internal'::regnamespace
+                where not c.relrowsecurity
+                order by t.place
+            loop
+                execute format('alter table %s enable row level security', unprotected);
+            end loop;
+            return;
+        exception when lock_not_available or deadlock_detected then
+            if clock_timestamp() >= deadline then
+                raise exception 'The first grant locks the table %, which other transactions have kept from it for % '
+                    'seconds; nothing was granted.', unprotected, round(extract(epoch from patience))
+                    using errcode = 'JMS03',
+                          hint = '`jmsql doctor` names transactions that stay open; let them end, and grant it again.';
+            end if;
+        end;
+        perform pg_sleep(0.1 + random() * 0.4);
+    end loop;
+end
+$$;
+comment on function jmsql_internal.enable_row_security(interval) is
+    'Switches row security on, for a first grant, and holds up no client for more than moments.';
 
 create function jmsql_internal.permit(role name, actions text[], destination integer) returns void
     language plpgsql volatile security definer
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    protected regclass;
 begin
     if not exists (select from pg_roles r where r.rolname = role) then
         raise exception 'There is no role "%".', role using errcode = 'JMS03', hint = 'CREATE ROLE makes one.';
     end if;
-    foreach protected in array array[
-        'jmsql_internal.message'::regclass, 'jmsql_internal.delayed_message'::regclass,
-        'jmsql_internal.delivery'::regclass, 'jmsql_internal.body'::regclass,
-        'jmsql_internal.message_history'::regclass, 'jmsql_internal.queue'::regclass, 'jmsql_internal.topic'::regclass,
-        'jmsql_internal.subscription'::regclass, 'jmsql_internal.subscriber'::regclass,
-        'jmsql_internal.connection'::regclass,
-        'jmsql_internal.consumer'::regclass, 'jmsql_internal.destination_counters'::regclass]
-    loop
-        if not (select c.relrowsecurity from pg_class c where c.oid = protected) then
-            execute format('alter table %s enable row level security', protected);
-        end if;
-    end loop;
+    -- Before anything is changed: others that give or take privileges wait here, and so does a migration.
     lock table jmsql_internal.permission in share row exclusive mode;
+    perform jmsql_internal.enable_row_security();
     insert into jmsql_internal.permission (grantee, action, queue_id)
     select quote_ident(role)::regrole, a, destination from unnest(actions) a
     on conflict do nothing;
@@ -432,14 +524,25 @@ $$;
 comment on function jmsql_internal.permit(name, text[], integer) is
     'Gives a role access to a destination, or with null to all; switches row security on with the first.';
 
-create function jmsql.grant_access(destination text, role name, variadic actions text[]) returns void
-    language plpgsql volatile strict
+create function jmsql_internal.check_actions(actions text[]) returns void
+    language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if not actions <@ array['send', 'receive', 'browse'] then
-        raise exception 'Access is given to send, receive or browse.' using errcode = 'JMS03';
+    if (actions <@ array['send', 'receive', 'browse'] and cardinality(actions) > 0) is not true then
+        raise exception 'Expected one or several of send, receive and browse, got %.',
+            coalesce(nullif(array_to_string(actions, ', ', 'null'), ''), 'nothing') using errcode = 'JMS03';
     end if;
+end
+$$;
+comment on function jmsql_internal.check_actions(text[]) is 'Refuses what nobody can have access for.';
+
+create function jmsql.grant_access(destination text, role name, variadic actions text[]) returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform jmsql_internal.check_actions(actions);
     perform jmsql_internal.permit(role, actions, jmsql_internal.settings_row(destination));
 end
 $$;
@@ -447,17 +550,19 @@ comment on function jmsql.grant_access(text, name, text[]) is
     'Lets a role send to a queue or topic, receive from it, or browse it.';
 
 create function jmsql.revoke_access(destination text, role name, variadic actions text[]) returns void
-    language plpgsql volatile strict security definer
+    language plpgsql volatile security definer
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    settings_id integer := jmsql_internal.settings_row(destination);
 begin
+    perform jmsql_internal.check_actions(actions);
     if not exists (select from pg_roles r where r.rolname = role) then
         raise exception 'There is no role "%".', role using errcode = 'JMS03';
     end if;
     lock table jmsql_internal.permission in share row exclusive mode;
     delete from jmsql_internal.permission p
-    where p.grantee = quote_ident(role)::regrole and p.queue_id = jmsql_internal.settings_row(destination)
-      and p.action = any(actions);
+    where p.grantee = quote_ident(role)::regrole and p.queue_id = settings_id and p.action = any(actions);
     perform jmsql_internal.set_privileges(role);
 end
 $$;
@@ -498,37 +603,4 @@ comment on function jmsql.create_roles() is
     'Makes the roles jmsql_producer, jmsql_consumer, jmsql_browser and jmsql_admin, if they are not there, lets their '
     'members do with all destinations what they are called after, and returns those that it has made.';
 
--- Nobody executes a function with its owner's rights, nor one that is an administrator's, because everybody may: also
--- not one of a trigger, for a table of his own, with rows that no policy has seen.
-do $$
-declare
-    routine regprocedure;
-begin
-    for routine in
-        select p.oid from pg_catalog.pg_proc p
-        where p.pronamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
-          and (p.prosecdef or p.prorettype = 'trigger'::regtype)
-          and p.proname not in ('has_access_to_all', 'accessible_queues', 'accessible_topics')
-    loop
-        execute format('revoke all on function %s from public', routine);
-    end loop;
-end
-$$;
--- Those that are an administrator's alone know by the right to execute them, which PostgreSQL checks for the role that calls
--- them, that they may do what they are asked for.
-revoke all on function
-    jmsql_internal.settings_row(text), jmsql.alter_destination(text, jsonb), jmsql.create_queue(text, jsonb),
-    jmsql.create_topic(text, jsonb), jmsql.delete_destination(text, boolean), jmsql.pause(text), jmsql.resume(text),
-    jmsql_internal.make_history_partition(date),
-    jmsql_internal.keep_history(tid[], integer[], jmsql_internal.outcome, bigint),
-    jmsql_internal.return_dead_letters(integer, smallint[], bigint[]), jmsql.retry(text, bigint),
-    jmsql_internal.replay_messages(text, xid8[], bigint[], timestamptz, timestamptz, integer, boolean),
-    jmsql.replay(text, text, timestamptz, timestamptz, text[], boolean),
-    jmsql_internal.lock_free_messages(integer, bigint[], bigint, bigint), jmsql_internal.forget_deliveries(tid[]),
-    jmsql_internal.move_step(integer, integer, bigint[], bigint, bigint, boolean),
-    jmsql.move(text, text, bigint[], bigint), jmsql.purge(text, bigint[], bigint), jmsql_internal.cursors_before(regclass, text[]),
-    jmsql_internal.note_history_loss(regclass, text[]), jmsql.forget_spark_source(uuid),
-    jmsql_internal.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),
-    jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql_internal.restore_pages(),
-    jmsql_internal.set_privileges(name), jmsql_internal.renew_privileges()
-from public;
+select jmsql_internal.renew_privileges();

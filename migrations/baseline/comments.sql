@@ -83,7 +83,8 @@ comment on column jmsql.dead_letters.sequence is 'Its number there';
 comment on column jmsql.dead_letters.original_destination is
     'Where it comes from, as queue://NAME or topic://NAME; null: that was gone';
 comment on column jmsql.dead_letters.original_subscription is 'The name of the subscription; null: none';
-comment on column jmsql.dead_letters.reason is 'maximum deliveries or expired';
+comment on column jmsql.dead_letters.reason is
+    'maximum deliveries, maximum retries, rejected or unreadable (see redelivery), or expired';
 comment on column jmsql.dead_letters.deliveries is 'How many deliveries failed; null: it has expired without any';
 comment on column jmsql.dead_letters.error is 'The last line of the last error; null: there was none';
 comment on column jmsql.dead_letters.first_failed_at is 'When a delivery failed for the first time; null: none did';

@@ -26,12 +26,16 @@ comment on column jmsql_internal.connection.server_process_id is
     'The server process of the control connection. The lock counts only while this process holds it.';
 comment on column jmsql_internal.connection.closing is 'Set to true, it removes the row.';
 
+-- A server's clock that is set back: what was noted before may lie ahead.
+-- A heartbeat that lies ahead is from before: a client that is alive sends another one.
 create function jmsql_internal.is_connected(connection bigint) returns boolean
     language sql stable
     return exists (
         select from jmsql_internal.connection c
         where c.connection_id = connection
-          and (c.heartbeat_at > statement_timestamp() - c.heartbeat_timeout or exists (
+          and (c.heartbeat_at > statement_timestamp() - c.heartbeat_timeout
+               and c.heartbeat_at < statement_timestamp() + c.heartbeat_timeout
+               or exists (
         select from pg_catalog.pg_locks l
         where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.mode = 'ExclusiveLock'
           and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
@@ -42,6 +46,7 @@ comment on function jmsql_internal.is_connected(bigint) is 'Whether the client l
 -- In one transaction: who sees the row finds the lock held.
 create function jmsql_internal.connect_client(client_host text, client_process_id integer) returns bigint
     language plpgsql volatile strict
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     key bigint;
@@ -141,6 +146,7 @@ comment on function jmsql_internal.may_take_lease(jmsql_internal.leadership, big
 -- Looking takes no lock and writes nothing.
 create function jmsql_internal.lead(connection bigint, lease interval) returns boolean
     language plpgsql volatile strict
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     present constant timestamptz := clock_timestamp();

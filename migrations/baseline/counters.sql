@@ -12,6 +12,7 @@ comment on table jmsql_internal.destination_counters is
 
 create function jmsql_internal.forget_counters() returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if tg_argv[0] = 'queue' then

@@ -60,6 +60,7 @@ comment on function jmsql_internal.group_slot(integer, bigint) is
 
 create function jmsql_internal.group_state(queue integer, groups bigint[]) returns setof jmsql_internal.delivery
     language plpgsql volatile strict rows 1
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return query

@@ -1,6 +1,6 @@
 -- Messages that have left their destination, where somebody keeps them.
 
-create type jmsql_internal.outcome as enum ('acknowledged', 'expired', 'dead-lettered', 'purged');
+create type jmsql_internal.outcome as enum ('acknowledged', 'expired', 'dead-lettered', 'purged', 'cancelled');
 
 create table jmsql_internal.message_history (
     acknowledged_at        timestamptz not null,

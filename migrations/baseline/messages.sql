@@ -118,6 +118,7 @@ create index pending_transaction_write on jmsql_internal.pending_transaction (wr
 
 create function jmsql_internal.remove_messages() returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     delete from jmsql_internal.message m using removed q where m.queue_id = q.queue_id;

@@ -1,21 +1,44 @@
--- Messages moved, purged and sent a second time, by an administrator.
-
+-- Messages counted, moved, purged and sent a second time.
 create function jmsql_internal.queue_number(queue text) returns integer
-    language plpgsql stable strict
+    language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
 declare
+    named record := jmsql_internal.parse_destination(queue);
     found_id integer;
 begin
-    select q.queue_id into found_id from jmsql_internal.queue q where q.name = regexp_replace(queue, '^queue://', '');
+    if named.kind in ('topic', 'temp-topic') then
+        raise exception 'Expected a queue, got "%".', queue using errcode = 'JMS01';
+    end if;
+    select q.queue_id into found_id from jmsql_internal.queue q where q.name = named.name;
     if found_id is null then
-        raise exception 'There is no queue "%".', regexp_replace(queue, '^queue://', '') using errcode = 'JMS01',
+        raise exception 'There is no queue "%".', named.name using errcode = 'JMS01',
             hint = 'Make it with create_queue; the view destinations lists those there are.';
     end if;
     return found_id;
 end
 $$;
 comment on function jmsql_internal.queue_number(text) is 'The number of a queue, which has to be there.';
+
+create function jmsql_internal.chosen_messages(chosen bigint[], most bigint) returns bigint[]
+    language plpgsql immutable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- What array_agg makes of nothing would choose all.
+    if chosen is null then
+        raise exception 'Expected sequences of messages, got null.' using errcode = 'JMS03',
+            hint = 'Choose with array(select sequence …), which is empty where nothing matches; for all messages, leave it out.';
+    end if;
+    if most < 0 then
+        raise exception 'Expected a number of messages from 0 on, got %.', most using errcode = 'JMS03',
+            hint = 'Leave it out for all.';
+    end if;
+    return nullif(chosen, '{-1}');
+end
+$$;
+comment on function jmsql_internal.chosen_messages(bigint[], bigint) is
+    'The sequences that move and purge are given, null for all. A null that is given is refused, and so is a negative most.';
 
 create function jmsql_internal.lock_free_messages(queue integer, chosen bigint[], newest bigint, most bigint)
     returns table (address tid, deliveries integer)
@@ -78,6 +101,7 @@ declare
                           else 'jmsql_internal.message'::regclass end;
     addresses tid[];
     columns text;
+    identifiers uuid[];
     moved bigint;
 begin
     if source = target then
@@ -97,6 +121,7 @@ begin
     if cardinality(addresses) = 0 then
         return 0;
     end if;
+    execute format('select array_agg(jms_message_id) from %s where ctid = any($1)', kind) into identifiers using addresses;
     -- Whatever columns there are by now.
     select string_agg(quote_ident(a.attname), ', ' order by a.attnum) into columns
     from pg_attribute a
@@ -107,6 +132,8 @@ begin
         'insert into %1$s (queue_id, %2$s) select $2, %2$s from gone order by inverse_priority, sequence',
         kind, columns) using addresses, target;
     get diagnostics moved = row_count;
+    -- A dead letter that is moved is about to be handled again.
+    delete from jmsql_internal.result where message_id = any(identifiers);
     perform pg_notify(jmsql_internal.channel(), target::text);
     return moved;
 end
@@ -114,7 +141,7 @@ $$;
 comment on function jmsql_internal.move_step(integer, integer, bigint[], bigint, bigint, boolean) is
     'Moves messages between queues, given by number: those of lock_free_messages, or delayed ones.';
 
-create function jmsql.move(source text, target text, chosen bigint[] default null, most bigint default null)
+create function jmsql.move(source text, target text, chosen bigint[] default '{-1}', most bigint default null)
     returns bigint
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
@@ -122,8 +149,10 @@ as $$
 declare
     source_id integer := jmsql_internal.queue_number(source);
     target_id integer := jmsql_internal.queue_number(target);
-    moved bigint := jmsql_internal.move_step(source_id, target_id, chosen, 9223372036854775807, most, false);
+    moved bigint;
 begin
+    chosen := jmsql_internal.chosen_messages(chosen, most);
+    moved := jmsql_internal.move_step(source_id, target_id, chosen, 9223372036854775807, most, false);
     return moved + jmsql_internal.move_step(source_id, target_id, chosen, 9223372036854775807, most - moved, true);
 end
 $$;
@@ -131,7 +160,7 @@ comment on function jmsql.move(text, text, bigint[], bigint) is
     'Moves messages from one queue to another, those of the sequences given or all, but for those that a session '
     'holds, and returns how many: at most so many.';
 
-create function jmsql.purge(queue text, chosen bigint[] default null, most bigint default null) returns bigint
+create function jmsql.purge(queue text, chosen bigint[] default '{-1}', most bigint default null) returns bigint
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
@@ -142,6 +171,7 @@ declare
     deleted bigint;
     deleted_delayed bigint;
 begin
+    chosen := jmsql_internal.chosen_messages(chosen, most);
     select coalesce(array_agg(m.address), '{}'), coalesce(array_agg(m.deliveries), '{}')
     into addresses, deliveries
     from jmsql_internal.lock_free_messages(number, chosen, 9223372036854775807, most) m;
@@ -203,36 +233,67 @@ comment on function jmsql_internal.replay_messages(
 create function jmsql.replay(
     source text, target text, since timestamptz, until timestamptz default 'infinity',
     outcomes text[] default '{acknowledged}', keep_ids boolean default false) returns bigint
-    language plpgsql volatile strict
+    language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    from_topic boolean := source like 'topic://%';
-    source_name text := regexp_replace(source, '^(queue|topic)://', '');
+    named record := jmsql_internal.parse_destination(source);
+    target_id integer := jmsql_internal.queue_number(target);
     transactions xid8[];
     numbers bigint[];
-    target_id integer;
     replayed bigint;
 begin
-    select q.queue_id into target_id from jmsql_internal.queue q where q.name = regexp_replace(target, '^queue://', '');
-    if target_id is null then
-        raise exception 'There is no queue "%".', regexp_replace(target, '^queue://', '') using errcode = 'JMS01',
-            hint = 'Make it with create_queue; the view destinations lists those there are.';
+    if since is null or until is null or keep_ids is null then
+        raise exception 'Expected a range of time, and true or false for keep_ids, got null.' using errcode = 'JMS03',
+            hint = 'A range from -infinity to infinity is all of the history.';
+    end if;
+    if (outcomes <@ enum_range(null::jmsql_internal.outcome)::text[]) is not true then
+        raise exception 'Expected outcomes of %, got %.', enum_range(null::jmsql_internal.outcome),
+            coalesce(array_to_string(outcomes, ', ', 'null'), 'null') using errcode = 'JMS03';
     end if;
     select array_agg(k.transaction_id order by k.sequence), array_agg(k.sequence order by k.sequence)
     into transactions, numbers
     from (
         select distinct on (coalesce(m.jms_message_id::text, m.sequence::text)) m.transaction_id, m.sequence
         from jmsql_internal.message_history m
-        where m.destination = source_name and m.is_topic = from_topic
+        where m.destination = named.name and m.is_topic = (named.kind in ('topic', 'temp-topic'))
           and m.acknowledged_at >= since and m.acknowledged_at < until
           and m.outcome = any(outcomes::jmsql_internal.outcome[])
         order by coalesce(m.jms_message_id::text, m.sequence::text), m.sequence) k;
-    replayed := jmsql_internal.replay_messages(source_name, transactions, numbers, since, until, target_id, keep_ids);
-    perform pg_notify(jmsql_internal.channel(), target_id::text);
+    replayed := jmsql_internal.replay_messages(named.name, transactions, numbers, since, until, target_id, keep_ids);
+    perform pg_notify(jmsql_internal.channel(), target_id::text) where pg_notification_queue_usage() < 0.9;
     return replayed;
 end
 $$;
 comment on function jmsql.replay(text, text, timestamptz, timestamptz, text[], boolean) is
     'Sends what left a queue or topic in a range of time to a queue again, each message once, in the order in which '
     'they were sent, and returns how many there were.';
+
+-- Its cost does not depend on how much waits.
+create function jmsql.depth(destination text, most bigint default 1000) returns bigint
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+    -- The planner, which knows nothing of how many messages a queue has, would else read all of them, and sort them.
+    set enable_sort = off
+    set enable_bitmapscan = off
+    set enable_seqscan = off
+as $$
+declare
+    number integer := jmsql_internal.queue_number(destination);
+begin
+    if (most >= 0) is not true then
+        raise exception 'Expected a number of messages from 0 on, got %.', coalesce(most::text, 'null')
+            using errcode = 'JMS03';
+    end if;
+    perform jmsql_internal.require_access(number, 'browse');
+    return (
+        select count(*)
+        from (select m.transaction_id from jmsql_internal.message m where m.queue_id = number
+              order by m.queue_id, m.inverse_priority, m.sequence limit most) m
+        where nullif(m.transaction_id = any(array(
+            select p.transaction_id from jmsql_internal.pending_transaction p)), true) is not null);
+end
+$$;
+comment on function jmsql.depth(text, bigint) is
+    'How many messages a queue has, whatever their state, without those that are delayed: counted up to a number, which '
+    'stands for so many or more.';

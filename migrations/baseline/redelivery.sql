@@ -1,5 +1,27 @@
 -- Where messages go whose deliveries have failed, and how they come back.
 
+-- Outcomes that handlers decide: a rejected message is a dead letter with a reason of its own, and one that is put off has
+-- not failed, nor has one whose handler was interrupted since the worker ended. Few messages have one, so that `delivery`
+-- stays narrow.
+
+create table jmsql_internal.delivery_outcome (
+    sequence           bigint not null,
+    queue_id           integer not null,
+    retry_count        integer not null default 0 check (retry_count between 0 and 1000000),
+    interruption_count integer not null default 0 check (interruption_count between 0 and retry_count),
+    inverse_priority   smallint not null,
+    dead_letter_reason text check (dead_letter_reason in ('maximum retries', 'rejected', 'unreadable')),
+    primary key (queue_id, inverse_priority, sequence)
+) with (vacuum_truncate = off);
+comment on table jmsql_internal.delivery_outcome is
+    'What handlers have said of messages in the table delivery. Maintenance forgets it when a message is gone.';
+comment on column jmsql_internal.delivery_outcome.retry_count is
+    'How many of its deliveries have not failed, but were to be made again later.';
+comment on column jmsql_internal.delivery_outcome.interruption_count is
+    'How many of those a worker has interrupted, since it ended.';
+comment on column jmsql_internal.delivery_outcome.dead_letter_reason is
+    'Why it is about to move to the dead-letter queue; null: it was delivered as often as it may be.';
+
 -- Only dead letters are in this index.
 create index message_dead_letter on jmsql_internal.message (queue_id, sequence)
     where properties ? 'JMS_jmsql_DeadLetterReason';
@@ -85,6 +107,7 @@ begin
     return query
         with exhausted as materialized (
             select d.ctid as delivery, d.delivery_count, d.first_failed_at, d.last_error, m.*,
+                   coalesce(o.retry_count, 0) as retry_count, o.dead_letter_reason,
                    coalesce(t.queue_id, (select f.queue_id from jmsql_internal.queue f where f.name = 'DLQ')) as target
             from jmsql_internal.delivery d
             left join jmsql_internal.queue t
@@ -94,6 +117,8 @@ begin
                 where (n.queue_id, n.inverse_priority, n.sequence) = (d.queue_id, d.inverse_priority, d.sequence)
                 offset 0
                 for update skip locked) m
+            left join jmsql_internal.delivery_outcome o
+              on (o.queue_id, o.inverse_priority, o.sequence) = (d.queue_id, d.inverse_priority, d.sequence)
             where d.dead_letter_queue_id is not null and d.claim_id is null
             limit most),
         history as materialized (
@@ -120,21 +145,60 @@ begin
                 json_body, body_types, bytes_body)
             select c.target,
                    jmsql_internal.dead_letter_properties(
-                       c.properties, c.queue_id, 'maximum deliveries', c.delivery_count, c.first_failed_at,
-                       c.last_error, c.jms_expiration),
+                       c.properties, c.queue_id, coalesce(c.dead_letter_reason, 'maximum deliveries'),
+                       c.delivery_count - c.retry_count, c.first_failed_at, c.last_error, c.jms_expiration),
                    body_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, jms_delivery_time,
                    message_type, jms_correlation_id, jms_reply_to, jms_type, property_types, text_body, json_body,
                    body_types, bytes_body
             from exhausted c
             where c.target <> c.queue_id
             order by c.sequence
+            returning queue_id),
+        -- A message may have been replayed under its identifier, and be there twice.
+        kept as (
+            insert into jmsql_internal.result as r (
+                message_id, queue_id, deliveries, sent_at, finished_at, kept_until, state, error, jms_type, properties,
+                text_body)
+            select distinct on (c.jms_message_id, c.queue_id)
+                   c.jms_message_id, c.queue_id, c.delivery_count, jmsql_internal.to_timestamp(c.jms_timestamp),
+                   clock_timestamp(), clock_timestamp() + k.seconds * interval '1 second', 'failed',
+                   coalesce(c.last_error, 'The message was delivered as often as it may be, and never acknowledged.'),
+                   case when k.keeps_message then c.jms_type end, case when k.keeps_message then c.properties end,
+                   case when k.keeps_message then c.text_body end
+            from exhausted c
+            join jmsql_internal.result_keeping k on k.queue_id = c.queue_id
+            where c.target <> c.queue_id and c.jms_message_id is not null
+            on conflict (message_id, queue_id) do update
+            set deliveries = excluded.deliveries, sent_at = excluded.sent_at, started_at = excluded.started_at,
+                finished_at = excluded.finished_at, kept_until = excluded.kept_until, state = excluded.state,
+                value = excluded.value, error = excluded.error, jms_type = excluded.jms_type,
+                properties = excluded.properties, text_body = excluded.text_body
+            returning r.message_id),
+        -- A requestor waits for the reply. By the version of the UUID in its name, the queue is a requestor's.
+        answered as (
+            insert into jmsql_internal.message (
+                queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, message_type,
+                jms_correlation_id, properties, text_body)
+            select q.queue_id, c.inverse_priority, gen_random_uuid(), jmsql_internal.current_milliseconds(), 1,
+                   'TextMessage', coalesce(c.jms_correlation_id, 'ID:' || c.jms_message_id),
+                   '{"JMS_jmsql_RequestFailed": true}', coalesce(c.last_error, '')
+            from exhausted c
+            join jmsql_internal.queue q on q.name = substr(c.jms_reply_to, 14) and q.connection_id is not null
+            where c.target <> c.queue_id and c.jms_reply_to ~ '^temp-queue://temporary-[0-9a-f]{8}-[0-9a-f]{4}-8'
             returning queue_id)
-        select b.queue_id, count(*) from buried b group by b.queue_id;
+        select n.number, sum(n.messages)::bigint
+        from (select b.queue_id, 1 from buried b
+              union all
+              select a.queue_id, 1 from answered a
+              union all
+              select jmsql_internal.result_channel(k.message_id), 1 from kept k) as n (number, messages)
+        group by n.number;
 end
 $$;
 comment on function jmsql_internal.bury_dead_letters(integer) is
     'Moves messages whose deliveries have all failed to their dead-letter queues: at most so many at once.';
 
+-- What is delivered again has not ended: its former result goes with the dead letter.
 create function jmsql_internal.return_dead_letters(queue integer, inverse_priorities smallint[], sequences bigint[])
     returns table (destination text, subscription text, returned bigint)
     language plpgsql volatile strict
@@ -182,6 +246,9 @@ begin
                     offset 0) d))),
         deleted as (
             delete from jmsql_internal.message where ctid = any(array(select f.address from found f))),
+        forgotten_results as (
+            delete from jmsql_internal.result
+            where message_id = any(array(select f.jms_message_id from found f))),
         back as (
             insert into jmsql_internal.message (
                 queue_id, jms_expiration, properties, body_id, inverse_priority, jms_message_id, jms_timestamp,
@@ -209,19 +276,22 @@ comment on function jmsql_internal.return_dead_letters(integer, smallint[], bigi
     'Moves dead letters back to where they come from, but for those that a session holds or whose origin is gone.';
 
 create function jmsql.retry(queue text, most bigint default null) returns bigint
-    language sql volatile
+    language plpgsql volatile
     set search_path = pg_catalog, pg_temp
-begin atomic
-    select coalesce(sum(r.returned), 0)::bigint
-    from (select d.queue_id, array_agg(d.inverse_priority) as inverse_priorities, array_agg(d.sequence) as sequences
-          from (select m.queue_id, m.inverse_priority, m.sequence
-                from jmsql_internal.queue q
-                join jmsql_internal.message m using (queue_id)
-                where q.name = retry.queue and m.properties ? 'JMS_jmsql_DeadLetterReason'
-                order by m.inverse_priority, m.sequence
-                limit most) d
-          group by d.queue_id) k
-    cross join lateral jmsql_internal.return_dead_letters(k.queue_id, k.inverse_priorities, k.sequences) r;
-end;
+as $$
+declare
+    number integer := jmsql_internal.queue_number(queue);
+begin
+    perform jmsql_internal.chosen_messages('{}', most);
+    return (
+        select coalesce(sum(r.returned), 0)
+        from (select array_agg(d.inverse_priority) as inverse_priorities, array_agg(d.sequence) as sequences
+              from (select m.inverse_priority, m.sequence from jmsql_internal.message m
+                    where m.queue_id = number and m.properties ? 'JMS_jmsql_DeadLetterReason'
+                    order by m.inverse_priority, m.sequence
+                    limit most) d) k
+        cross join lateral jmsql_internal.return_dead_letters(number, k.inverse_priorities, k.sequences) r);
+end
+$$;
 comment on function jmsql.retry(text, bigint) is
     'Moves the dead letters in a queue back to where they come from, the first so many; returns how many went.';

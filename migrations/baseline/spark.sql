@@ -32,12 +32,17 @@ create table jmsql_internal.spark_write (
     messages   bigint not null,
     written_at timestamptz not null default now(),
     expires_at timestamptz,
+    query_id   text,
     primary key (write_id, batch_id)
 );
 comment on table jmsql_internal.spark_write is
     'The writes of Spark that are done: a batch of a streaming query, or a batch write with its writeId.';
 comment on column jmsql_internal.spark_write.expires_at is
     'When the row is removed. A write that comes again after that is done again.';
+-- The ledger of Spark's writes tells apart the queries that write under one name.
+comment on column jmsql_internal.spark_write.query_id is
+    'The streaming query that has written the batch, as its checkpoint names it; null: a batch write, or the release '
+    'before wrote it.';
 
 create table jmsql_internal.spark_source (
     source_id       uuid primary key default gen_random_uuid(),
@@ -72,12 +77,17 @@ comment on column jmsql_internal.spark_batch.frozen is
     'Whether a task may have read it: its claims then stay when the driver dies, until the query comes back.';
 
 create function jmsql.forget_spark_source(source uuid) returns bigint
-    language plpgsql volatile strict
+    language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
 declare
     released bigint;
 begin
+    if not exists (select from jmsql_internal.spark_source s where s.source_id = source
+                   union all select from jmsql_internal.spark_cursor c where c.source_id = source) then
+        raise exception 'There is no streaming read "%".', source using errcode = 'JMS03',
+            hint = 'The view spark_sources lists those there are.';
+    end if;
     perform from jmsql_internal.spark_source s where s.source_id = source for update;
     update jmsql_internal.delivery d set claim_id = null, connection_id = null, claimed_at = null
     from jmsql_internal.spark_source s join jmsql_internal.spark_batch b using (source_id)

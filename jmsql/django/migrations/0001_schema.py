@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
     atomic = False
     dependencies = ()
     operations = (
-        MigrateSchema("0002"),
+        MigrateSchema("0001"),
         migrations.CreateModel(
             name="DeadLetter",
             fields=[

@@ -37,12 +37,11 @@ values (%(write_id)s, %(batch_id)s, %(messages)s, now() + %(days)s::float8 * int
 on conflict do nothing;
 
 -- name: known
--- A batch of the ledger, and what is known of its write. The schema of the release before has no query_id.
+-- A batch of the ledger, and what is known of its write.
 select w.messages, w.written_at::text,
        (select max(l.batch_id) from jmsql_internal.spark_write l where l.write_id = w.write_id),
-       (select max(pg_catalog.to_jsonb(l) ->> 'query_id'::text) from jmsql_internal.spark_write l
-        where l.write_id = w.write_id and pg_catalog.to_jsonb(l) ->> 'query_id'::text <> %(query_id)s::text),
-       jsonb_exists(pg_catalog.to_jsonb(w), 'query_id'::text),
+       (select max(l.query_id) from jmsql_internal.spark_write l
+        where l.write_id = w.write_id and l.query_id <> %(query_id)s::text),
        'jmsql_internal'::regnamespace::text || '.spark_write'
 from jmsql_internal.spark_write w where w.write_id = %(write_id)s and w.batch_id = %(batch_id)s;
 

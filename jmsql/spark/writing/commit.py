@@ -28,7 +28,6 @@ class _Known(NamedTuple):
         written_at: When it was written, as text.
         last_batch: The last batch of the write.
         other_query: Another query that has written under the name; None: there is none.
-        keeps_queries: True if the ledger has queries: the schema of the release before does not.
         table: The ledger's name in SQL.
     """
 
@@ -36,7 +35,6 @@ class _Known(NamedTuple):
     written_at: str
     last_batch: int
     other_query: str | None
-    keeps_queries: bool
     table: str
 
 
@@ -181,7 +179,7 @@ def _require_same_write(name: WriteName, batch_id: int, messages: int, *, is_new
             f"{messages}"
         )
     else:
-        if is_new and known.keeps_queries:
+        if is_new:
             yield from _note_query.bind(write_id=ledger, batch_id=batch_id, query_id=name.query)
         return
     # A new checkpoint does not help where the write has a name of its own.

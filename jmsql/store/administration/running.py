@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from jmsql.store.statement import SqlFile, Steps, records, value
+from jmsql.store.statement import Query, SqlFile, records
 
 _sql = SqlFile("progress")
-_keeps_progress = _sql.statement("keeps_progress", "looking at the schema", value(bool)).bind()
 
 
 class RunningMessage(NamedTuple):
@@ -27,7 +26,7 @@ class RunningMessage(NamedTuple):
 _running = _sql.statement("running", "looking at progress", records(RunningMessage._make))
 
 
-def running(most: int, *, queue_id: int | None = None, like: str | None = None) -> Steps[list[RunningMessage]]:
+def running(most: int, *, queue_id: int | None = None, like: str | None = None) -> Query[list[RunningMessage]]:
     """Return messages whose handlers have reported their progress, those that run longest first.
 
     Args:
@@ -35,6 +34,4 @@ def running(most: int, *, queue_id: int | None = None, like: str | None = None) 
         queue_id: The queue, or that of a subscription; None: all.
         like: A pattern as that of SQL's LIKE, for the name of the destination or subscription; None: all.
     """
-    if not (yield from _keeps_progress):  # a schema of the release before
-        return []
-    return (yield from _running.bind(most=most, queue_id=queue_id, like=like))
+    return _running.bind(most=most, queue_id=queue_id, like=like)

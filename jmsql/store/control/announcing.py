@@ -32,15 +32,12 @@ class Announcing:
         handlers: Who looks once more when senders know.
         wake: Wakes the control thread.
         timings: How often it does what.
-        supported: Whether the schema knows announced waits.
     """
 
-    def __init__(
-        self, handlers: QueueHandlers, wake: Callable[[], None], timings: InternalTimings, *, supported: bool
-    ) -> None:
-        self.wake_ups = WakeUps(self._wait_began if supported else None)
+    def __init__(self, handlers: QueueHandlers, wake: Callable[[], None], timings: InternalTimings) -> None:
+        self.wake_ups = WakeUps(self._wait_began)
         """Who of the client waits for news of which queue."""
-        self.is_possible = supported
+        self.is_possible = True
         """Whether waits are announced; they are not through a pooler."""
         self.is_connected = True
         """Whether there is a connection to announce them on."""

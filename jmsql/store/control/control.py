@@ -114,14 +114,14 @@ class ControlConnection:
         self._place = place
         timings, wake_socket = place.timings, WakeSocket()
         handlers = QueueHandlers(on_first=wake_socket.wake)  # the client has to listen from now on
-        announcing = Announcing(handlers, wake_socket.wake, timings, supported=server.announces_waits)
+        announcing = Announcing(handlers, wake_socket.wake, timings)
         self.wake_ups = announcing.wake_ups
         """Who of the client waits for news of which queue."""
         self.notifier = Notifier(announcing, wake_socket.wake, timings)
         """Tells other clients of messages."""
         self.queues_with_history = QueuesWithHistory(timings.history_refresh_interval, is_told=not link.is_pooled)
         """Which queues keep history, or did a second ago."""
-        self.progress_reports = ProgressReports(wake_socket.wake, supported=server.keeps_outcomes)
+        self.progress_reports = ProgressReports(wake_socket.wake)
         """Writes down the progress of handlers."""
         self._duties = ClientDuties(
             handlers,
@@ -172,14 +172,7 @@ class ControlConnection:
                 runner.run(require_same_database(database))
             server = look_at_server(runner)
             clock.set(server.milliseconds)
-            link = make_known(
-                connection,
-                server.database,
-                schema,
-                timings,
-                pooled=is_pooled,
-                announces_waits=server.announces_waits,
-            )
+            link = make_known(connection, server.database, schema, timings, pooled=is_pooled)
             return cls(_Place(endpoint, schema, timings, clock), server, link)
         except BaseException:
             connection.close()
@@ -342,7 +335,6 @@ class ControlConnection:
                 timings,
                 0 if self._service.is_in_doubt else self.connection_id,
                 pooled=is_pooled,
-                announces_waits=self.server.announces_waits,
             )
             service = Service(link, schema, self.server, clock, timings, self._duties)
             service.is_lost = True  # until what the client has is bound to the number, and everybody looks again

@@ -14,10 +14,7 @@ from jmsql.values.clock import monotonic
 from jmsql.values.duration import as_setting
 
 _sql = SqlFile("control")
-_connect, _connect_announcing = (
-    _sql.statement("connect", "connecting", value(int), {"function": function})
-    for function in ("connect_client", "connect_announcing_client")
-)
+_connect = _sql.statement("connect", "connecting", value(int))
 _connect_with_heartbeat = _sql.statement("connect_with_heartbeat", "connecting", value(int))
 _beat = _sql.statement("beat", "sending a heartbeat", row_count)
 _is_connected = _sql.statement("is_connected", "receiving", value(bool))
@@ -60,17 +57,15 @@ class AdvisoryLock:
 
     Args:
         timings: How long it is sure to live, and how long its statements and transactions may take.
-        announces_waits: Whether the client announces what its consumers wait for.
     """
 
-    def __init__(self, timings: InternalTimings, *, announces_waits: bool = False) -> None:
+    def __init__(self, timings: InternalTimings) -> None:
         self._timings = timings
-        self._connect = _connect_announcing if announces_waits else _connect
         self.certain_until = 0.0
 
     def begin(self, runner: Runner, former_id: int) -> int:  # noqa: ARG002 - the former went with its connection
         connection_id = runner.run(
-            self._connect.bind(
+            _connect.bind(
                 _this_process(),
                 lock_timeout=as_setting(self._timings.lock_timeout),
                 idle_in_transaction_timeout=as_setting(self._timings.idle_in_transaction_timeout),

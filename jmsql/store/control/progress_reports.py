@@ -19,12 +19,10 @@ class ProgressReports:
 
     Args:
         wake: Wakes the thread that does so.
-        supported: Whether the schema has a place for it.
     """
 
-    def __init__(self, wake: Callable[[], object], *, supported: bool) -> None:
+    def __init__(self, wake: Callable[[], object]) -> None:
         self._wake = wake
-        self._is_supported = supported
         self._lock = threading.Lock()
         self._reports: dict[ClaimedMessage, Progress] = {}
         """What is not written yet; handlers add to it, and the client's thread takes all of it, under the lock."""
@@ -32,8 +30,6 @@ class ProgressReports:
 
     def add(self, message: ClaimedMessage, progress: Progress) -> None:
         """Have the progress of a message written down soon. May be called from any thread."""
-        if not self._is_supported:
-            return
         with self._lock:
             is_first = not self._reports
             self._reports[message] = progress

@@ -17,10 +17,6 @@ from jmsql.values.recently_used import RecentlyUsed
 _MISSING = {"3F000", "42P01", "42883"}
 """What PostgreSQL reports where the schema, a table or a function is not there."""
 
-_FIRST_WITH_ANNOUNCED_WAITS = 2
-_FIRST_WITH_OUTCOMES = 2
-_FIRST_WITH_SCHEDULES = 2
-
 _sql = SqlFile("server")
 _server = _sql.statement("server", "looking at the schema", rows)
 _clock = _sql.statement("clock", "asking for the time", value(int))
@@ -38,13 +34,7 @@ class Server(NamedTuple):
     is_restricted: bool
     """Whether policies hide destinations from the role."""
     may_ask_to_dequeue: bool
-    """Whether the role may have the server dequeue a message for it; schema 0001 cannot."""
-    announces_waits: bool
-    """Whether clients announce there what their consumers wait for; in schema 0001 they do not."""
-    keeps_outcomes: bool
-    """Whether deliveries are kept there that a handler has rejected or put off; schema 0001 keeps failures alone."""
-    has_schedules: bool
-    """Whether the schema has schedules; schema 0001 has none."""
+    """True if the role may have the server dequeue a message for it."""
     dialect: tuple[Hashable, ...]
     """Which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection."""
 
@@ -72,16 +62,7 @@ def look_at_server(runner: Runner) -> Server:
             runner.run(check_schema(runner.schema))
         raise
     check_version(schema_version, runner.schema)
-    return Server(
-        version,
-        milliseconds,
-        is_restricted,
-        may_ask_to_dequeue,
-        announces_waits=int(schema_version) >= _FIRST_WITH_ANNOUNCED_WAITS,
-        keeps_outcomes=int(schema_version) >= _FIRST_WITH_OUTCOMES,
-        has_schedules=int(schema_version) >= _FIRST_WITH_SCHEDULES,
-        dialect=tuple(dialect),
-    )
+    return Server(version, milliseconds, is_restricted, may_ask_to_dequeue, tuple(dialect))
 
 
 def require_same_database(database: tuple[Any, ...]) -> Steps[None]:

@@ -94,10 +94,9 @@ def make_known(
     former_id: int = 0,
     *,
     pooled: bool,
-    announces_waits: bool,
 ) -> Link:
     """Make the client known on a new connection, under its former number where that can be."""
-    liveness: Liveness = Heartbeats(timings) if pooled else AdvisoryLock(timings, announces_waits=announces_waits)
+    liveness: Liveness = Heartbeats(timings) if pooled else AdvisoryLock(timings)
     connection_id = liveness.begin(PsycopgRunner(connection, schema, prepares=False), former_id)
     return Link(connection, database, pooled, liveness, connection_id)
 
@@ -163,9 +162,9 @@ class Service:
         """Until when, on the monotonic clock, it is sure to hear of messages. Later it may have been suspended."""
         self._heard: deque[str] = deque()
         announcing, notifier = duties.announcing, duties.notifier
-        announcing.is_possible = server.announces_waits and not link.is_pooled
+        announcing.is_possible = not link.is_pooled
         self._leading = Leading(
-            Maintenance(timings, pooled=link.is_pooled, keeps_outcomes=server.keeps_outcomes),
+            Maintenance(timings, pooled=link.is_pooled),
             link.connection_id,
             clock,
             duties.queues_with_history,
@@ -177,7 +176,7 @@ class Service:
         self._ticking = Ticking(
             lambda: duties.handlers.has_had_any or maintenance.leads,
             timings.schedule_interval,
-            is_possible=server.has_schedules and not server.is_restricted,
+            is_possible=not server.is_restricted,
         )
         hearing = Hearing(duties.handlers, lambda: maintenance.leads, self._missed_news, timings.listening_duration)
         self._urgent: tuple[Duty, ...] = (announcing, notifier) if link.is_pooled else (hearing, announcing, notifier)

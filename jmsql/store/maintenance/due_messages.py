@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jmsql.store.receiving.candidates import LAST_SEQUENCE
 from jmsql.store.rows.columns import DELAYED_COLUMNS
-from jmsql.store.statement import SqlFile, Statement, mapping, optional_value, row_count
+from jmsql.store.statement import SqlFile, mapping, optional_value, row_count
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 from jmsql.values.clock import monotonic
@@ -18,21 +18,16 @@ _names = [name for name, _ in DELAYED_COLUMNS[1:]]
 
 
 milliseconds_to_next = _sql.statement("milliseconds_to_next_due", "looking for delayed messages", optional_value(int))
-move_due: dict[bool, Statement[dict[int, int]]] = {
-    keeps_keys: _sql.statement(
-        "move_due",
-        "moving delayed messages",
-        mapping,
-        {
-            "columns": ", ".join(_names),
-            "values": ", ".join(f"d.{name}" for name in _names),
-            "last_sequence": str(LAST_SEQUENCE),
-            "noted": noted,
-        },
-    )
-    for keeps_keys, noted in ((False, ""), (True, _sql["moved_keys"]))
-}
-"""By whether the schema keeps keys of messages that wait; 0001 does not."""
+move_due = _sql.statement(
+    "move_due",
+    "moving delayed messages",
+    mapping,
+    {
+        "columns": ", ".join(_names),
+        "values": ", ".join(f"d.{name}" for name in _names),
+        "last_sequence": str(LAST_SEQUENCE),
+    },
+)
 purge_deleted_delayed = _sql.statement("purge_deleted_delayed", "removing what was in deleted queues", row_count)
 
 
@@ -43,9 +38,8 @@ class DueMessages:
     message if the notification is lost. Looking takes up at most a twentieth of the time.
     """
 
-    def __init__(self, timings: InternalTimings, *, keeps_keys: bool = False) -> None:
+    def __init__(self, timings: InternalTimings) -> None:
         self._timings = timings
-        self._move_due = move_due[keeps_keys]
         self._earliest_look = 0.0
         self._next_look = 0.0
 
@@ -72,7 +66,7 @@ class DueMessages:
         if milliseconds is not None:
             pause = min((milliseconds + 1) / 1000, pause)
         if pause <= 0:
-            moved = runner.run(self._move_due.bind(limit=_LIMIT))
+            moved = runner.run(move_due.bind(limit=_LIMIT))
             # None, though some are due: another session has locked them, to purge the queue.
             pause = 0.0 if moved else self._timings.locked_message_interval
         now = monotonic()

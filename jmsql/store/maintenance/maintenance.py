@@ -83,16 +83,11 @@ class Work(NamedTuple):
     bodies: bool
 
 
-_NO_RESULTS = {"kept": "", "count_of_told": ""}
 _parts["find_abandoned"] = _sql["find_abandoned"]
 _forget_dead_connections = _sql.statement(
     "forget_dead_connections", "forgetting dead clients", record(Work._make), _parts
 )
-reap_expired = {
-    keeps_results: _sql.statement("reap_expired", "removing what has expired", value(int), results | _parts)
-    for keeps_results, results in ((False, _NO_RESULTS), (True, EXPIRED_PARTS))
-}
-"""The removal of expired messages, by what the schema knows: 0001 has no results."""
+reap_expired = _sql.statement("reap_expired", "removing what has expired", value(int), EXPIRED_PARTS | _parts)
 _find_abandoned = _sql.statement("find_abandoned", "looking for abandoned subscriptions", column)
 _limit_idleness = _sql.statement("limit_idleness", "ending an abandoned subscription", nothing)
 _forget_temporary = _sql.statement("forget_temporary", "removing temporary destinations", nothing)
@@ -114,11 +109,10 @@ class Maintenance:
     serves one connection.
     """
 
-    def __init__(self, timings: InternalTimings, *, pooled: bool = False, keeps_outcomes: bool = False) -> None:
+    def __init__(self, timings: InternalTimings, *, pooled: bool = False) -> None:
         self._timings = timings
         self._pooled = pooled
-        self._keeps_outcomes = keeps_outcomes
-        self._due_messages = DueMessages(timings, keeps_keys=keeps_outcomes)
+        self._due_messages = DueMessages(timings)
         history = HistoryMaintenance(timings, pooled=pooled)
         self._tasks = (
             MaintenanceTask("orphans", self._forget_orphans, timings.orphan_interval),
@@ -258,7 +252,7 @@ class Maintenance:
 
     def _release_lost_claims(self, runner: Runner, released: list[MessageKey]) -> None:
         """Free messages that dead clients have claimed, or that were claimed for too long, as failed deliveries."""
-        lost = runner.run(lost_claims(_RELEASE_LIMIT, keeps_outcomes=self._keeps_outcomes))
+        lost = runner.run(lost_claims(_RELEASE_LIMIT))
         runner.run(release([_release(claim) for claim in lost]))
         released += [claim.key for claim in lost]
 
@@ -271,10 +265,10 @@ class Maintenance:
             self._next_look = started + max(0.9 * self._timings.missed_message_interval, _LOOK_SHARE * duration)
 
     def _reap_expired(self, runner: Runner) -> bool:
-        return runner.run(reap_expired[self._keeps_outcomes].bind(limit=_REAP_LIMIT)) == _REAP_LIMIT
+        return runner.run(reap_expired.bind(limit=_REAP_LIMIT)) == _REAP_LIMIT
 
     def _remove_results(self, runner: Runner) -> bool:
-        return self._keeps_outcomes and runner.run(remove_results(_PURGE_LIMIT)) == _PURGE_LIMIT
+        return runner.run(remove_results(_PURGE_LIMIT)) == _PURGE_LIMIT
 
     def _forget_temporary(self, runner: Runner) -> bool:
         runner.run(_forget_temporary.bind())
@@ -292,16 +286,13 @@ class Maintenance:
 
     def _forget_orphans(self, runner: Runner) -> bool:
         runner.run(_forget_orphans.bind())
-        if self._keeps_outcomes:
-            runner.run(forget_outcomes)
-            runner.run(forget_progress)
+        runner.run(forget_outcomes)
+        runner.run(forget_progress)
         runner.run(_find_lost.bind())
         return False
 
     def _forget_keys(self, runner: Runner) -> bool:
         """Forget deduplication ids whose window is over, and the keys of messages that are gone."""
-        if not self._keeps_outcomes:
-            return False
         forgotten = [runner.run(forget_ids.bind(limit=_KEY_LIMIT)), runner.run(forget_keys.bind(limit=_KEY_LIMIT))]
         return _KEY_LIMIT in forgotten
 

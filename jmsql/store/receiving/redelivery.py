@@ -47,8 +47,7 @@ class Release:
         retries: 1 if the delivery has not failed, but its handler has asked to have the message again later, or was
             interrupted.
         interruptions: 1 if it was interrupted.
-        dead_letter_reason: Why it moves; None: it was delivered as often as it may be. Schema 0001 knows neither this
-            nor retries.
+        dead_letter_reason: Why it moves; None: it was delivered as often as it may be.
     """
 
     key: MessageKey
@@ -64,7 +63,7 @@ class Release:
 
     @property
     def says_more(self) -> bool:
-        """Whether it says what only schemas from 0002 on can keep."""
+        """True if more is to be stored than the table `delivery` has columns for."""
         return self.retries > 0 or self.dead_letter_reason is not None
 
     @property
@@ -173,6 +172,8 @@ class ExtendedClaim(NamedTuple):
 _sql = SqlFile("redelivery")
 _parts = {
     "policy": _sql["policy"],
+    "retries_of_d": _sql["retries_of_d"],
+    "interruptions_of_d": _sql["interruptions_of_d"],
     "outcomes": "%(attempts)s::integer[], %(delays)s::float8[], %(errors)s::text[], %(error_counts)s::integer[], "
     "%(dead_letter_queue_ids)s::integer[]",
     **LOOK_UPS,  # last, since other parts contain them
@@ -180,7 +181,7 @@ _parts = {
 
 
 def _parts_of_outcomes(*, says_more: bool) -> dict[str, str]:
-    """Return the parts with which a statement keeps what schema 0001 has no place for, or without."""
+    """Return the parts with which a statement writes to `delivery_outcome`, or without: most releases say no more."""
     names = ("key_of_k", "said_of_k", "said", "said_names", "said_of_released", "said_of_locked")
     if not says_more:
         return dict.fromkeys(names, "") | {"retries_of_r": "0", "retries_of_k": "0"}
@@ -226,23 +227,11 @@ _release_claimed = {
     for says_more in (False, True)
 }
 _record_attempts_of = {says_more: _record_attempts(says_more=says_more) for says_more in (False, True)}
-_outcomes_of_d = {
-    keeps_outcomes: {name: _sql[name] if keeps_outcomes else "0" for name in ("retries_of_d", "interruptions_of_d")}
-    for keeps_outcomes in (False, True)
-}
-_find_earlier_deliveries = {
-    keeps_outcomes: _sql.statement("find_earlier_deliveries", "looking up earlier deliveries", rows, _parts | outcomes)
-    for keeps_outcomes, outcomes in _outcomes_of_d.items()
-}
+_find_earlier_deliveries = _sql.statement("find_earlier_deliveries", "looking up earlier deliveries", rows, _parts)
 forget_outcomes = _sql.statement("forget_outcomes", "forgetting outcomes", nothing).bind()
-"""What handlers have said of messages that are gone. Schema 0001 has no place for it."""
+"""Removes the outcomes of messages that are gone."""
 _extend_claims = _sql.statement("extend_claims", "extending claims", row_count, _parts)
-_find_lost_claims = {
-    keeps_outcomes: _sql.statement(
-        "find_lost_claims", "looking for lost claims", records(_to_lost_claim), _parts | outcomes
-    )
-    for keeps_outcomes, outcomes in _outcomes_of_d.items()
-}
+_find_lost_claims = _sql.statement("find_lost_claims", "looking for lost claims", records(_to_lost_claim), _parts)
 _bury = _sql.statement("bury", "moving messages to a dead-letter queue", column)
 
 
@@ -311,16 +300,9 @@ def record_attempts(locked: Sequence[Release]) -> Query[None]:
     return _record_attempts_of[_say_more(locked)].bind(_outcomes(locked))
 
 
-def earlier_deliveries(
-    keys: Sequence[MessageKey], *, keeps_outcomes: bool
-) -> Steps[dict[MessageKey, EarlierDeliveries]]:
-    """Return what is known of earlier deliveries of the messages, of those of which something is.
-
-    Args:
-        keys: The messages.
-        keeps_outcomes: Whether the schema does; 0001 does not.
-    """
-    found = yield from _find_earlier_deliveries[keeps_outcomes].bind(key_parameters(keys))
+def earlier_deliveries(keys: Sequence[MessageKey]) -> Steps[dict[MessageKey, EarlierDeliveries]]:
+    """Return what is known of earlier deliveries of the messages, of those of which something is."""
+    found = yield from _find_earlier_deliveries.bind(key_parameters(keys))
     return {keys[position - 1]: EarlierDeliveries(*counts) for position, *counts in found}
 
 
@@ -333,14 +315,9 @@ def extend_claims(claims: Sequence[ExtendedClaim]) -> Query[int]:
     )
 
 
-def lost_claims(limit: int, *, keeps_outcomes: bool) -> Query[list[LostClaim]]:
-    """Return claims whose holders are gone, or have held them for too long.
-
-    Args:
-        limit: How many at most.
-        keeps_outcomes: Whether the schema does; 0001 does not.
-    """
-    return _find_lost_claims[keeps_outcomes].bind(limit=limit)
+def lost_claims(limit: int) -> Query[list[LostClaim]]:
+    """Return claims whose holders are gone, or have held them for too long, and at most so many."""
+    return _find_lost_claims.bind(limit=limit)
 
 
 def bury() -> Query[list[int]]:

@@ -43,13 +43,11 @@ select pg_notify({channel}, channel::text) from pg_catalog.unnest(%(channels)s::
 where (select pg_notification_queue_usage()) < 0.9::float8 and ({may_be_waited_for});
 
 -- name: may_be_waited_for
--- Clients of the release before do not say what they wait for.
-not pg_try_advisory_xact_lock(hashtextextended({channel}, (channel & {last_bucket})::bigint))
-    or exists (select from jmsql_internal.connection c where c.lock_key < 0);
+not pg_try_advisory_xact_lock(hashtextextended({channel}, (channel & {last_bucket})::bigint));
 
 -- name: connect
 -- From now on no statement waits long for a lock, and no transaction that was left open holds up others for long.
-select jmsql_internal.{function}(%(host)s, %(process_id)s),
+select jmsql_internal.connect_client(%(host)s, %(process_id)s),
        set_config('synchronous_commit', 'off', false), set_config('lock_timeout', %(lock_timeout)s, false),
        set_config('idle_in_transaction_session_timeout', %(idle_in_transaction_timeout)s, false);
 

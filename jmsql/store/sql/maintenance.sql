@@ -211,12 +211,9 @@ moved as (
     join jmsql_internal.queue q using (queue_id)
     where q.deleted_at is null
     order by d.due, d.sequence
-    returning queue_id, inverse_priority, sequence, jms_message_id){noted}
-select queue_id, count(*) from due group by queue_id;
-
--- name: moved_keys
+    returning queue_id, inverse_priority, sequence, jms_message_id),
 -- A message with a key is known by its place. A sender that has locked it has another one sent.
-, keyed as materialized (
+keyed as materialized (
     select c.ctid as address, c.queue_id, c.jms_message_id from jmsql_internal.coalescing c
     where c.jms_delivery_time is not null and c.jms_message_id = any(array(select jms_message_id from due))
     for update skip locked),
@@ -225,6 +222,7 @@ noted as (
     set inverse_priority = m.inverse_priority, sequence = m.sequence, jms_delivery_time = null
     from keyed k join moved m using (queue_id, jms_message_id)
     where c.ctid = k.address)
+select queue_id, count(*) from due group by queue_id;
 
 -- name: purge_deleted_delayed
 delete from jmsql_internal.delayed_message where ctid = any(array(

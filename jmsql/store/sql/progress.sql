@@ -23,9 +23,6 @@ where not exists (
       and d.claim_id = p.claim_id
     offset 0);
 
--- name: keeps_progress
-select to_regclass('jmsql_internal.reported_progress'::text) is not null;
-
 -- name: running
 select coalesce(q.name, t.name), s.name, 'ID:' || m.jms_message_id, p.fraction, p.note, d.claimed_at, p.reported_at
 from (select p.* from jmsql_internal.reported_progress p

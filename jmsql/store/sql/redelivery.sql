@@ -11,7 +11,7 @@ case when {outcome}.dead_letter_queue_id is not null then 'infinity'
      when {outcome}.delay > 0::float8 then statement_timestamp() + {outcome}.delay * interval '1 second' end;
 
 -- name: outcomes_of_released
--- What a handler has said of messages that are released. Schema 0001 has no place for it.
+-- What a handler has said of messages that are released.
 , said as (
     insert into jmsql_internal.delivery_outcome as o
         (queue_id, inverse_priority, sequence, retry_count, interruption_count, dead_letter_reason)

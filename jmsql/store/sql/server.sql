@@ -5,7 +5,7 @@
 select (select version_num from jmsql.schema_version),
        current_setting('server_version'), (extract(epoch from clock_timestamp()) * 1000::numeric)::bigint,
        not jmsql_internal.may_administer(current_user),
-       coalesce(has_column_privilege(to_regclass('jmsql_internal'::regnamespace::text || '.dequeue')::oid, 'queue_id', 'insert'), false),
+       has_column_privilege('jmsql_internal.dequeue'::regclass::oid, 'queue_id', 'insert'),
        pg_postmaster_start_time(), oid::bigint, current_schema()::text,
        current_setting('standard_conforming_strings'), to_regtype('hstore')::oid::bigint
 from pg_catalog.pg_database where datname = current_database();

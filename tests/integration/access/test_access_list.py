@@ -8,9 +8,6 @@ import psycopg
 import pytest
 from psycopg import sql
 
-import jmsql
-from tests.schema_revisions import migrate_to
-
 _LISTED = "select grantee, action, unnest(queue_ids) from jmsql_internal.access_list order by 1, 2, 3"
 _PERMITTED = """
     select grantee, action, queue_id from jmsql_internal.permission where queue_id is not null
@@ -67,22 +64,3 @@ def test_permissions_that_change_at_once_are_all_in_it(
     owner.execute("delete from jmsql_internal.queue where name = 'one'")
     assert _accessible(owner, "send", role) == {"other"}
     assert owner.execute(_LISTED).fetchall() == owner.execute(_PERMITTED).fetchall()
-
-
-def test_permissions_of_a_release_before_are_in_it(jmsql_url: str) -> None:
-    migrate_to("0001", jmsql_url, "jmsql_before")
-    with psycopg.connect(jmsql_url, autocommit=True) as database:
-        database.execute("create role jmsql_test_before")
-        try:
-            database.execute("select jmsql_before.create_queue('orders')")
-            database.execute("select jmsql_before.grant_access('orders', 'jmsql_test_before', 'receive')")
-            jmsql.migrate(jmsql_url, "jmsql_before")
-            for action, count in (("receive", 1), ("browse", 1), ("send", 0)):
-                found = database.execute(
-                    "select cardinality(jmsql_before_internal.accessible_queues(%s, 'jmsql_test_before'))", [action]
-                )
-                assert found.fetchall() == [(count,)]
-        finally:
-            database.execute("drop schema jmsql_before, jmsql_before_internal cascade")
-            database.execute("drop owned by jmsql_test_before")
-            database.execute("drop role jmsql_test_before")

@@ -150,7 +150,7 @@ class TestSchema:
         [asked, *_] = loader.get_migration("jmsql", NEWEST_MIGRATION).operations
         assert asked.version == newest_version()
 
-    @pytest.mark.parametrize(("version", "expected"), [("0001", ["jmsql.W001"]), ("0009", ["jmsql.E003"])])
+    @pytest.mark.parametrize(("version", "expected"), [("0000", ["jmsql.W001"]), ("0009", ["jmsql.E003"])])
     def test_the_check_names_another_version(self, version: str, expected: list[str]) -> None:
         def run() -> list[str]:
             return [found.id for found in checks.run_checks(databases=["default"], tags=["database"])]

@@ -203,7 +203,7 @@ def moved(jmsql_clean_url: str) -> Callable[[], int]:
 
     def move() -> int:
         with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
-            return sum(PsycopgRunner(database, "jmsql").run(move_due[True].bind(limit=10)).values())
+            return sum(PsycopgRunner(database, "jmsql").run(move_due.bind(limit=10)).values())
 
     return move
 

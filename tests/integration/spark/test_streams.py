@@ -40,7 +40,7 @@ def control(jmsql_clean_url: str) -> Iterator[Runner]:
 def releases(stream: SparkStream, control: Runner) -> list[Release]:
     """What maintenance is about to release of the stream's first batch, which a dead driver has claimed."""
     assert stream.next_batch(0, BatchLimits(), NOBODY, look_everywhere=True) == 1
-    releases = [Release(claim.key, claim.claim_id, 1) for claim in control.run(lost_claims(100, keeps_outcomes=True))]
+    releases = [Release(claim.key, claim.claim_id, 1) for claim in control.run(lost_claims(100))]
     assert len(releases) == 3
     return releases
 
@@ -53,7 +53,7 @@ def test_batch_that_is_frozen_before_its_claims_are_released_stays_whole(
     assert [part.messages for part in frozen.parts] == [3]
     control.run(release(releases))
     assert stream.freeze(1, lambda _: 1) == frozen
-    assert control.run(lost_claims(100, keeps_outcomes=True)) == []
+    assert control.run(lost_claims(100)) == []
 
 
 def test_batch_that_is_frozen_later_has_the_claims_that_are_left(
@@ -63,4 +63,4 @@ def test_batch_that_is_frozen_later_has_the_claims_that_are_left(
     frozen = stream.freeze(1, lambda _: 1)
     assert frozen is not None
     assert ([part.messages for part in frozen.parts], frozen.missing) == ([1], 0)
-    assert control.run(lost_claims(100, keeps_outcomes=True)) == []
+    assert control.run(lost_claims(100)) == []

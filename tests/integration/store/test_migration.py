@@ -24,7 +24,6 @@ from jmsql.store.connections.engine import open_engine
 from jmsql.store.schema.version import newest_version
 from jmsql.testing.database import session_database
 from tests.documentation import programs, run
-from tests.schema_revisions import migrate_to
 
 VERSIONS = Path(__file__).parents[3] / "migrations" / "versions"
 
@@ -103,16 +102,6 @@ def test_schema_of_the_next_release_is_left_as_it_is(jmsql_url: str) -> None:
         assert jmsql.migrate(jmsql_url, "following") == following
         jmsql.ConnectionFactory(jmsql_url, schema="following").create_connection().close()
         connection.execute("drop schema following, following_internal cascade")
-
-
-def test_schema_of_a_time_before_the_first_release_is_refused_in_a_sentence(jmsql_url: str) -> None:
-    migrate_to("0001", jmsql_url, "early")
-    with psycopg.connect(jmsql_url, autocommit=True) as connection:
-        connection.execute("drop function early_internal.accessible_queues cascade")
-        with pytest.raises(jmsql.JMSException, match=r"before the first release.*`drop schema early, early_internal"):
-            jmsql.migrate(jmsql_url, "early")
-        assert connection.execute("select version_num from early.schema_version").fetchall() == [("0001",)]
-        connection.execute("drop schema early, early_internal cascade")
 
 
 ENVIRONMENT = """

@@ -259,7 +259,7 @@ CASES = {
     "find the end of the queue": Case(
         text(highest_sequences(1, [0] * 10)), {"queue_id": 1, "lowest": [0] * 10}, 200, 10
     ),
-    "reap what has expired": Case(text(reap_expired[True]), {"limit": 500}, 60),
+    "reap what has expired": Case(text(reap_expired), {"limit": 500}, 60),
     "send a delayed batch": Case(
         text(insertion([OUTGOING._replace(jms_delivery_time=1)])),
         {name: [value] * BATCH for name, value in (MESSAGE | {"jms_delivery_time": 1}).items()},
@@ -267,7 +267,7 @@ CASES = {
     ),
     "look for messages": Case(text(LOOK), {"queue_ids": [2]}, 60, 10),
     "look for what is due": Case(text(due_messages.milliseconds_to_next), {}, 10, 1),
-    "move what is due": Case(text(due_messages.move_due[True]), {"limit": BATCH}, 1500),
+    "move what is due": Case(text(due_messages.move_due), {"limit": BATCH}, 1500),
 }
 
 

@@ -1,9 +1,8 @@
-"""A schema of the release before, with messages in every state, brought up to date: at rest, and under clients."""
+"""A schema with messages in every state, upgraded to a revision of a later release: at rest, and under clients."""
 
 from __future__ import annotations
 
 import itertools
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import alembic.command
 import psycopg
@@ -24,14 +23,14 @@ from jmsql import AcknowledgeMode, ConnectionFactory, Queue, Session, TextMessag
 from jmsql.store.connections.engine import open_engine
 from jmsql.store.identifier import in_schema
 from jmsql.store.schema import migration
-from jmsql.store.schema.version import migrations_directory, newest_version
+from jmsql.store.schema.version import newest_version
 from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.integration.client.server import with_parameters
 from tests.leadership import SUSPEND_MAINTENANCE
-from tests.schema_revisions import alembic_configuration, migrate_to
+from tests.schema_revisions import alembic_configuration, become_next_release
 
-BEFORE = f"{int(newest_version()) - 1:04}"
+THIS = newest_version()
 ROLE = "jmsql_test_upgraded"
 ORDERS = Queue("orders")
 PRICES = Topic("prices")
@@ -39,23 +38,8 @@ CLIENTS = "clients of the upgraded schema"
 
 # What a client writes without being asked, and what says which version there is.
 UNSTEADY = {"connection", "consumer", "leadership", "schema_version", "subscriber", "destination_counters"}
-NEXT = f"{int(newest_version()) + 1:04}"
-# What a release that comes after this one may add, which no statement of this one names.
-NEXT_RELEASE = f"""
-from alembic import op
-
-revision, down_revision, branch_labels, depends_on = "{NEXT}", "{newest_version()}", None, None
-
-
-def upgrade():
-    statements = '''
-        alter table upgraded_internal.message add column later integer, add column latest integer default 3;
-        create function upgraded_internal.later() returns trigger language plpgsql as $$ begin return null; end $$;
-        create trigger later after insert on upgraded_internal.message
-            for each row execute function upgraded_internal.later()'''
-    for statement in statements.split(";\\n"):
-        op.execute(statement)
-"""
+HOT_TABLES = ("message", "delayed_message", "delivery", "body", "queue", "topic", "connection", "removal")
+"""The tables that clients lock all the time: under load, a migration never gets two of them."""
 
 
 class Database:
@@ -84,11 +68,11 @@ class Database:
 
 @pytest.fixture
 def database(jmsql_url: str) -> Iterator[Database]:
-    """The schema as the release before has made it, with a role that may send to `orders` and receive from it."""
+    """The schema of this release, with a role that may send to `orders` and receive from it."""
     with psycopg.connect(jmsql_url, autocommit=True) as connection:
         connection.execute(sql.SQL("create role {} login password 'upgraded'").format(sql.Identifier(ROLE)))
         try:
-            migrate_to(BEFORE, jmsql_url, "upgraded")
+            jmsql.migrate(jmsql_url, "upgraded")
             database = Database(connection)
             database.rows("select jmsql.create_queue('orders')")
             database.rows(f"select jmsql.grant_access('orders', '{ROLE}', 'send', 'receive')")
@@ -111,6 +95,17 @@ def factory_of_role(factory: ConnectionFactory) -> ConnectionFactory:
     assert factory.url is not None
     url = sqlalchemy.make_url(factory.url).set(username=ROLE, password="upgraded")
     return replace(factory, url=url.render_as_string(hide_password=False))
+
+
+class BecomeNextRelease(Protocol):
+    """Has the test go on as the next release."""
+
+    def __call__(self, *, table: str = "message") -> None: ...
+
+
+@pytest.fixture
+def become_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BecomeNextRelease:
+    return partial(become_next_release, tmp_path, monkeypatch)
 
 
 def bodies(session: Session, destination: Queue | Topic, subscription: str | None = None) -> list[str | None]:
@@ -178,7 +173,11 @@ def fill(database: Database, factory: ConnectionFactory) -> None:
 
 
 def test_messages_in_every_state_are_what_they_were(
-    database: Database, factory: ConnectionFactory, factory_of_role: ConnectionFactory, jmsql_url: str
+    database: Database,
+    factory: ConnectionFactory,
+    factory_of_role: ConnectionFactory,
+    jmsql_url: str,
+    become_next: BecomeNextRelease,
 ) -> None:
     fill(database, factory)
     with factory.create_connection() as connection, factory_of_role.create_connection() as another:
@@ -197,7 +196,8 @@ def test_messages_in_every_state_are_what_they_were(
         assert of_group is not None
         before = database.contents()
 
-        assert jmsql.migrate(jmsql_url, "upgraded") == BEFORE
+        become_next(table="schedule")  # open transactions keep `message`
+        assert jmsql.migrate(jmsql_url, "upgraded") == THIS
 
         after = database.contents()
         assert {table: after[table] for table in before} == before
@@ -311,13 +311,12 @@ class Traffic:
         self.received.append(message.get_body(str))
 
 
-def test_clients_go_on_while_the_schema_is_brought_to_this_release_and_to_the_next(
+def test_clients_go_on_while_the_schema_is_upgraded(
     database: Database,
     factory: ConnectionFactory,
     factory_of_role: ConnectionFactory,
     jmsql_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    become_next: BecomeNextRelease,
 ) -> None:
     """They keep their connections, whose prepared statements and cached plans are of the schema before."""
     processes = "select pid from pg_stat_activity where application_name = %s and datname = current_database()"
@@ -325,15 +324,12 @@ def test_clients_go_on_while_the_schema_is_brought_to_this_release_and_to_the_ne
         traffic = Traffic(stack, factory, factory_of_role)
         traffic.goes_on()
         before = set(database.rows(processes, CLIENTS))
-        assert jmsql.migrate(jmsql_url, "upgraded") == BEFORE
+        become_next()
+        factory.create_connection().close()  # the next release, with the schema of this one
         traffic.goes_on()
-        shutil.copytree(str(migrations_directory()), tmp_path / "migrations")
-        (tmp_path / "migrations" / "versions" / f"{NEXT}_next.py").write_text(NEXT_RELEASE)
-        monkeypatch.setattr(migration, "migrations_directory", lambda: tmp_path / "migrations")
-        monkeypatch.setattr(migration, "newest_version", lambda: NEXT)
-        assert jmsql.migrate(jmsql_url, "upgraded") == newest_version()
+        assert jmsql.migrate(jmsql_url, "upgraded") == THIS
         traffic.goes_on()
-        factory.create_connection().close()
+        factory_of_role.create_connection().close()
         assert before <= set(database.rows(processes, CLIENTS))
         traffic.end()
     assert traffic.errors == []
@@ -341,54 +337,53 @@ def test_clients_go_on_while_the_schema_is_brought_to_this_release_and_to_the_ne
     assert traffic.published[0] == traffic.published[1]
 
 
-def test_a_statement_of_a_role_that_began_before_the_upgrade_ends_after_it(database: Database, jmsql_url: str) -> None:
-    """It sees the functions of this release, and the rows of the one before."""
-    insertion = """
-        with queue as materialized (
-            select q.queue_id, pg_advisory_xact_lock_shared(1) from jmsql.queues n
-            join jmsql_internal.queue q on q.name = n.queue where n.queue = 'orders')
-        insert into jmsql_internal.message (queue_id, message_type, inverse_priority, jms_delivery_mode, text_body)
-        select queue_id, 'TextMessage', 5, 2, 'begun before' from queue"""
-    url = sqlalchemy.make_url(jmsql_url).set(username=ROLE, password="upgraded", drivername="postgresql")
-    with (
-        psycopg.connect(jmsql_url, autocommit=True) as gate,
-        psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as role,
-    ):
-        gate.execute("select pg_advisory_lock(1)")
-        sending = Background(lambda: role.execute(in_schema(insertion, "upgraded").encode()))
-        waiting = "select from pg_stat_activity where datname = current_database() and wait_event = 'advisory'"
-        wait_for(lambda: gate.execute(waiting).fetchall())
-        assert jmsql.migrate(jmsql_url, "upgraded") == BEFORE
-        gate.execute("select pg_advisory_unlock(1)")
-        sending.result()
-    assert database.rows("select body from jmsql.messages") == [("begun before",)]
-
-
 def test_migration_gives_way_to_transactions_and_tries_again(
-    database: Database, jmsql_url: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, jmsql_url: str, become_next: BecomeNextRelease
 ) -> None:
     """While it waits for a lock, clients wait behind it: so it waits for moments."""
+    become_next()
     with psycopg.connect(jmsql_url) as blocker:
         blocker.execute("lock table upgraded.schema_version in exclusive mode")
-        monkeypatch.setattr(migration, "LONGEST_WAIT", 0.1)
-        with pytest.raises(jmsql.JMSException, match=r"for 0\.1 seconds other transactions .* nothing was changed"):
-            jmsql.migrate(jmsql_url, "upgraded")
-        assert database.rows("select version_num from jmsql.schema_version") == [(BEFORE,)]
-        monkeypatch.undo()
+        with pytest.MonkeyPatch.context() as patches:
+            patches.setattr(migration, "LONGEST_WAIT", 0.1)
+            with pytest.raises(jmsql.JMSException, match=r"for 0\.1 seconds other transactions .* nothing was changed"):
+                jmsql.migrate(jmsql_url, "upgraded")
+        assert database.rows("select version_num from jmsql.schema_version") == [(THIS,)]
         migration_run = Background(lambda: jmsql.migrate(jmsql_url, "upgraded"))
         refused = "select pg_stat_get_db_xact_rollback(oid) from pg_database where datname = current_database()"
         rollbacks = database.rows(refused)
         wait_for(lambda: database.rows(refused) > rollbacks)
         blocker.rollback()
-        assert migration_run.result() == BEFORE
+        assert migration_run.result() == THIS
+
+
+def test_a_revision_locks_one_of_the_tables_that_clients_use(
+    database: Database, jmsql_url: str, become_next: BecomeNextRelease
+) -> None:
+    become_next()
+    locks = """
+        select l.relation::regclass::text, l.mode from pg_locks l join pg_class c on c.oid = l.relation
+        where l.pid <> pg_backend_pid() and c.relname = any(%s) and l.mode in (
+            'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')"""
+    found: list[tuple[Any, ...]] = []
+
+    with pytest.MonkeyPatch.context() as patches:
+        finish = migration._disable_row_security  # the last step of a migration
+
+        def note_locks(schema: str) -> str:
+            found.extend(database.rows(locks, list(HOT_TABLES)))
+            return finish(schema)
+
+        patches.setattr(migration, "_disable_row_security", note_locks)
+        jmsql.migrate(jmsql_url, "upgraded")
+    assert {table for table, _ in found} == {"upgraded_internal.message"}
 
 
 def test_going_back_is_refused_in_a_sentence(database: Database, jmsql_url: str) -> None:
-    jmsql.migrate(jmsql_url, "upgraded")
     engine = open_engine(jmsql_url)
     try:
         with engine.begin() as connection, pytest.raises(jmsql.JMSException, match="an older release can run again"):
-            alembic.command.downgrade(alembic_configuration(connection, "upgraded"), BEFORE)
+            alembic.command.downgrade(alembic_configuration(connection, "upgraded"), "base")
     finally:
         engine.dispose()
     assert database.rows("select version_num from jmsql.schema_version") == [(newest_version(),)]

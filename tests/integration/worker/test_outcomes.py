@@ -8,7 +8,6 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
-import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, RedeliveryPolicy, Session
@@ -20,7 +19,6 @@ from jmsql.worker import Application, Reject, RetryAfter
 from tests.integration.client.server import Server
 from tests.integration.worker.conftest import KILLED_BEFORE_STEP, PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
-from tests.schema_revisions import migrate_to
 from tests.texts import receive, send_texts
 
 DEAD = "select reason, deliveries, error, body from jmsql.dead_letters order by body"
@@ -242,29 +240,6 @@ def test_a_dead_letter_is_not_rejected_to_where_it_is(
             undo(Reject())
     assert server.rows("select queue, delivery_count from jmsql.messages") == [("DLQ", 2)]
     assert server.rows("select next_attempt > now() from jmsql_internal.delivery") == [(True,)]
-
-
-def test_the_schema_of_the_release_before_takes_a_retry_for_a_failure(jmsql_url: str) -> None:
-    with psycopg.connect(jmsql_url, autocommit=True) as database:
-        migrate_to("0001", jmsql_url, "before")
-        try:
-            factory = ConnectionFactory(jmsql_url, schema="before")
-            with factory.create_connection() as connection, connection.create_session(transacted=True) as session:
-                connection.start()
-                orders = session.create_queue("orders")
-                send_texts(session, orders, "rejected", "later")
-                session.commit()
-                consumer = session.create_consumer(orders)
-                receive(consumer)
-                session.rollback(Reject())
-                receive(consumer)
-                session.rollback(RetryAfter(60.0))
-            dead = database.execute("select reason, body from before.dead_letters").fetchall()
-            assert dead == [("maximum deliveries", "rejected")]
-            counts = "select delivery_count, error_count, next_attempt > now() from before_internal.delivery"
-            assert database.execute(counts).fetchall() == [(1, 1, True)]
-        finally:
-            database.execute("drop schema before, before_internal cascade")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from jmsql import (
     AcknowledgeMode,
     ConnectionFactory,
     IllegalStateException,
-    JMSException,
     JobFailed,
     MessageFormatException,
     RedeliveryPolicy,
@@ -39,7 +38,6 @@ from jmsql.testing import receive_all, wait_for
 from jmsql.worker import Application, Reject
 from tests.background import Background
 from tests.integration.worker.conftest import KILLED_BEFORE_STEP, PATIENCE, StartWorker, WorkerDatabase
-from tests.schema_revisions import migrate_to
 
 DAY = timedelta(days=1)
 KINDS = pytest.mark.parametrize(
@@ -610,26 +608,3 @@ def test_what_cannot_be_kept_is_refused() -> None:
             app.listener("orders", **options)(echo)
     with pytest.raises(ValueError, match="have an end for each subscription"):
         app.listener(jmsql.Topic("news"), subscription="all", keep_result=60)(echo)
-
-
-def test_the_schema_of_the_release_before_has_no_results(jmsql_url: str) -> None:
-    with psycopg.connect(libpq(jmsql_url), autocommit=True) as database:
-        migrate_to("0001", jmsql_url, "before")
-        try:
-            factory = ConnectionFactory(jmsql_url, schema="before")
-
-            async def run() -> None:
-                with pytest.raises(IllegalStateException, match="keep_result needs version 2 of the schema"):
-                    async with handling(factory, str.upper).running():
-                        pass
-                async with handling(factory, str.upper, keep_result=None, reply_to="answers").running():
-                    with factory.create_context() as context:
-                        jmsql.send(context, "orders", "a")
-                        answers = context.create_consumer("answers")
-                        assert await asyncio.to_thread(answers.receive, PATIENCE) is not None
-                        with pytest.raises(JMSException, match="jmsql migrate"):
-                            jmsql.status(context, str(uuid.uuid4()))
-
-            asyncio.run(run())
-        finally:
-            database.execute("drop schema before, before_internal cascade")

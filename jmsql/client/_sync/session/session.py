@@ -611,11 +611,8 @@ class HandlerSession(Session):
         """Have dead letters and expired messages of its consumer's queue leave results.
 
         Raises:
-            IllegalStateException: The schema is of a version that has no results.
             JMSException: The server could not be asked, or refused.
         """
-        if not self._client.control.server.keeps_outcomes:
-            raise IllegalStateException("keep_result needs version 2 of the schema: run `jmsql migrate`.")
         queue_id = self._consumer.buffer.source.queue_id
         self._client.side.run(keep_for, queue_id, keeping.seconds, keeps_message=keeping.keeps_message)
 

@@ -213,14 +213,14 @@ class Redelivery:
         """Tell whether a message that comes after so many deliveries is delivered no more."""
         if not rules.is_exhausted(key, deliveries):
             return False
-        earlier = (self._side.run(earlier_deliveries, [key], keeps_outcomes=self._keeps_outcomes)).get(key)
+        earlier = (self._side.run(earlier_deliveries, [key])).get(key)
         return rules.is_exhausted(key, deliveries - (0 if earlier is None else earlier.retries))
 
     def have_failed(self, buffer: PrefetchBuffer, rows: Sequence[MessageRow]) -> list[bool]:
         """Tell of which messages a delivery has failed, other than by being put off or interrupted."""
         keys = [buffer.key(row) for row in rows]
         again = [key for key, row in zip(keys, rows, strict=True) if row.delivery_count]
-        earlier = self._side.run(earlier_deliveries, again, keeps_outcomes=self._keeps_outcomes) if again else {}
+        earlier = self._side.run(earlier_deliveries, again) if again else {}
         return [
             (row.delivery_count or 0) > earlier.get(key, _NEVER_DELIVERED).retries
             for key, row in zip(keys, rows, strict=True)
@@ -240,17 +240,16 @@ class Redelivery:
         rules = self.rules(buffer)
         retry = reason = error = None
         if failure is not None:
-            if failure.is_interruption and self._keeps_outcomes and earlier.interruptions < MOST_INTERRUPTIONS:
+            if failure.is_interruption and earlier.interruptions < MOST_INTERRUPTIONS:
                 return Release(key, claim_id, 1, retries=1, interruptions=1)
             retry, reason, error = failure.retry, failure.dead_letter_reason, failure.text
-        if retry is not None and self._keeps_outcomes:
+        if retry is not None:
             if earlier.retries - earlier.interruptions < retry.maximum_retries:
                 return Release(key, claim_id, 1, retry.delay, retries=1)
             reason = MAXIMUM_RETRIES
         if reason is not None and not self._is_own_dead_letter(buffer, rules):
-            kept = reason if self._keeps_outcomes else None
             target = self._dead_letter_queue(buffer)
-            return Release(key, claim_id, 1, 0.0, error, target, dead_letter_reason=kept)
+            return Release(key, claim_id, 1, 0.0, error, target, dead_letter_reason=reason)
         if rules is not None:
             release = rules.after_failure(key, claim_id, number - earlier.retries, error)
         elif failure is not None and error is not None and not failure.is_of_commit:
@@ -261,11 +260,6 @@ class Redelivery:
         if retry is not None and release.dead_letter_queue_id is None:
             return dataclasses.replace(release, delay=retry.delay)
         return release
-
-    @property
-    def _keeps_outcomes(self) -> bool:
-        """Whether the schema counts retries, and knows reasons. In schema 0001 a postponed one counts as failed."""
-        return self._control.server.keeps_outcomes
 
     @staticmethod
     def _is_own_dead_letter(buffer: PrefetchBuffer, rules: Rules | None) -> bool:
@@ -289,9 +283,7 @@ class Redelivery:
         again = [each for each in failed if each.number > 1 and (failure is not None or self.rules(each.buffer))]
         if again:
             try:
-                earlier |= self._side.run(
-                    earlier_deliveries, [each.key for each in again], keeps_outcomes=self._keeps_outcomes
-                )
+                earlier |= self._side.run(earlier_deliveries, [each.key for each in again])
             except JMSException as error:
                 logger.warning("Messages pause as if each delivery before had failed with an error: %s", error)
                 earlier |= {each.key: EarlierDeliveries(each.number - 1, 0, 0) for each in again}

@@ -17,7 +17,6 @@ from tests.background import Background
 from tests.integration.client.delivery.test_notifications import wait_for_texts
 from tests.integration.client.server import Server
 from tests.leadership import SUSPEND_MAINTENANCE
-from tests.schema_revisions import migrate_to
 from tests.texts import receive_texts, send_texts, texts_of
 
 _TURNS = 200
@@ -285,42 +284,6 @@ def test_a_role_that_holds_the_locks_has_all_messages_notified(
         wait_for(lambda: server.rows(_HELD))
         send_texts(session, queue, "c")
         assert receiving.result() == ["c"]
-
-
-def test_a_client_of_the_release_before_is_told_of_all_messages(
-    jmsql_factory: ConnectionFactory, server: Server, ear: Ear
-) -> None:
-    server.rows("select jmsql_internal.connect_client('here', 1)")
-    with jmsql_factory.create_connection() as connection, connection.create_session(transacted=True) as session:
-        send_texts(session, Queue("orders"), "a")
-    assert len(ear.heard()) == 1
-
-
-def test_with_the_schema_of_the_release_before_all_messages_are_notified(jmsql_url: str) -> None:
-    migrate_to("0001", jmsql_url, "unannounced")
-    timings = InternalTimings(minimum_poll_interval=300.0, maximum_poll_interval=300.0)
-    factory = ConnectionFactory(jmsql_url, schema="unannounced", timings=timings)
-    queue = Queue("orders")
-    with psycopg.connect(jmsql_url, autocommit=True) as database, factory.create_connection() as connection:
-        payloads: list[str] = []
-        database.add_notify_handler(lambda notification: payloads.append(notification.payload))
-        database.execute("listen unannounced")
-        connection.start()
-        receiving = wait_for_texts(connection.create_session().create_consumer(queue))
-        with factory.create_connection() as sending, sending.create_session() as session:
-            send_texts(session, queue, "a")
-            assert receiving.result() == ["a"]
-            send_texts(session, queue, "b")
-        wait_for(lambda: database.execute("select 1").fetchone() and len(payloads) == 2)
-        # A client that has connected before goes on as it was, beside those of the new schema.
-        assert jmsql.migrate(jmsql_url, "unannounced") == "0001"
-        receive_texts(connection.create_session().create_consumer(queue), 1)
-        receiving = wait_for_texts(connection.create_session().create_consumer(queue))
-        with factory.create_connection() as sending, sending.create_session() as session:
-            send_texts(session, queue, "c")
-        assert receiving.result() == ["c"]
-    with psycopg.connect(jmsql_url, autocommit=True) as database:
-        database.execute("drop schema unannounced, unannounced_internal cascade")
 
 
 def test_who_waits_in_a_transaction_of_the_application_is_woken(

@@ -1,8 +1,6 @@
 -- Messages that an administrator cancels. The claim decides: a message is deleted together with its claim, in one transaction, and a
 -- commit or acknowledgement that comes later fails as it does where a claim is lost.
 
-alter type jmsql_internal.outcome add value if not exists 'cancelled';
-
 create function jmsql_internal.cancel_at(queue integer, priority smallint, number bigint, keeps_history boolean)
     returns text
     language plpgsql volatile
