@@ -19,6 +19,7 @@ from jmsql.store.administration.inspection import (
 )
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
 from jmsql.store.administration.places import Place
+from jmsql.store.administration.searching import Position, SearchResult
 from jmsql.store.destinations.access import AccessSummary
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.destinations.subscriptions import SubscriptionChange
@@ -46,11 +47,13 @@ __all__ = [
     "OverviewOrder",
     "PastMessage",
     "Place",
+    "Position",
     "PruneStep",
     "QueueSummary",
     "Retry",
     "Schedule",
     "ScheduleSummary",
+    "SearchResult",
     "SubscriptionChange",
     "SubscriptionSummary",
 ]

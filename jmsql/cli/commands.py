@@ -48,6 +48,10 @@ COMMANDS = {
         "messages.browse:show",
         "Show one message whole: its headers, properties and body, where it is, and where its delivery stands.",
     ),
+    "search": Listed(
+        "messages.searching:search",
+        "Search the messages of all queues and subscriptions, by identifier, group, type, property or selector.",
+    ),
     "queues": Listed("destinations.queues:queues", "List the queues, and the number of messages in each state."),
     "subscriptions": Listed(
         "destinations.subscriptions:subscriptions",

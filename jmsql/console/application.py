@@ -316,5 +316,5 @@ def _templates() -> Environment:
         "size": presentation.size,
         "visible": presentation.visible,
     }
-    environment.globals |= {"query": urlencode, "sparkline": presentation.sparkline}
+    environment.globals |= {"dict": dict, "query": urlencode, "sparkline": presentation.sparkline}
     return environment

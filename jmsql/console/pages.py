@@ -22,8 +22,9 @@ from jmsql.console.database import Database
 from jmsql.console.listing import ListingPages
 from jmsql.console.poller import Poller
 from jmsql.console.presentation import Body, typed_properties, visible
-from jmsql.console.views import NUMBER, Form, Reply, RouteRow, View
-from jmsql.store.administration import diagnosis, looks, overview
+from jmsql.console.searching import SearchPages
+from jmsql.console.views import NUMBER, Form, Reply, RouteRow, View, message_address
+from jmsql.store.administration import diagnosis, lists, looks, overview
 from jmsql.store.administration.looks import Choice, DestinationLook, ListedMessage, MessageState, Page, Rights
 from jmsql.store.administration.places import BEGINNING
 from jmsql.store.administration.running import RunningMessage, running
@@ -38,8 +39,13 @@ _RUNNING = 20
 _SCHEDULES = 500
 _NOTICES = 1000
 _ORIGINS = 5
+_SUGGESTED = 500
+"""How many names of queues are suggested where messages are moved to."""
 _LIVE = frozenset({"clients.html", "dead_letters.html", "destination.html", "overview.html", "schedules.html"})
 """The pages of which a part stays current."""
+_TIMES = ("JMS_jmsql_DeadLetterTime", "JMS_jmsql_FirstFailure", "JMS_jmsql_OriginalExpiration")
+"""Properties of dead letters that are times, in milliseconds since the epoch."""
+_NUMBER_OF_TIME = re.compile(r"[1-9][0-9]{0,13}")
 _TRANSACTION = re.compile(r"[0-9]{1,20}")
 _CAUSE = re.compile(r"[0-9a-f]{64}")
 
@@ -67,6 +73,7 @@ class Pages:
         place = "/destinations/{queue}/messages/{table}/{first}/{sequence}"
         yield "/", self.overview, look, False
         yield from ListingPages(self._database, self._poller).routes()
+        yield from SearchPages(self._database, hidden=self.hidden).routes()
         yield "/search", self.search, look, False
         yield "/dead-letters", self.dead_letters, look, False
         yield "/clients", self.clients, look, False
@@ -141,7 +148,8 @@ class Pages:
             "more": None if found.page.next is None else urlencode(chosen | {"after": str(found.page.next)}),
             "chosen": urlencode(chosen),
             "written": str,
-            "address": _message_address,
+            "has_letters_here": any(each.origin is not None for _, each in found.page.messages),
+            "address": message_address,
             "rights": self._rights(),
             "has_waiting": _has_waiting(figures, found.page),
             "states_of_messages": list(MessageState),
@@ -219,6 +227,7 @@ class Pages:
             except MessageFormatException as error:
                 problem = str(error)
         letter = {name: value for name, _, value in properties if name.startswith("JMS_jmsql_")}
+        times = {name: int(letter[name]) for name in _TIMES if _NUMBER_OF_TIME.fullmatch(letter.get(name, ""))}
         values: dict[str, Any] = {
             "look": look,
             "place": place,
@@ -231,6 +240,10 @@ class Pages:
             "body": Body(found.content, found.message),
             "group": next((value for name, _, value in properties if name == "JMSXGroupID"), None),
             "letter": letter,
+            "origin": _origin_of(letter),
+            "times": times,
+            "died_at": times.get("JMS_jmsql_DeadLetterTime"),
+            "first_failure": times.get("JMS_jmsql_FirstFailure"),
             "is_letter": "JMS_jmsql_DeadLetterReason" in letter,
             "now": time.time(),
             "rights": self._rights(),
@@ -363,6 +376,11 @@ class Pages:
             "verb": _VERBS[action],
             "now": time.time(),
         }
+        if action == "move":
+            origin = None if values["group"] is None else values["group"].origin
+            named = self._poller.shared("queue names", lambda: self._database.look(lists.queue_names(_SUGGESTED)))
+            first = [origin.removeprefix("queue://")] if origin and origin.startswith("queue://") else []
+            values["queues"] = [*first, *(name for name in named if name not in {*first, look.name})]
         if action in MESSAGE_ACTIONS:
             if places is not None:
                 values["count"] = BoundedCount(len(places))
@@ -626,9 +644,13 @@ def _address(found: looks.Found) -> str:
     return f"/topics/{found.topic_id}" if found.queue_id is None else f"/destinations/{found.queue_id}"
 
 
-def _message_address(queue_id: int, place: Place) -> str:
-    table = "delayed" if place.delayed else "present"
-    return f"/destinations/{queue_id}/messages/{table}/{place.first}/{place.sequence}"
+def _origin_of(letter: dict[str, str]) -> dict[str, str] | None:
+    """Return the address of a dead letter's origin, as the fields of a query."""
+    if "JMS_jmsql_OriginalDestination" not in letter:
+        return None
+    fields = {"destination": "Destination", "subscription": "Subscription", "client_id": "ClientID"}
+    named = {field: letter.get(f"JMS_jmsql_Original{name}", "") for field, name in fields.items()}
+    return {field: value for field, value in named.items() if value or field == "destination"}
 
 
 def _number_after(text: str, end: int = 2**31) -> int:

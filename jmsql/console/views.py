@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from jmsql.admin import Place
 from jmsql.console.access import Level, Visitor
 from jmsql.console.actions import Actor
 
@@ -94,3 +95,9 @@ class Reply:
 
 
 RouteRow: TypeAlias = tuple[str, Callable[[View], Reply], Level, bool]
+
+
+def message_address(queue_id: int, place: Place) -> str:
+    """Return the address of a message below the console's own."""
+    table = "delayed" if place.delayed else "present"
+    return f"/destinations/{queue_id}/messages/{table}/{place.first}/{place.sequence}"

@@ -99,9 +99,6 @@ def browse(
         raise typer.Exit(NOTHING_FOUND)
 
 
-NOTHING_FOUND = 1
-
-
 def show(
     message_id: Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="Its JMSMessageID.", show_default=False)],
     url: Url = None,

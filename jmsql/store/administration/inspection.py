@@ -106,6 +106,8 @@ class FoundMessage(NamedTuple):
     subscription: str | None
     """The name of the subscription that holds it, if it is a topic's and has one."""
     client_id: str | None
+    number: int
+    """By which methods of `Administration` find its queue or subscription."""
 
 
 _WIDTH = len(MessageRow._fields) - 1  # without the snapshot, which scans alone return
@@ -140,10 +142,10 @@ class Delivered(NamedTuple):
 
 
 def _to_found(values: tuple[Any, ...]) -> FoundMessage:
-    queue, topic, subscription, client_id = values[_STATE:]
+    queue, topic, subscription, client_id, number = values[_STATE:]
     found = Delivered.of(values[:_STATE])
     message = found.row.message(Queue(queue) if topic is None else Topic(topic))
-    return FoundMessage(message, found.delivery, subscription, client_id)
+    return FoundMessage(message, found.delivery, subscription, client_id, number)
 
 
 queues = _sql.statement("queues", "looking at the queues", records(QueueSummary._make), ACCESS).bind()

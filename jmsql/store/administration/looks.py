@@ -129,7 +129,10 @@ class MessageState(StrEnum):
 
 
 class ListedMessage(NamedTuple):
-    """What a list says of a message; times of the message are in milliseconds since the epoch."""
+    """What a list says of a message; times of the message are in milliseconds since the epoch.
+
+    The four fields from `origin` on are those of a dead letter.
+    """
 
     first: int
     sequence: int
@@ -141,6 +144,10 @@ class ListedMessage(NamedTuple):
     expiration: int | None
     delivery_time: int | None
     preview: str | None
+    origin: str | None
+    origin_subscription: str | None
+    origin_client_id: str | None
+    died_at: int | None
     state: str
     delivery_count: int
     next_attempt: datetime | None
@@ -344,7 +351,12 @@ def _read(make: Callable[[Iterable[Any]], T], fields: Sequence[str], *texts: str
     return read
 
 
-_read_listed = _read(ListedMessage._make, ListedMessage._fields, "jms_type", "correlation_id", "preview", "error")
+read_listed: Callable[[tuple[Any, ...]], ListedMessage] = _read(
+    ListedMessage._make,
+    ListedMessage._fields,
+    *("jms_type", "correlation_id", "preview", "origin_subscription", "origin_client_id", "error"),
+)
+"""Reads a row of `shown_in_lists`."""
 _sql = SqlFile("looks")
 _inspection = SqlFile("inspection")
 _administers = _sql["administers"]
@@ -357,15 +369,17 @@ PARTS = {
 """What statements about messages are composed of."""
 TABLES = ((False, "present"), (True, "delayed"))
 """The statements that read messages, by whether these are delayed."""
+_FAILURE = "m.properties ->> 'JMS_jmsql_LastError'::text"
+_LISTED = fill(_sql["listed"], letter=_sql["letter"])
 _SHOWN = {
-    "listed": _sql["listed"],
+    "listed": _LISTED,
     "preview": _sql["preview"],
-    "error": "left(d.last_error, 300)",
-    "error_line": _sql["error_line"],
+    "error": fill(_sql["error_line"], failure=f"coalesce(d.last_error, {_FAILURE})"),
+    "error_line": fill(_sql["error_line"], failure=_FAILURE),
     "alike": _sql["alike"],
 }
 _HIDDEN = {
-    "listed": _sql["listed"],
+    "listed": _LISTED,
     "preview": "null::text",
     "error": "null::text",
     "error_line": "null::text",
@@ -548,6 +562,11 @@ def holders(limit: int) -> Query[list[Holding]]:
 # Messages
 
 
+def shown_in_lists(table: str, *, hidden: bool) -> str:
+    """Return the columns of a `ListedMessage`, for ``present`` or ``delayed`` messages."""
+    return fill(_sql[f"shown_of_{table}"], **_parts(hidden=hidden))
+
+
 def _parts(*, hidden: bool) -> dict[str, str]:
     return PARTS | (_HIDDEN if hidden else _SHOWN)
 
@@ -589,7 +608,7 @@ def messages(
     chosen, parameters = condition_of(choice, hidden=hidden)
     parts = _parts(hidden=hidden) | {"chosen": chosen}
     statements = {
-        delayed: _sql.statement(name, "browsing", records(_read_listed), {"shown": _sql[f"shown_of_{name}"]} | parts)
+        delayed: _sql.statement(name, "browsing", records(read_listed), {"shown": _sql[f"shown_of_{name}"]} | parts)
         for delayed, name in TABLES
     }
     yield from _require_access.bind(queue_id=queue_id, action="browse")
@@ -675,9 +694,9 @@ def _whole(row: tuple[Any, ...], owner: Destination) -> WholeMessage:
     )
     delivery_time, properties, property_types, size, body = row[10:15]
     state, count, claimed_by, claimed_at, next_attempt, first_failed_at, error = row[15:]
-    header = _read_listed((
+    header = read_listed((
         *(inverse_priority, sequence, message_id, kind, jms_type, correlation_id, timestamp, expiration),
-        *(delivery_time, None, state, count, next_attempt, error),
+        *(delivery_time, None, None, None, None, None, state, count, next_attempt, error),
     ))  # fmt: skip
     content = None
     if body is not None:

@@ -70,7 +70,7 @@ from jmsql_internal.delayed_message m
 
 -- name: held
 -- Where a message is: its queue, or its topic and subscription.
-q.name, t.name, s.name, s.client_id;
+q.name, t.name, s.name, s.client_id, m.queue_id;
 
 -- name: places
 join jmsql_internal.queue q using (queue_id)

@@ -133,7 +133,13 @@ order by c.connection_id;
 -- name: listed
 -- What a list says of a message `m`. A shared body is looked up for its beginning alone.
 m.inverse_priority, m.sequence, m.jms_message_id::text, m.message_type::text, m.jms_type, m.jms_correlation_id,
-       m.jms_timestamp, m.jms_expiration, m.jms_delivery_time, {preview}
+       m.jms_timestamp, m.jms_expiration, m.jms_delivery_time, {preview}, {letter}
+
+-- name: letter
+-- Of a dead letter: where it comes from, and when it died.
+m.properties ->> 'JMS_jmsql_OriginalDestination'::text, m.properties ->> 'JMS_jmsql_OriginalSubscription'::text,
+       m.properties ->> 'JMS_jmsql_OriginalClientID'::text,
+       jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_DeadLetterTime'::text)
 
 -- name: preview
 case when m.body_id is not null then
@@ -299,7 +305,7 @@ regexp_replace({line}, '[[:alnum:]_-]*[0-9][[:alnum:]_-]*([.,:][0-9][[:alnum:]_-
      case when t.frame > 0 then right(t.error, t.frame) else right(t.error, 2000) end,
      case when t.frame > 0 then '^[^\n]*\n(?:  [^\n]*\n)*([^\n]+)'::text else '([^\n]*)\s*$'::text end))[1], 300)
  from (select e.error, strpos(reverse(e.error), E'" eliF  \n'::text) as frame
-       from (select left(m.properties ->> 'JMS_jmsql_LastError'::text, 20000) as error offset 0) e offset 0) t)
+       from (select left({failure}, 20000) as error offset 0) e offset 0) t)
 
 -- name: is_of_cause
 and m.properties ? 'JMS_jmsql_DeadLetterReason'::text and {cause} = %(cause)s::text

@@ -13,7 +13,7 @@ from jmsql.concurrency.tasks import call, in_thread, sleep
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store.administration import browsing, inspection, looks, overview
+from jmsql.store.administration import browsing, inspection, looks, overview, searching
 from jmsql.store.administration.cancelling import Cancellation, cancel
 from jmsql.store.administration.dead_letters import (
     DeadLetter,
@@ -33,6 +33,7 @@ from jmsql.store.administration.inspection import (
 )
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
 from jmsql.store.administration.places import Place, require_place
+from jmsql.store.administration.searching import Position, SearchResult
 from jmsql.store.connections.database_url import parse_url, without_secrets
 from jmsql.store.destinations import access, destination_settings
 from jmsql.store.destinations.access import AccessSummary, Action
@@ -361,6 +362,51 @@ class Administration:
             message_id: Its JMSMessageID, with or without ``ID:``.
         """
         return await self._link.run(inspection.message(message_id))
+
+    async def search(
+        self,
+        selector: str | None = None,
+        *,
+        message_id: str | None = None,
+        correlation_id: str | None = None,
+        group: str | None = None,
+        jms_type: str | None = None,
+        properties: Mapping[str, str | float | bool] | None = None,
+        after: Position | None = None,
+        limit: int = 100,
+        time_limit: float = searching.TIME_LIMIT,
+    ) -> SearchResult:
+        """Search the messages of all queues and subscriptions, whatever their state; those that are delayed come last.
+
+        All given conditions hold for each message that is found. There is no index of them: the messages are read in
+        the order of their keys until enough are found or the time is over. A following search goes on `after` that.
+        Messages that the role may not browse are left out.
+
+        Args:
+            selector: Which messages, as for `browse`; None: all that the other conditions choose.
+            message_id: The JMSMessageID, with or without ``ID:``.
+            correlation_id: The JMSCorrelationID.
+            group: The property JMSXGroupID.
+            jms_type: The JMSType.
+            properties: Properties by name. A text such as ``"7"`` or ``"true"`` stands for the number or boolean, too.
+            after: The `next` of the search before; None: begin.
+            limit: How many messages at most.
+            time_limit: Seconds after which it returns what it has found by then.
+
+        Raises:
+            InvalidSelectorException: The selector has an error; the message shows where. Or no property can have such
+                a name.
+            ValueError: There is no condition, or a number is below 1.
+            TypeError: An argument is of another type.
+        """
+        _require_number("limit", limit, 1)
+        if after is not None and not isinstance(after, Position):
+            raise TypeError(f"Expected the `next` of a search, got {after!r}.")
+        terms = searching.Terms(message_id, correlation_id, group, jms_type, properties or {}, selector)
+        chosen = terms.parse()
+        if chosen is None:
+            raise ValueError("A search has a condition: an identifier, a group, a type, a property or a selector.")
+        return await self._link.run(searching.search(chosen, after, limit, time_limit))
 
     async def subscription(self, name: str, client_id: str | None = None) -> SubscriptionSummary | None:
         """Return a durable subscription, or None if there is none of that name for the client identifier."""
