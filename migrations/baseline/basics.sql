@@ -7,6 +7,19 @@ create function jmsql_internal.channel() returns text
 comment on function jmsql_internal.channel() is
     'The channel of notifications, which is named as the schema of the views.';
 
+-- Where the server's queue of notifications is full, a notification fails the commit of its transaction.
+create function jmsql_internal.notify(variadic payloads text[]) returns void
+    language plpgsql volatile
+as $$
+begin
+    if pg_catalog.pg_notification_queue_usage() < 0.9::float8 then
+        perform pg_catalog.pg_notify(jmsql_internal.channel(), payload) from pg_catalog.unnest(payloads) as payload;
+    end if;
+end
+$$;
+comment on function jmsql_internal.notify(text[]) is
+    'Notifies clients of payloads, unless the queue of notifications is nearly full: they then learn by polling.';
+
 create function jmsql_internal.current_milliseconds() returns bigint
     language sql stable parallel safe
     return (extract(epoch from pg_catalog.statement_timestamp()) * 1000)::bigint;

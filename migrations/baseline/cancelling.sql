@@ -47,18 +47,18 @@ begin
         properties = excluded.properties, text_body = excluded.text_body
     returning r.message_id into kept;
     if kept is not null then
-        perform pg_notify(jmsql_internal.channel(), jmsql_internal.result_channel(kept)::text);
+        perform jmsql_internal.notify(jmsql_internal.result_channel(kept)::text);
     end if;
     delete from jmsql_internal.delivery d
     where d.queue_id = queue and d.inverse_priority = priority and d.sequence = number;
     delete from jmsql_internal.message m where m.ctid = address;
     if state.group_hash is not null then
-        perform pg_notify(jmsql_internal.channel(), queue || ' ' || state.group_hash);
+        perform jmsql_internal.notify(queue || ' ' || state.group_hash);
     end if;
     if state.claim_id is null then
         return 'removed';
     end if;
-    perform pg_notify(jmsql_internal.channel(), 'cancelled ' || number);
+    perform jmsql_internal.notify('cancelled ' || number);
     return 'asked';
 end
 $$;

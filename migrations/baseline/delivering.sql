@@ -37,7 +37,7 @@ begin
     elsif cardinality(groups) > 20 then
         news := news || queue::text;
     end if;
-    perform pg_notify(jmsql_internal.channel(), n) from unnest(news) n where (select pg_notification_queue_usage()) < 0.9;
+    perform jmsql_internal.notify(variadic news);
     return delivered;
 end
 $$;
@@ -90,7 +90,7 @@ begin
         '    from keyed k join moved m using (queue_id, jms_message_id) '
         '    where c.ctid = k.address) '
         'select count(*) from moved', columns) into delivered using addresses;
-    perform pg_notify(jmsql_internal.channel(), queue::text) where (select pg_notification_queue_usage()) < 0.9;
+    perform jmsql_internal.notify(queue::text);
     return delivered;
 end
 $$;

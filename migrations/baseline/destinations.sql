@@ -247,7 +247,7 @@ create function jmsql_internal.tell_of_change() returns trigger
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform pg_notify(jmsql_internal.channel(), old.queue_id || ' 0 0');
+    perform jmsql_internal.notify(old.queue_id || ' 0 0');
     return null;
 end
 $$;

@@ -20,13 +20,13 @@ end
 $$;
 comment on function jmsql_internal.queue_number(text) is 'The number of a queue, which has to be there.';
 
-create function jmsql_internal.chosen_messages(chosen bigint[], most bigint) returns bigint[]
+create function jmsql_internal.chosen_messages(sequences bigint[], most bigint) returns bigint[]
     language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
 begin
     -- What array_agg makes of nothing would choose all.
-    if chosen is null then
+    if sequences is null then
         raise exception 'Expected sequences of messages, got null.' using errcode = 'JMS03',
             hint = 'Choose with array(select sequence …), which is empty where nothing matches; for all messages, leave it out.';
     end if;
@@ -34,13 +34,13 @@ begin
         raise exception 'Expected a number of messages from 0 on, got %.', most using errcode = 'JMS03',
             hint = 'Leave it out for all.';
     end if;
-    return nullif(chosen, '{-1}');
+    return nullif(sequences, '{-1}');
 end
 $$;
 comment on function jmsql_internal.chosen_messages(bigint[], bigint) is
     'The sequences that move and purge are given, null for all. A null that is given is refused, and so is a negative most.';
 
-create function jmsql_internal.lock_free_messages(queue integer, chosen bigint[], newest bigint, most bigint)
+create function jmsql_internal.lock_free_messages(queue integer, sequences bigint[], newest bigint, most bigint)
     returns table (address tid, deliveries integer)
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
@@ -55,7 +55,7 @@ begin
                 where (t.queue_id, t.inverse_priority, t.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
                 offset 0) d on true
             where m.queue_id = lock_free_messages.queue and m.sequence <= newest and d.claim_id is null
-              and (chosen is null or m.sequence = any(chosen))
+              and (sequences is null or m.sequence = any(sequences))
               and nullif(m.transaction_id = any(array(
                   select p.transaction_id from jmsql_internal.pending_transaction p)), true) is not null
             order by m.queue_id, m.inverse_priority, m.sequence
@@ -92,7 +92,7 @@ comment on function jmsql_internal.forget_deliveries(tid[]) is
     'Forgets how often messages were delivered, whose rows this transaction has locked.';
 
 create function jmsql_internal.move_step(
-    source integer, target integer, chosen bigint[], newest bigint, most bigint, delayed boolean) returns bigint
+    source integer, target integer, sequences bigint[], newest bigint, most bigint, delayed boolean) returns bigint
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
@@ -110,12 +110,12 @@ begin
     if delayed then
         addresses := array(
             select m.ctid from jmsql_internal.delayed_message m
-            where m.queue_id = source and m.sequence <= newest and (chosen is null or m.sequence = any(chosen))
+            where m.queue_id = source and m.sequence <= newest and (sequences is null or m.sequence = any(sequences))
             order by m.queue_id, m.jms_delivery_time, m.sequence
             limit most
             for update skip locked);
     else
-        addresses := array(select m.address from jmsql_internal.lock_free_messages(source, chosen, newest, most) m);
+        addresses := array(select m.address from jmsql_internal.lock_free_messages(source, sequences, newest, most) m);
         perform jmsql_internal.forget_deliveries(addresses);
     end if;
     if cardinality(addresses) = 0 then
@@ -134,14 +134,14 @@ begin
     get diagnostics moved = row_count;
     -- A dead letter that is moved is about to be handled again.
     delete from jmsql_internal.result where message_id = any(identifiers);
-    perform pg_notify(jmsql_internal.channel(), target::text);
+    perform jmsql_internal.notify(target::text);
     return moved;
 end
 $$;
 comment on function jmsql_internal.move_step(integer, integer, bigint[], bigint, bigint, boolean) is
     'Moves messages between queues, given by number: those of lock_free_messages, or delayed ones.';
 
-create function jmsql.move(source text, target text, chosen bigint[] default '{-1}', most bigint default null)
+create function jmsql.move(source text, target text, sequences bigint[] default '{-1}', most bigint default null)
     returns bigint
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
@@ -151,16 +151,16 @@ declare
     target_id integer := jmsql_internal.queue_number(target);
     moved bigint;
 begin
-    chosen := jmsql_internal.chosen_messages(chosen, most);
-    moved := jmsql_internal.move_step(source_id, target_id, chosen, 9223372036854775807, most, false);
-    return moved + jmsql_internal.move_step(source_id, target_id, chosen, 9223372036854775807, most - moved, true);
+    sequences := jmsql_internal.chosen_messages(sequences, most);
+    moved := jmsql_internal.move_step(source_id, target_id, sequences, 9223372036854775807, most, false);
+    return moved + jmsql_internal.move_step(source_id, target_id, sequences, 9223372036854775807, most - moved, true);
 end
 $$;
 comment on function jmsql.move(text, text, bigint[], bigint) is
     'Moves messages from one queue to another, those of the sequences given or all, but for those that a session '
     'holds, and returns how many: at most so many.';
 
-create function jmsql.purge(queue text, chosen bigint[] default '{-1}', most bigint default null) returns bigint
+create function jmsql.purge(queue text, sequences bigint[] default '{-1}', most bigint default null) returns bigint
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
@@ -171,10 +171,10 @@ declare
     deleted bigint;
     deleted_delayed bigint;
 begin
-    chosen := jmsql_internal.chosen_messages(chosen, most);
+    sequences := jmsql_internal.chosen_messages(sequences, most);
     select coalesce(array_agg(m.address), '{}'), coalesce(array_agg(m.deliveries), '{}')
     into addresses, deliveries
-    from jmsql_internal.lock_free_messages(number, chosen, 9223372036854775807, most) m;
+    from jmsql_internal.lock_free_messages(number, sequences, 9223372036854775807, most) m;
     if (select q.history from jmsql_internal.queue q where q.queue_id = number) then
         perform jmsql_internal.keep_history(addresses, deliveries, 'purged', null);
     end if;
@@ -183,7 +183,7 @@ begin
     get diagnostics deleted = row_count;
     delete from jmsql_internal.delayed_message where ctid = any(array(
         select m.ctid from jmsql_internal.delayed_message m
-        where m.queue_id = number and (chosen is null or m.sequence = any(chosen))
+        where m.queue_id = number and (sequences is null or m.sequence = any(sequences))
         limit most - deleted
         for update skip locked));
     get diagnostics deleted_delayed = row_count;
@@ -261,7 +261,7 @@ begin
           and m.outcome = any(outcomes::jmsql_internal.outcome[])
         order by coalesce(m.jms_message_id::text, m.sequence::text), m.sequence) k;
     replayed := jmsql_internal.replay_messages(named.name, transactions, numbers, since, until, target_id, keep_ids);
-    perform pg_notify(jmsql_internal.channel(), target_id::text) where pg_notification_queue_usage() < 0.9;
+    perform jmsql_internal.notify(target_id::text);
     return replayed;
 end
 $$;

@@ -266,7 +266,7 @@ begin
             from found f
             order by f.inverse_priority, f.sequence),
         told as materialized (
-            select pg_notify(jmsql_internal.channel(), f.origin_id::text) from found f group by f.origin_id)
+            select jmsql_internal.notify(f.origin_id::text) from found f group by f.origin_id)
         select f.origin, f.origin_subscription, count(*) from found f
         where (select count(*) from told) >= 0
         group by f.origin, f.origin_subscription;

@@ -100,7 +100,7 @@ begin
                s.text_body, s.json_body, s.body_types, s.bytes_body
         where pg_current_xact_id() is not null  -- before a sequence: by that, consumers know what may still come
         returning sequence into place;
-        perform pg_notify(jmsql_internal.channel(), target::text) where pg_notification_queue_usage() < 0.9;
+        perform jmsql_internal.notify(target::text);
     end if;
     update jmsql_internal.schedule u
     set last_at = tick, last_message_id = message_id, last_queue_id = target, last_inverse_priority = s.inverse_priority,

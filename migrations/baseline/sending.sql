@@ -170,9 +170,10 @@ begin
                 array[case when due > sent_at then due end])
         returning a.* into asked;
         if asked.outcomes[1] <> 0 then
-            perform pg_notify(jmsql_internal.channel(),
-                              format('%s %s %s', asked.queue_ids[1], asked.known_priorities[1], asked.known_sequences[1]))
-            where asked.known_sequences[1] is not null and (select pg_notification_queue_usage()) < 0.9;
+            if asked.known_sequences[1] is not null then
+                perform jmsql_internal.notify(
+                    format('%s %s %s', asked.queue_ids[1], asked.known_priorities[1], asked.known_sequences[1]));
+            end if;
             return 'ID:' || asked.known_ids[1];
         end if;
         properties := properties - conditions;
@@ -184,7 +185,7 @@ begin
         select t, 9 - priority, message_id, sent_at, expiration, 2, due, 'TextMessage', correlation_id, reply_to, jms_type,
                nullif(properties, '{}'), body
         from unnest(targets) t;
-        perform pg_notify(jmsql_internal.channel(), '0') where pg_notification_queue_usage() < 0.9;
+        perform jmsql_internal.notify('0');
     else
         insert into jmsql_internal.message (
             queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_expiration, jms_delivery_mode,
@@ -193,9 +194,7 @@ begin
                nullif(properties, '{}'), body
         from unnest(targets) t
         where pg_current_xact_id() is not null;  -- before a sequence: by that, consumers know what may still come
-        -- Where the server's queue of notifications is full, the caller's commit would fail.
-        perform pg_notify(jmsql_internal.channel(), t::text) from unnest(targets) t
-        where (select pg_notification_queue_usage()) < 0.9;
+        perform jmsql_internal.notify(variadic targets::text[]);
     end if;
     if coalesce_key is not null then
         insert into jmsql_internal.admission (

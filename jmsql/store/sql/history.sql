@@ -116,4 +116,4 @@ select jmsql_internal.replay_messages(
     %(target)s::integer, %(keep_ids)s);
 
 -- name: notify
-select pg_notify({channel}, %(queue)s::text);
+select jmsql_internal.notify(%(queue)s::text);

@@ -406,7 +406,7 @@ moved as (
     insert into jmsql_internal.message (queue_id, {moved_columns})
     select %(target)s::integer, {moved_columns} from gone order by inverse_priority, sequence
     returning queue_id)
-select count(*), case when pg_notification_queue_usage() < 0.9::float8 then pg_notify({channel}, %(target)s::integer::text) end from moved;
+select count(*), jmsql_internal.notify(%(target)s::integer::text) from moved;
 
 -- name: candidates_of_keys
 select m.address, m.inverse_priority, m.sequence

@@ -120,7 +120,7 @@ delete from jmsql_internal.result where ctid = any(array(
     on conflict (message_id, queue_id) do update set {replaced}
     returning r.message_id),
 told as (
-    select pg_notify({channel}, jmsql_internal.result_channel(k.message_id)::text) from kept k)
+    select jmsql_internal.notify(jmsql_internal.result_channel(k.message_id)::text) from kept k)
 
 -- name: count_of_told
 + 0 * (select count(*) from told)

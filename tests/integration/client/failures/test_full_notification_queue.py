@@ -13,12 +13,27 @@ import pytest
 
 import jmsql
 from jmsql import ConnectionFactory, Queue, ResourceAllocationException
-from jmsql.admin import Administration
 from jmsql.embedded import start_server
-from jmsql.testing import FAST_TIMINGS
+from jmsql.store.errors import translate
+from jmsql.store.maintenance.maintenance import reap_expired
+from jmsql.store.wire._sync.runner import PsycopgRunner
+from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.prepared_data import prepare_data
 
 ORDERS = Queue("orders")
+PREPARATION = (
+    "delete from jmsql_internal.queue where name in ('source', 'target', 'kept')",
+    "delete from jmsql_internal.message",
+    "delete from jmsql_internal.message_history",
+    "select jmsql.create_queue('source'), jmsql.create_queue('target')",
+    """select jmsql.create_queue('kept', '{"history": true}')""",
+    "select jmsql.send('source', 'now'), jmsql.send('source', 'later', delivery_delay => interval '1 hour')",
+    "select jmsql.send('DLQ', 'letter'), jmsql.send('kept', 'text')",
+    "select jmsql.purge('kept')",
+    """update jmsql_internal.message set properties =
+       '{"JMS_jmsql_DeadLetterReason": "rejected", "JMS_jmsql_OriginalDestination": "queue://target"}'
+       where text_body = 'letter'""",
+)
 
 
 def fill(connection: psycopg.Connection[Any]) -> None:
@@ -78,9 +93,46 @@ def test_the_application_keeps_its_transaction(url: str, delay: float) -> None:
         assert all(consumer.receive(timeout=10) is not None for _ in range(2))
 
 
-def test_errors_say_what_is_full(url: str) -> None:
-    with Administration(url) as administration:
-        administration.create_queue("paused")
-        with pytest.raises(ResourceAllocationException, match="queue of notifications is full") as refused:
-            administration.pause("paused")
-        assert refused.value.error_code == "54000"
+@pytest.mark.parametrize(
+    ("statement", "answer"),
+    [
+        ("select jmsql.move('source', 'target')", 2),
+        ("select jmsql.retry('DLQ')", 1),
+        ("select jmsql.replay('kept', 'target', '-infinity', outcomes => '{purged}')", 1),
+        ("select jmsql.cancel(message_id) from jmsql.messages where queue = 'source' and state = 'ready'", "removed"),
+        ("select jmsql.deliver('source')", 1),
+        ("select jmsql.purge('source', array(select sequence from jmsql.messages where queue = 'source'), 1)", 1),
+        ("select jmsql.pause('source')", ""),
+        ("""select jmsql.alter_destination('source', '{"history": true}')""", ""),
+        ("select jmsql.delete_destination('source')", ""),
+    ],
+)
+def test_functions_of_administrators_go_on(url: str, statement: str, answer: object) -> None:
+    """A notification would fail the commit."""
+    with psycopg.connect(url, autocommit=True) as database:
+        for each in PREPARATION:
+            database.execute(each)
+        assert database.execute(statement.encode()).fetchone() == (answer,)
+
+
+def test_an_expired_message_leaves_its_result(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute("select jmsql.create_queue('expiring')")
+        database.execute(
+            "insert into jmsql_internal.result_keeping (queue_id, seconds, keeps_message)"
+            " select queue_id, 60, false from jmsql_internal.queue where name = 'expiring'"
+        )
+        database.execute("select jmsql.send('expiring', 'text', time_to_live => '1 ms')")
+        runner = PsycopgRunner(database, "jmsql")
+        wait_for(lambda: runner.run(reap_expired.bind(limit=100)) == 1)
+        assert database.execute("select state from jmsql.results").fetchall() == [("expired",)]
+
+
+def test_an_error_says_that_the_queue_is_full(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as application:
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded) as refused:
+            application.execute("notify other, 'of the application'")
+        error = translate(refused.value, "committing")
+    assert isinstance(error, ResourceAllocationException)
+    assert error.error_code == "54000"
+    assert "queue of notifications is full" in str(error)
