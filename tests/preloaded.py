@@ -1,9 +1,10 @@
 """Programs of this environment that start at once: forked from a process that has imported their libraries.
 
-Importing jmsql, SQLAlchemy and a web framework costs a second of processor time, and a worker with two processes does so
-three times. `PreloadedPrograms` makes a directory for ``PATH`` with stand-ins for ``python``, ``jmsql``, ``uvicorn`` and
-the like. A stand-in hands its arguments, environment, directory and open files to the server, which forks. The child has
-them all, and runs the program as the interpreter would; the stand-in passes signals on and ends as the child does.
+Importing jmsql, SQLAlchemy and a web framework costs a second of processor time, and a worker with two processes does
+so three times. `PreloadedPrograms` makes a directory for ``PATH`` with stand-ins for ``python``, ``jmsql``, ``uvicorn``
+and the like. A stand-in hands its arguments, environment, directory and open files to the server, which forks. The
+child has them all, and runs the program as the interpreter would; the stand-in passes signals on and ends as the child
+does.
 """
 
 from __future__ import annotations
@@ -194,9 +195,9 @@ def _take_over(request: dict[str, Any], files: Sequence[int], interpreter: str) 
     os.environ.update(request["environment"])
     sys.executable = interpreter
     unbuffered = "PYTHONUNBUFFERED" in os.environ
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)
-    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)
-    sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for as long as the process lives
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # noqa: SIM115
     sys.stdout.reconfigure(write_through=unbuffered, line_buffering=unbuffered or os.isatty(1))
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:0] = paths
@@ -211,8 +212,8 @@ def _take_over(request: dict[str, Any], files: Sequence[int], interpreter: str) 
             sys.stderr.write(f"{end.code}\n")
     except KeyboardInterrupt:
         code = 130
-    except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+    except BaseException:  # noqa: BLE001 - the interpreter shows all
+        sys.excepthook(*sys.exc_info())
     finally:
         _end(code)
 
@@ -237,7 +238,7 @@ def _run(name: str, arguments: list[str]) -> None:
     match name.startswith("python"), arguments:
         case True, ["-m", module, *rest]:
             sys.argv[:] = [module, *rest]
-            sys.path.insert(0, os.getcwd())
+            sys.path.insert(0, str(Path.cwd()))
             runpy.run_module(module, run_name="__main__", alter_sys=True)
         case True, ["-c", text, *rest]:
             sys.argv[:] = ["-c", *rest]

@@ -1,10 +1,10 @@
 """Projects of pages: a page's files are saved and its commands typed, in an empty folder and with an empty database.
 
-A page with blocks of Python whose title is a file (```` ```python title="shop.py" ````) leads to a project. The reader goes
-from top to bottom: saves each file (a second block of a title is added to the file), and types each command of the
-blocks ``sh`` and ``console``. The lines below a command of ``console`` are its output; a block ``text`` shows lines that a
-running server or worker has printed. ``<!-- fragments -->`` ends the project on the page, and ``<!-- project -->`` takes
-it up again: the blocks between belong to no project, and are tested by `tests.integration.test_documentation` alone.
+A page with blocks of Python whose title is a file (```` ```python title="shop.py" ````) leads to a project. The reader
+goes from top to bottom: saves each file (a second block of a title is added to the file), and types each command of the
+blocks ``sh`` and ``console``. Lines below a command of ``console`` are its output; a block ``text`` shows lines that
+a running server or worker has printed. ``<!-- fragments -->`` ends the project on the page, and ``<!-- project -->``
+takes it up again: the blocks between belong to no project, and `tests.integration.test_documentation` alone tests them.
 
 Output is compared line by line. Times, durations, identifiers and process numbers may differ, and ``…`` stands for
 anything.
@@ -73,7 +73,7 @@ _CHANGES = re.compile(
 
 _VARIABLE = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|\+\d\d:?\d\d)?|\b\d\d:\d\d:\d\d\b)"
-    r"|(?P<id>(?:ID:)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})"
+    r"|(?P<id>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})"
     r"|(?P<duration>\b\d+(?:\.\d+)? (?:ms|s|min|h)\b)"
     r"|(?P<process>(?<=process )\[?\d+\]?|\[\d+\])"
     r"|(?P<port>(?<=127\.0\.0\.1:)\d+|(?<=localhost:)\d+)"
@@ -128,8 +128,8 @@ def in_project(page: str) -> list[Block]:
 def _projects() -> Iterator[tuple[str, str | None]]:
     for page in PAGES:
         if found := in_project(page):
-            for tab in sorted({block.tab for block in found if block.tab is not None}) or [None]:
-                yield page, tab
+            tabs = {block.tab for block in found}
+            yield from ((page, tab) for tab in sorted(filter(None, tabs)) or tabs)
 
 
 PROJECTS = list(_projects())
@@ -166,12 +166,12 @@ class Project:
             **environment,
             # A page that exports no URL leaves the database to the reader: here it is no embedded one.
             **({} if any("export JMSQL_URL" in block.text for block in self._blocks) else {"JMSQL_URL": url}),
-            **{"PYTHONUNBUFFERED": "1", "COLUMNS": "160"},
-            **{
-                "PGHOST": str(address.host or address.query["host"]),
-                "PGPORT": str(address.port or address.query["port"]),
-            },
-            **{"PGUSER": str(address.username), "PGPASSWORD": str(address.password or "")},
+            "PYTHONUNBUFFERED": "1",
+            "COLUMNS": "160",
+            "PGHOST": str(address.host or address.query["host"]),
+            "PGPORT": str(address.port or address.query["port"]),
+            "PGUSER": str(address.username),
+            "PGPASSWORD": str(address.password or ""),
         }
         self._ports: dict[int, int] = {}
         self._servers: list[_Server] = []
@@ -202,7 +202,7 @@ class Project:
 
         A command that reads is repeated for a while: a handler ends a moment after the command before.
         """
-        command = command.split("  #")[0].strip().removesuffix(" &")
+        command = command.split("  #", maxsplit=1)[0].strip().removesuffix(" &")
         if not command or command.startswith(("#", "pip install", "createdb ")):
             return  # the packages and the database are there
         command = self._here(command, is_command=True)

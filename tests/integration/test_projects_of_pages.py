@@ -12,8 +12,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from jmsql.testing import wait_for
 from tests.preloaded import PreloadedPrograms, preloaded_programs
-from tests.projects import PROJECTS, Project, empty_database, is_shown, is_shown_among, project
+from tests.projects import PATIENCE, PROJECTS, Project, empty_database, is_shown, is_shown_among, project
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,8 @@ def test_a_page_leads_to_a_project_that_works_as_shown(
     environment = {
         "PATH": os.pathsep.join((str(programs.directory), os.environ["PATH"])),
         "JMSQL_TEST_URL": jmsql_server_url,
+        # Plugins that a reader need not have, and a warning about modules that the programs have imported before.
+        "PYTEST_ADDOPTS": "-p no:anyio -p no:asyncio -W ignore::pytest.PytestAssertRewriteWarning",
     }
     with project(page, tmp_path, database, environment, tab) as begun:
         for block in begun.follow():
@@ -50,8 +53,9 @@ def test_a_page_leads_to_a_project_that_works_as_shown(
                 check_that_the_commit_comes_before_the_answer(begun, database)
         if page in STORED:
             query, rows = STORED[page]
-            with psycopg.connect(database) as administrator:
-                assert administrator.execute(query.encode()).fetchall() == rows
+            with psycopg.connect(database, autocommit=True) as administrator:
+                # A handler prints before its transaction ends.
+                wait_for(lambda: administrator.execute(query.encode()).fetchall() == rows, PATIENCE)
 
 
 def check_that_the_commit_comes_before_the_answer(shop: Project, database: str) -> None:
