@@ -7,6 +7,7 @@ and return.
 from jmsql.client._sync.administration.administered_objects import AdministeredObject
 from jmsql.client._sync.administration.administration import Administration
 from jmsql.client._sync.administration.history import History
+from jmsql.store.administration.activity import Activity
 from jmsql.store.administration.cancelling import Cancellation
 from jmsql.store.administration.dead_letters import DeadLetter, Retry
 from jmsql.store.administration.inspection import (
@@ -29,6 +30,7 @@ from jmsql.store.schedules.definition import Schedule, ScheduleSummary
 
 __all__ = [
     "AccessSummary",
+    "Activity",
     "AdministeredObject",
     "Administration",
     "BoundedCount",

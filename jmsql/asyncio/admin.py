@@ -15,6 +15,7 @@ raises CancelledError has changed nothing, and one that has changed something re
 from jmsql.client._async.administration.administered_objects import AdministeredObject
 from jmsql.client._async.administration.administration import Administration
 from jmsql.client._async.administration.history import History
+from jmsql.store.administration.activity import Activity
 from jmsql.store.administration.cancelling import Cancellation
 from jmsql.store.administration.dead_letters import DeadLetter, Retry
 from jmsql.store.administration.inspection import (
@@ -37,6 +38,7 @@ from jmsql.store.schedules.definition import Schedule, ScheduleSummary
 
 __all__ = [
     "AccessSummary",
+    "Activity",
     "AdministeredObject",
     "Administration",
     "BoundedCount",

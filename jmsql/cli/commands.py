@@ -98,6 +98,10 @@ COMMANDS = {
         "monitoring.metrics:metrics",
         "Show the metrics of the store to Prometheus: those that need no connected client.",
     ),
+    "activity": Listed(
+        "monitoring.activity:activity",
+        "List what administrators have done: who, when, what, to how many messages, and to which with --json.",
+    ),
     "doctor": Listed(
         "monitoring.doctor:doctor",
         "Examine the database: the schema, who holds messages, who receives, and all that keeps vacuum from its work.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import shlex
@@ -229,7 +230,15 @@ class DatabaseAddress(NamedTuple):
         """Return what looks at it, and after it."""
         from jmsql.client._sync.administration.administration import Administration
 
-        return Administration(self.url, schema=self.schema)
+        return Administration(self.url, schema=self.schema, actor=_user())
+
+
+def _user() -> str | None:
+    """Return the name of the user of the shell, for the activity."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have none
+        return None
 
 
 def open_database(url: str | None, schema: str) -> DatabaseAddress:

@@ -14,6 +14,7 @@ from jmsql.console.database import Database
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.administration import looks
+from jmsql.store.administration.activity import Saying
 from jmsql.store.administration.delivering import choose_waiting
 from jmsql.store.administration.looks import COUNTED, Choice, DestinationLook, Window
 from jmsql.store.administration.places import BEGINNING
@@ -147,13 +148,14 @@ class Actions:
         outcome = "failed"
         gone: Counter[str] = Counter()
         message_ids: list[str] = []
+        said = _said_by(actor, None if places is not None else choice)
         try:
 
             def change(some: Sequence[Place]) -> None:
                 nonlocal done
                 wanted = some[: COUNTED - len(message_ids)]
                 message_ids.extend(self._database.look(looks.message_ids(look.queue_id, wanted)))
-                number, without_origin = self._change(action, look.queue_id, some, target)
+                number, without_origin = self._change(action, said, look.queue_id, some, target)
                 done += number
                 gone.update(without_origin)
 
@@ -174,9 +176,9 @@ class Actions:
         return Done(done, unfinished, dict(gone))
 
     def _change(
-        self, action: str, number: int, places: Sequence[Place], target: str | None
+        self, action: str, said: Saying, number: int, places: Sequence[Place], target: str | None
     ) -> tuple[int, dict[str, int]]:
-        with self._database.administration() as administration:
+        with self._database.administration(said) as administration:
             if action == "purge":
                 return administration.purge(number, places=places), {}
             if action == "deliver":
@@ -203,14 +205,14 @@ class Actions:
     def set_paused(self, actor: Actor, destination: Destination, *, paused: bool) -> None:
         """Stop the delivery from a destination, or let it go on."""
         action = "pause" if paused else "resume"
-        with self._noted(actor, action, destination), self._database.administration() as administration:
+        with self._noted(actor, action, destination), self._database.administration(_said_by(actor)) as administration:
             administration.alter(destination, paused=paused)
 
     def pause_schedule(self, actor: Actor, schedule: ScheduleSummary, *, paused: bool) -> None:
         """Pause a schedule, or let it go on."""
         action = f"{'pause' if paused else 'resume'} schedule {schedule.name}"
         noted = self._noted(actor, action, require_destination(schedule.destination))
-        with noted, self._database.administration() as administration:
+        with noted, self._database.administration(_said_by(actor)) as administration:
             change = administration.pause_schedule if paused else administration.resume_schedule
             change(schedule.name)
 
@@ -218,7 +220,7 @@ class Actions:
         """Send the message of a schedule, and return the message's identifier."""
         action = f"send schedule {schedule.name}"
         noted = self._noted(actor, action, require_destination(schedule.destination))
-        with noted, self._database.administration() as administration:
+        with noted, self._database.administration(_said_by(actor)) as administration:
             message_id = administration.send_scheduled(schedule.name)
             noted.message_ids = [message_id]
             return message_id
@@ -233,7 +235,7 @@ class Actions:
             raise IllegalStateException("The name is another. Nothing was deleted.")
         with (
             self._noted(actor, "delete subscription", look),
-            self._database.administration() as administration,
+            self._database.administration(_said_by(actor)) as administration,
         ):
             administration.unsubscribe(look.subscription, look.client_id)
 
@@ -294,6 +296,17 @@ def _subscription(look: DestinationLook) -> str | None:
         return None
     name = look.subscription or f"number {look.queue_id}"
     return name if look.client_id is None else f"{look.client_id}/{name}"
+
+
+def _said_by(actor: Actor, choice: Choice | None = None) -> Saying:
+    """Return what the activity says of an action that may take several steps."""
+    name = actor.visitor.name or None
+    if choice is None:
+        return Saying(name).in_steps()
+    details = [] if choice.state is None else [f"state {choice.state.value}"]
+    details += [] if choice.cause is None else ["a group of dead letters"]
+    selector = None if choice.selector is None else choice.selector.text
+    return Saying(name, selector, ", ".join(details) or None).in_steps()
 
 
 class _Noted:

@@ -13,6 +13,7 @@ from jmsql.client._sync.administration.lent_administration import LentAdministra
 from jmsql.client._sync.link.opening import default_url, open_runner
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
 from jmsql.store.administration import looks
+from jmsql.store.administration.activity import Saying
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.statement import Query, Steps
 from jmsql.store.wire._sync.runner import PsycopgRunner
@@ -58,14 +59,17 @@ class Database:
             return runner.run(looks.look(work))
 
     @contextmanager
-    def administration(self) -> Iterator[Administration]:
+    def administration(self, said: Saying) -> Iterator[Administration]:
         """Lend an administration, which changes what is in the store.
+
+        Args:
+            said: What the activity says of what it does.
 
         Raises:
             JMSException: The database cannot be reached.
         """
         with self.runner() as runner:
-            yield LentAdministration(runner)
+            yield LentAdministration(runner, said)
 
     @contextmanager
     def runner(self) -> Iterator[PsycopgRunner]:

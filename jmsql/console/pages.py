@@ -20,6 +20,7 @@ from jmsql.console.access import Level
 from jmsql.console.actions import MESSAGE_ACTIONS, Actions, Done
 from jmsql.console.database import Database
 from jmsql.console.listing import ListingPages
+from jmsql.console.past_actions import ActivityPages
 from jmsql.console.poller import Poller
 from jmsql.console.presentation import Body, typed_properties, visible
 from jmsql.console.searching import SearchPages
@@ -74,6 +75,7 @@ class Pages:
         yield "/", self.overview, look, False
         yield from ListingPages(self._database, self._poller).routes()
         yield from SearchPages(self._database, hidden=self.hidden).routes()
+        yield from ActivityPages(self._database, hidden=self.hidden).routes()
         yield "/search", self.search, look, False
         yield "/dead-letters", self.dead_letters, look, False
         yield "/clients", self.clients, look, False

@@ -228,6 +228,46 @@ def in_transaction(work: Query[T] | Steps[T]) -> Steps[T]:
     return result
 
 
+def after_each_begin(first: Query[Any], work: Query[T] | Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Run `work` on a connection in autocommit mode, with `first` at the beginning of each of its transactions.
+
+    A statement that `work` runs outside of a transaction gets one. Works for a decision with many results, too.
+    """
+    if isinstance(work, Query):
+        return (yield from in_transaction(_after(first, work)))
+    is_open = False
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step: Any = work.send(answer) if error is None else work.throw(error)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        answer = error = None
+        try:
+            if isinstance(step, Item):
+                yield step
+            elif step.statement is _begin:
+                answer = yield step
+                is_open = True
+                yield first
+            elif is_open:
+                is_open = step.statement not in {_commit, _rollback}
+                answer = yield step
+            else:
+                answer = yield from in_transaction(_after(first, step))
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as raised:  # noqa: BLE001 - raised where the decision has yielded
+            error = raised
+
+
+def _after(first: Query[Any], work: Query[T]) -> Steps[T]:
+    yield from first
+    return (yield from work)
+
+
 # Where static SQL is written
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)

@@ -70,11 +70,13 @@ class SessionDatabase:
         order = TopologicalSorter(
             {table: [child for child, parent in references if parent == table] for table in tables}
         )
+        # The removal of destinations is noted: what has the notes is emptied last.
+        ordered = sorted(order.static_order(), key=lambda name: name == "administrative_action")
         # What the migrations filled stays as it is, but for the queues: the dead-letter queue is made when it is used.
         queues = sql.Identifier(internals, "queue")
         self._deletions = [
             sql.SQL("delete from {}").format(table)
-            for table in (sql.Identifier(internals, name) for name in order.static_order())
+            for table in (sql.Identifier(internals, name) for name in ordered)
             if table == queues or not self.execute(sql.SQL("select from {} limit 1").format(table))
         ]
 

@@ -312,6 +312,8 @@ begin atomic
         ' jmsql_internal.cancel_at(integer, smallint, bigint, boolean), jmsql.cancel(text),'
         ' jmsql_internal.deliver_waiting(integer, smallint[], bigint[]),'
         ' jmsql_internal.deliver_delayed(integer, bigint[], bigint[]), jmsql.deliver(text, bigint[], bigint),'
+        ' jmsql_internal.note_activity(text, integer, bigint, uuid[], text, integer, text, text, integer),'
+        ' jmsql_internal.begin_action(), jmsql_internal.forget_activity(integer),'
         ' jmsql_internal.cursors_before(regclass, text[]), jmsql_internal.note_history_loss(regclass, text[]),'
         ' jmsql.forget_spark_source(uuid),'
         ' jmsql_internal.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),'
@@ -340,11 +342,11 @@ declare
             ' jmsql_internal.leadership, jmsql_internal.destination_counters, jmsql_internal.message,'
             ' jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
             ' jmsql_internal.message_history, jmsql_internal.result, jmsql_internal.result_keeping,'
-            ' jmsql_internal.reported_progress',
+            ' jmsql_internal.reported_progress, jmsql_internal.administrative_action',
         'select on'
             ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.counters,'
             ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups, jmsql.results,'
-            ' jmsql.progress',
+            ' jmsql.progress, jmsql.activity',
         'select (transaction_id) on jmsql_internal.pending_transaction',
         'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
             'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];

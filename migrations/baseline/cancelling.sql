@@ -10,6 +10,8 @@ declare
     address tid;
     state jmsql_internal.delivery;
     kept uuid;
+    outcome text;
+    id uuid;
 begin
     -- No lock is waited for: an acknowledgement locks the two rows in the other order.
     select m.ctid into address from jmsql_internal.message m
@@ -51,15 +53,16 @@ begin
     end if;
     delete from jmsql_internal.delivery d
     where d.queue_id = queue and d.inverse_priority = priority and d.sequence = number;
-    delete from jmsql_internal.message m where m.ctid = address;
+    delete from jmsql_internal.message m where m.ctid = address returning m.jms_message_id into id;
+    outcome := case when state.claim_id is null then 'removed' else 'asked' end;
+    perform jmsql_internal.note_activity('cancel', queue, 1, array[id], outcome => outcome);
     if state.group_hash is not null then
         perform jmsql_internal.notify(queue || ' ' || state.group_hash);
     end if;
-    if state.claim_id is null then
-        return 'removed';
+    if outcome = 'asked' then
+        perform jmsql_internal.notify('cancelled ' || number);
     end if;
-    perform jmsql_internal.notify('cancelled ' || number);
-    return 'asked';
+    return outcome;
 end
 $$;
 comment on function jmsql_internal.cancel_at(integer, smallint, bigint, boolean) is

@@ -9,6 +9,7 @@ declare
     groups bigint[];
     news text[];
     delivered bigint;
+    ids uuid[];
 begin
     with waiting as materialized (
         select d.address, d.inverse_priority, d.sequence, d.group_hash
@@ -23,8 +24,15 @@ begin
     changed as (
         update jmsql_internal.delivery set next_attempt = null
         where ctid = any(array(select w.address from waiting w)))
-    select count(*), array_agg(distinct w.group_hash) filter (where w.group_hash is not null) into delivered, groups
-    from waiting w;
+    select count(*), array_agg(distinct w.group_hash) filter (where w.group_hash is not null),
+           array_agg(m.jms_message_id)
+    into delivered, groups, ids
+    from waiting w
+    left join lateral (
+        select n.jms_message_id from jmsql_internal.message n
+        where (n.queue_id, n.inverse_priority, n.sequence) = (queue, w.inverse_priority, w.sequence)
+        offset 0) m on true;
+    perform jmsql_internal.note_activity('deliver', queue, delivered, ids);
     -- A consumer scans from a bound of its own: the first message of each priority has it look there again. A group is
     -- looked at as a whole; consumers find many groups by themselves.
     select array_agg(queue || ' ' || n.inverse_priority || ' ' || n.sequence) into news
@@ -57,6 +65,7 @@ declare
           and a.attgenerated = '' and a.attname not in ('sequence', 'transaction_id', 'jms_delivery_time'));
     addresses tid[];
     delivered bigint;
+    ids uuid[];
 begin
     addresses := array(
         select m.address
@@ -89,7 +98,9 @@ begin
         '    set inverse_priority = m.inverse_priority, sequence = m.sequence, jms_delivery_time = null '
         '    from keyed k join moved m using (queue_id, jms_message_id) '
         '    where c.ctid = k.address) '
-        'select count(*) from moved', columns) into delivered using addresses;
+        'select count(*), array_agg(m.jms_message_id) from moved m', columns)
+        into delivered, ids using addresses;
+    perform jmsql_internal.note_activity('deliver', queue, delivered, ids);
     perform jmsql_internal.notify(queue::text);
     return delivered;
 end
@@ -106,7 +117,8 @@ declare
     number integer := jmsql_internal.queue_number(queue);
     firsts bigint[];
     numbers bigint[];
-    waiting bigint;
+    delivered bigint;
+    action constant text := jmsql_internal.begin_action();
 begin
     sequences := jmsql_internal.chosen_messages(sequences, most);
     select array_agg(d.inverse_priority), array_agg(d.sequence) into firsts, numbers
@@ -115,13 +127,15 @@ begin
             and (deliver.sequences is null or t.sequence = any(deliver.sequences))
           order by t.inverse_priority, t.sequence
           limit most) d;
-    waiting := jmsql_internal.deliver_waiting(number, firsts::smallint[], numbers);
+    delivered := jmsql_internal.deliver_waiting(number, firsts::smallint[], numbers);
     select array_agg(m.jms_delivery_time), array_agg(m.sequence) into firsts, numbers
     from (select t.jms_delivery_time, t.sequence from jmsql_internal.delayed_message t
           where t.queue_id = number and (deliver.sequences is null or t.sequence = any(deliver.sequences))
           order by t.jms_delivery_time, t.sequence
-          limit most - waiting) m;
-    return waiting + jmsql_internal.deliver_delayed(number, firsts, numbers);
+          limit most - delivered) m;
+    delivered := delivered + jmsql_internal.deliver_delayed(number, firsts, numbers);
+    perform set_config('jmsql.action_id', action, true);
+    return delivered;
 end
 $$;
 comment on function jmsql.deliver(text, bigint[], bigint) is

@@ -113,11 +113,14 @@ create index consumer_queue on jmsql_internal.consumer (queue_id);
 
 create table jmsql_internal.configuration (
     only_row           boolean primary key default true check (only_row),
-    automatic_creation boolean not null default true
+    automatic_creation boolean not null default true,
+    activity_days      integer not null default 30 check (activity_days between 0 and 36500)
 );
 comment on table jmsql_internal.configuration is 'What is set for all destinations: one row.';
 comment on column jmsql_internal.configuration.automatic_creation is
     'Whether the first use of a queue or topic makes it.';
+comment on column jmsql_internal.configuration.activity_days is
+    'How many days the actions of administrators are kept; 0: they are not noted.';
 insert into jmsql_internal.configuration default values;
 
 create table jmsql_internal.binding (

@@ -103,6 +103,7 @@ declare
     columns text;
     identifiers uuid[];
     moved bigint;
+    ids uuid[];
 begin
     if source = target then
         raise exception 'The messages are in that queue already.' using errcode = 'JMS03';
@@ -128,10 +129,11 @@ begin
     where a.attrelid = kind and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
       and a.attname not in ('queue_id', 'sequence', 'transaction_id');
     execute format(
-        'with gone as (delete from %1$s where ctid = any($1) returning *) '
-        'insert into %1$s (queue_id, %2$s) select $2, %2$s from gone order by inverse_priority, sequence',
-        kind, columns) using addresses, target;
-    get diagnostics moved = row_count;
+        'with gone as materialized (delete from %1$s where ctid = any($1) returning *), '
+        'moved as (insert into %1$s (queue_id, %2$s) select $2, %2$s from gone order by inverse_priority, sequence) '
+        'select count(*), array_agg(g.jms_message_id) from gone g',
+        kind, columns) into moved, ids using addresses, target;
+    perform jmsql_internal.note_activity('move', source, moved, ids, target => target);
     -- A dead letter that is moved is about to be handled again.
     delete from jmsql_internal.result where message_id = any(identifiers);
     perform jmsql_internal.notify(target::text);
@@ -150,10 +152,13 @@ declare
     source_id integer := jmsql_internal.queue_number(source);
     target_id integer := jmsql_internal.queue_number(target);
     moved bigint;
+    action constant text := jmsql_internal.begin_action();
 begin
     sequences := jmsql_internal.chosen_messages(sequences, most);
     moved := jmsql_internal.move_step(source_id, target_id, sequences, 9223372036854775807, most, false);
-    return moved + jmsql_internal.move_step(source_id, target_id, sequences, 9223372036854775807, most - moved, true);
+    moved := moved + jmsql_internal.move_step(source_id, target_id, sequences, 9223372036854775807, most - moved, true);
+    perform set_config('jmsql.action_id', action, true);
+    return moved;
 end
 $$;
 comment on function jmsql.move(text, text, bigint[], bigint) is
@@ -170,6 +175,8 @@ declare
     deliveries integer[];
     deleted bigint;
     deleted_delayed bigint;
+    ids uuid[];
+    delayed_ids uuid[];
 begin
     sequences := jmsql_internal.chosen_messages(sequences, most);
     select coalesce(array_agg(m.address), '{}'), coalesce(array_agg(m.deliveries), '{}')
@@ -179,14 +186,16 @@ begin
         perform jmsql_internal.keep_history(addresses, deliveries, 'purged', null);
     end if;
     perform jmsql_internal.forget_deliveries(addresses);
-    delete from jmsql_internal.message where ctid = any(addresses);
-    get diagnostics deleted = row_count;
-    delete from jmsql_internal.delayed_message where ctid = any(array(
+    with gone as (delete from jmsql_internal.message where ctid = any(addresses) returning jms_message_id)
+    select count(*), array_agg(g.jms_message_id) into deleted, ids from gone g;
+    with gone as (delete from jmsql_internal.delayed_message where ctid = any(array(
         select m.ctid from jmsql_internal.delayed_message m
         where m.queue_id = number and (sequences is null or m.sequence = any(sequences))
         limit most - deleted
-        for update skip locked));
-    get diagnostics deleted_delayed = row_count;
+        for update skip locked)) returning jms_message_id)
+    select count(*), array_agg(g.jms_message_id) into deleted_delayed, delayed_ids
+    from gone g;
+    perform jmsql_internal.note_activity('purge', number, deleted + deleted_delayed, ids || delayed_ids);
     return deleted + deleted_delayed;
 end
 $$;
@@ -261,6 +270,8 @@ begin
           and m.outcome = any(outcomes::jmsql_internal.outcome[])
         order by coalesce(m.jms_message_id::text, m.sequence::text), m.sequence) k;
     replayed := jmsql_internal.replay_messages(named.name, transactions, numbers, since, until, target_id, keep_ids);
+    perform jmsql_internal.note_activity(
+        'replay', null, replayed, target => target_id, destination => named.kind || '://' || named.name);
     perform jmsql_internal.notify(target_id::text);
     return replayed;
 end

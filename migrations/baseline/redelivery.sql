@@ -265,10 +265,12 @@ begin
                    body_types, bytes_body
             from found f
             order by f.inverse_priority, f.sequence),
+        noted as materialized (
+            select jmsql_internal.note_activity('retry', queue, count(*), array_agg(f.jms_message_id)) from found f),
         told as materialized (
             select jmsql_internal.notify(f.origin_id::text) from found f group by f.origin_id)
         select f.origin, f.origin_subscription, count(*) from found f
-        where (select count(*) from told) >= 0
+        where (select count(*) from told) >= 0 and (select count(*) from noted) > 0
         group by f.origin, f.origin_subscription;
 end
 $$;

@@ -54,6 +54,7 @@ THEMES = (
     "cancelling",
     "delivering",
     "progress",
+    "activity",
     "comments",
     "access",
 )

@@ -63,8 +63,9 @@ def fill(factory: jmsql.ConnectionFactory) -> None:
 
 def spoil(factory: jmsql.ConnectionFactory, url: str) -> None:
     """Fill the store with names, bodies, properties and errors that mean something in HTML, or nothing at all."""
-    with Administration(factory) as administration:
+    with Administration(factory, actor=HOSTILE) as administration:
         administration.create_queue(HOSTILE, maximum_deliveries=1)
+        administration.alter(HOSTILE, dead_letter_queue="DLQ")
         administration.subscribe(f"topic {EVIL}", HOSTILE, "color = '<b>'", shared=True)
     with factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
         for number in range(2):
@@ -91,7 +92,7 @@ def spoil(factory: jmsql.ConnectionFactory, url: str) -> None:
 
 def paths_of(console: Browsing) -> list[str]:
     """Return an address of each page, and of all messages on first pages."""
-    found = ["/", "/search", "/dead-letters", "/clients"]
+    found = ["/", "/search", "/dead-letters", "/clients", "/activity"]
     places = [path for path in console.get("/search").ids.values() if "/destinations/" in path]
     found += [path for path in console.get("/search").ids.values() if "/topics/" in path]
     for path in places:
@@ -203,7 +204,8 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
     kinds = [message_paths(console.get(console.find(kind)).text)[0] for kind in ("map", "hex", "json", "stream")]
     letters = console.find("DLQ")
     paths = [
-        "/", "/search", "/dead-letters", "/clients", orders, f"{orders}?selector=a+=+=+1", f"{orders}/purge",
+        "/", "/search", "/dead-letters", "/clients", "/activity", orders, f"{orders}?selector=a+=+=+1",
+        f"{orders}/purge",
         f"{orders}/send", f"{orders}/move", console.find("prices"), console.find("web"),
         f"{console.find('web')}/delete", f"{console.find('invoices')}/history", letters,
         message_paths(console.get(letters).text)[0], "/nowhere", *kinds,
@@ -237,6 +239,9 @@ def test_all_can_be_read_without_javascript(
     assert "1 message of queue://orders" in browser.find_element(By.TAG_NAME, "main").text
     follow(browser, browser.find_element(By.CSS_SELECTOR, "form.confirm button"))
     assert browser.find_element(By.CSS_SELECTOR, ".notice").text == "1 message deleted."
+    follow(browser, browser.find_element(By.LINK_TEXT, "Activity"))
+    assert "alice" in browser.find_element(By.CSS_SELECTOR, "tbody tr").text
+    follow(browser, browser.find_element(By.LINK_TEXT, "queue://orders"))
     with Administration(jmsql_factory) as administration:
         assert administration.count("orders") == 1199
 

@@ -436,6 +436,7 @@ _homeless_of_keys = Statement(
 _candidates_of_keys = _sql["candidates_of_keys"]
 _move_parts = {
     "free_of_keys": fill(FREE, candidates=_candidates_of_keys),
+    "noted": _sql["noted_move"],
     "moved_columns": ", ".join([*(name for name, _ in DELAYED_COLUMNS if name != "destination"), "body_id"]),
 }
 _message_ids = {
@@ -846,7 +847,7 @@ def purge(queue: Queue | int, places: Iterable[Place]) -> Items[int]:
     queue_id, _ = yield from located(queue)
     for delayed, part in parts_of(places):
         found = yield from _purge[delayed].bind(key_parameters(part), queue_id=queue_id)
-        yield Item(int(found[0][-1]) if found else 0)
+        yield Item(int(found[0][0 if delayed else -1]) if found else 0)
 
 
 def move(queue: Queue | int, target: Queue, places: Iterable[Place]) -> Items[int]:

@@ -99,6 +99,7 @@ _find_lost = _sql.statement("find_lost", "looking for lost messages", nothing)
 _missed_messages = SqlFile("control").statement(
     "missed_messages", "looking for messages", column, {"has_message": HAS_MESSAGE}
 )
+_forget_activity = _sql.statement("forget_activity", "removing old lines of the activity", value(int))
 _restore_pages = _sql.statement("restore_pages", "restoring pages", column)
 
 
@@ -118,6 +119,7 @@ class Maintenance:
             MaintenanceTask("orphans", self._forget_orphans, timings.orphan_interval),
             MaintenanceTask("results", self._remove_results, timings.result_removal_interval),
             MaintenanceTask("keys", self._forget_keys, timings.orphan_interval),
+            MaintenanceTask("activity", self._forget_activity, timings.orphan_interval),
             MaintenanceTask("pages", self._restore_pages, timings.table_check_interval),
             MaintenanceTask("history", history.run, timings.history_maintenance_interval),
         )
@@ -295,6 +297,9 @@ class Maintenance:
         """Forget deduplication ids whose window is over, and the keys of messages that are gone."""
         forgotten = [runner.run(forget_ids.bind(limit=_KEY_LIMIT)), runner.run(forget_keys.bind(limit=_KEY_LIMIT))]
         return _KEY_LIMIT in forgotten
+
+    def _forget_activity(self, runner: Runner) -> bool:
+        return runner.run(_forget_activity.bind(limit=_PURGE_LIMIT)) == _PURGE_LIMIT
 
     def _restore_pages(self, runner: Runner) -> bool:
         """Give tables back the pages with which every plan is to count, if they were taken away."""

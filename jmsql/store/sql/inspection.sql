@@ -110,7 +110,11 @@ with {free},
 deleted as (
     delete from jmsql_internal.message m
     where m.ctid = any(array(select f.address from free f)) and {recorded}
-    returning m.queue_id, m.inverse_priority, m.sequence),
+    returning m.queue_id, m.inverse_priority, m.sequence, m.jms_message_id),
+noted as materialized (
+    select jmsql_internal.note_activity(
+        'purge'::text, %(queue_id)s::integer, count(*), pg_catalog.array_agg(m.jms_message_id))
+    from deleted m),
 forgotten as (
     delete from jmsql_internal.delivery where ctid = any(array(
         select d.address from deleted m
@@ -119,7 +123,7 @@ forgotten as (
             where (t.queue_id, t.inverse_priority, t.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
             offset 0) d)))
 select c.inverse_priority, c.sequence, (select count(*) from deleted)
-from candidate c order by c.inverse_priority desc, c.sequence desc limit 1;
+from candidate c where (select count(*) from noted) > 0 order by c.inverse_priority desc, c.sequence desc limit 1;
 
 -- name: purge_delayed
 with deleted as (
@@ -128,8 +132,10 @@ with deleted as (
         where m.queue_id = %(queue_id)s and m.sequence <= %(newest)s {chosen}
         limit %(limit)s
         for update skip locked))
-    returning queue_id)
-select count(*) from deleted;
+    returning jms_message_id)
+select count(*), jmsql_internal.note_activity(
+    'purge'::text, %(queue_id)s::integer, count(*), pg_catalog.array_agg(m.jms_message_id))
+from deleted m;
 
 -- name: move
 select jmsql_internal.move_step(%(source)s, %(target)s, {sequences}, %(newest)s, %(most)s, {delayed});

@@ -372,8 +372,10 @@ with gone as (
             select n.ctid as address from jmsql_internal.delayed_message n
             where (n.queue_id, n.jms_delivery_time, n.sequence) = (%(queue_id)s::integer, k.first, k.sequence)
             offset 0 for update skip locked) m))
-    returning queue_id)
-select count(*) from gone;
+    returning jms_message_id)
+select count(*), jmsql_internal.note_activity(
+    'purge'::text, %(queue_id)s::integer, count(*), pg_catalog.array_agg(m.jms_message_id))
+from gone m;
 
 -- name: move_delayed_keys
 with gone as (
@@ -387,8 +389,8 @@ with gone as (
 moved as (
     insert into jmsql_internal.delayed_message (queue_id, {moved_columns})
     select %(target)s::integer, {moved_columns} from gone order by inverse_priority, sequence
-    returning queue_id)
-select count(*) from moved;
+    returning jms_message_id)
+select count(*), {noted} from moved m;
 
 -- name: move_keys
 with {free_of_keys},
@@ -405,8 +407,13 @@ gone as (
 moved as (
     insert into jmsql_internal.message (queue_id, {moved_columns})
     select %(target)s::integer, {moved_columns} from gone order by inverse_priority, sequence
-    returning queue_id)
-select count(*), jmsql_internal.notify(%(target)s::integer::text) from moved;
+    returning jms_message_id)
+select count(*), {noted}, jmsql_internal.notify(%(target)s::integer::text) from moved m;
+
+-- name: noted_move
+jmsql_internal.note_activity(
+    'move'::text, %(queue_id)s::integer, count(*), pg_catalog.array_agg(m.jms_message_id),
+    'done'::text, %(target)s::integer)
 
 -- name: candidates_of_keys
 select m.address, m.inverse_priority, m.sequence

@@ -231,3 +231,6 @@ delete from jmsql_internal.delayed_message where ctid = any(array(
     where q.deleted_at is not null
     limit %(limit)s
     for update of d skip locked));
+
+-- name: forget_activity
+select jmsql_internal.forget_activity(%(limit)s);

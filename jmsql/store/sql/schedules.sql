@@ -73,8 +73,14 @@ where name = %(name)s;
 delete from jmsql_internal.schedule where name = %(name)s;
 
 -- name: send_now
-select jmsql_internal.send_scheduled(s, now(), 0), now(), s.destination like 'topic://%%'
-from (select * from jmsql_internal.schedule where name = %(name)s for update) s;
+with sent as materialized (
+    select jmsql_internal.send_scheduled(s, now(), 0) as message_id, s.name, s.destination
+    from (select * from jmsql_internal.schedule where name = %(name)s for update) s),
+noted as materialized (
+    select jmsql_internal.note_activity(
+        'send schedule'::text, null::integer, 1::bigint, array[s.message_id], 'done'::text, null::integer, s.name, s.destination)
+    from sent s)
+select s.message_id, now(), s.destination like 'topic://%%' from sent s where (select count(*) from noted) > 0;
 
 -- name: schedules
 select schedule, cron, every, time_zone, destination, missed, overlap, paused, declared, next_at, last_at, last_message_id,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from jmsql.client._sync.administration.schedule_definition import make_schedule
 from jmsql.client._sync.link.opening import ConnectionOnDemand, default_url, open_runner
@@ -15,6 +15,16 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.administration import browsing, inspection, looks, overview, searching
+from jmsql.store.administration.activity import (
+    LAST,
+    Activity,
+    Saying,
+    activity_days,
+    every_activity,
+    in_steps,
+    saying,
+    set_activity_days,
+)
 from jmsql.store.administration.cancelling import Cancellation, cancel
 from jmsql.store.administration.dead_letters import (
     DeadLetter,
@@ -45,7 +55,7 @@ from jmsql.store.schedules import changing
 from jmsql.store.schedules.definition import Schedule, ScheduleSummary
 from jmsql.store.schedules.definition import check_name as check_schedule_name
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
-from jmsql.store.statement import Items, in_transaction
+from jmsql.store.statement import Items, Query, Steps, in_transaction
 from jmsql.timings import Timings, complete
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination, require_queue, require_topic
@@ -60,6 +70,9 @@ if TYPE_CHECKING:
     from jmsql.client._sync.connection.factory import ConnectionFactory
     from jmsql.store.wire._sync.runner import PsycopgRunner
 
+T = TypeVar("T")
+
+_MOST_DAYS = 36_500
 _CANCEL_PATIENCE = 1.0
 """Seconds for which a transaction is waited for that has locked a message: it may be at its commit."""
 _CANCEL_PAUSE = 0.02
@@ -78,6 +91,8 @@ class Administration:
         database: A URL, a connection factory, or a SQLAlchemy engine that uses psycopg. None: the URL of the
             environment variable ``JMSQL_URL``, else the embedded server.
         schema: The PostgreSQL schema of jmsql's tables; None: the factory's, else ``jmsql``.
+        actor: The person whom `activity` names for what this object changes, beside the role that has connected, in at
+            most 200 characters.
 
     Raises:
         JMSException: The URL cannot be read, or there can be no schema of that name.
@@ -88,6 +103,7 @@ class Administration:
         database: str | ConnectionFactory | Engine | None = None,
         *,
         schema: str | None = None,
+        actor: str | None = None,
     ) -> None:
         timings = Timings()
         if database is not None and not isinstance(database, str):
@@ -104,6 +120,7 @@ class Administration:
         self._timings = complete(timings)
         self._link = ConnectionOnDemand(self._open_runner)
         self._memory = overview.Memory()
+        self._saying = Saying(actor)
 
     def _open_runner(self) -> PsycopgRunner:
         database = in_thread(default_url, self._schema) if self._database is None else self._database
@@ -130,18 +147,18 @@ class Administration:
             InvalidDestinationException: It is not a destination, or a queue that a setting names is not there.
             JMSException: A setting cannot have the value.
         """
-        return self._link.run(destination_settings.create(require_destination(destination), settings))
+        return self._change(destination_settings.create(require_destination(destination), settings))
 
     def create_queue(self, name: str, **settings: Unpack[DestinationSettings]) -> Queue:
         """Make a queue if it is not there, change the settings that are given, and return it; raises as `create`."""
         queue = Queue(name)
-        self._link.run(destination_settings.create(queue, settings))
+        self._change(destination_settings.create(queue, settings))
         return queue
 
     def create_topic(self, name: str, **settings: Unpack[DestinationSettings]) -> Topic:
         """Make a topic if it is not there, change the settings that are given, and return it; raises as `create`."""
         topic = Topic(name)
-        self._link.run(destination_settings.create(topic, settings))
+        self._change(destination_settings.create(topic, settings))
         return topic
 
     def alter(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> None:
@@ -151,7 +168,7 @@ class Administration:
             InvalidDestinationException: There is no such destination, or no queue that a setting names.
             JMSException: A setting cannot have the value.
         """
-        self._link.run(destination_settings.alter(require_destination(destination), settings))
+        self._change(destination_settings.alter(require_destination(destination), settings))
 
     def reset(self, destination: Destination | str, *settings: str) -> None:
         """Restore the defaults of settings, which are given by their names.
@@ -160,7 +177,7 @@ class Administration:
             InvalidDestinationException: There is no such destination.
             JMSException: There is no such setting.
         """
-        self._link.run(destination_settings.reset(require_destination(destination), settings))
+        self._change(destination_settings.reset(require_destination(destination), settings))
 
     def pause(self, destination: Destination | str) -> None:
         """Stop the delivery of messages from a queue, or from all subscriptions of a topic; they still collect.
@@ -193,7 +210,7 @@ class Administration:
             InvalidDestinationException: There is no such destination.
             IllegalStateException: A client receives from it.
         """
-        self._link.run(destination_settings.delete(require_destination(destination), force=force))
+        self._change(destination_settings.delete(require_destination(destination), force=force))
 
     def automatic_creation(self) -> bool:
         """Return whether the first use of a queue or topic makes it, by all clients. It does by default."""
@@ -201,7 +218,7 @@ class Administration:
 
     def set_automatic_creation(self, *, enabled: bool) -> None:
         """Say whether the first use of a queue or topic makes it, by all clients."""
-        self._link.run(set_automatic_creation(enabled=enabled))
+        self._change(set_automatic_creation(enabled=enabled))
 
     def destinations(self) -> list[DestinationSummary]:
         """Return all destinations, with their settings: queues first, by name."""
@@ -420,6 +437,48 @@ class Administration:
 
         return History(self._link, self._timings.prune_lock_timeout)
 
+    # What was done
+
+    def activity(self, search: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Activity]:
+        """Return what administrators have done, the last action first, by whatever program and role.
+
+        Each action is noted in its own transaction: one that was rolled back has left nothing. A role sees the actions
+        on the destinations that it may browse, and its own. They are kept for `activity_days`.
+
+        Args:
+            search: Only actions in which a name, the selector or the details have this text, in any case; or those on
+                the message with this JMSMessageID. None: all.
+            before: Only actions with lower numbers: the `number` of the last one of the page before.
+            limit: How many at most.
+
+        Raises:
+            ValueError: A number is below 0.
+            TypeError: A number or the text is of another type.
+        """
+        if search is not None and not isinstance(search, str):
+            raise TypeError(f"Expected the text to search for as a str, got {search!r}.")
+        _require_number("limit", limit, 0)
+        if before is not None:
+            _require_number("before", before, 0)
+        return self._link.run(every_activity(search, min(before or LAST, LAST) if before != 0 else 0, limit))
+
+    def activity_days(self) -> int:
+        """Return how many days `activity` keeps actions: 30 by default; 0: they are not noted."""
+        return self._link.run(activity_days)
+
+    def set_activity_days(self, days: int) -> None:
+        """Say how many days `activity` keeps actions; 0: they are not noted any more.
+
+        Raises:
+            JMSSecurityException: The role does not own the schema: else an administrator could remove the own actions.
+            ValueError: The number is below 0 or above 36,500.
+            TypeError: It is not an int.
+        """
+        _require_number("days", days, 0)
+        if days > _MOST_DAYS:
+            raise ValueError(f"Expected days as a number up to {_MOST_DAYS:,}, got {days}.")
+        self._change(set_activity_days(days))
+
     # Messages and subscriptions
 
     def cancel(self, message_id: str) -> Cancellation:
@@ -447,7 +506,7 @@ class Administration:
             raise TypeError(f"Expected a message's identifier as a str, got {message_id!r}.")
         give_up_at = monotonic() + _CANCEL_PATIENCE
         while True:
-            outcome = self._link.run(cancel(message_id))
+            outcome = self._change(cancel(message_id))
             if outcome is not Cancellation.locked or monotonic() >= give_up_at:
                 return outcome
             sleep(_CANCEL_PAUSE)
@@ -479,7 +538,7 @@ class Administration:
         if places is not None:
             _refuse_both(selector)
             return self._complete(looks.purge(_queue(queue), map(require_place, places)), progress)
-        return self._complete(purge(_queue_name(queue), Selector.parse(selector)), progress)
+        return self._complete(purge(_queue_name(queue), Selector.parse(selector)), progress, selector)
 
     def subscribe(
         self,
@@ -576,8 +635,8 @@ class Administration:
         """
         if places is not None:
             _refuse_both(selector, limit)
-            return self._link.run(looks.retry(_queue(queue), map(require_place, places)))
-        return self._link.run(retry(_queue_name(queue), Selector.parse(selector), limit))
+            return self._change(looks.retry(_queue(queue), map(require_place, places)))
+        return self._change(retry(_queue_name(queue), Selector.parse(selector), limit), selector)
 
     def move(
         self,
@@ -616,7 +675,7 @@ class Administration:
             target = require_queue(target)
             return self._complete(looks.move(_queue(source), target, map(require_place, places)), progress)
         steps = move(_queue_name(source), _queue_name(target), Selector.parse(selector), limit)
-        return self._complete(steps, progress)
+        return self._complete(steps, progress, selector)
 
     def deliver(
         self,
@@ -654,9 +713,18 @@ class Administration:
             _refuse_both(selector, limit)
             return self._complete(deliver(_queue(queue), map(require_place, places)), progress)
         steps = deliver_chosen(Queue(_queue_name(queue)), Selector.parse(selector), limit)
-        return self._complete(steps, progress)
+        return self._complete(steps, progress, selector)
 
-    def _complete(self, steps: Items[int], progress: Callable[[int], object] | None) -> int:
+    def _change(self, work: Query[T] | Steps[T], selector: str | None = None) -> T:
+        """Change something, and have the activity say who has done it."""
+        said = self._saying if selector is None else self._saying._replace(selector=selector)
+        return self._link.run(saying(said, work))
+
+    def _complete(
+        self, steps: Items[int], progress: Callable[[int], object] | None, selector: str | None = None
+    ) -> int:
+        said = self._saying.in_steps()
+        steps = in_steps(said if selector is None else said._replace(selector=selector), steps)
         done = 0
         for count in self._link.iterate(steps):
             done += count
@@ -671,7 +739,7 @@ class Administration:
             InvalidDestinationException: There is none of that name for the client identifier.
             IllegalStateException: It has a consumer, or messages that a session has not acknowledged.
         """
-        self._link.run(in_transaction(unsubscribe(name, client_id)))
+        self._change(in_transaction(unsubscribe(name, client_id)))
 
     # Access
 
@@ -687,7 +755,7 @@ class Administration:
         Raises:
             JMSSecurityException: The role that has connected may not make roles, or does not own the schema.
         """
-        return self._link.run(access.create_roles())
+        return self._change(access.create_roles())
 
     def grant(
         self,
@@ -709,7 +777,7 @@ class Administration:
             JMSSecurityException: The role that has connected does not administer the schema.
             JMSException: There is no such role.
         """
-        self._link.run(access.grant(require_destination(destination), role, _actions(send, receive, browse)))
+        self._change(access.grant(require_destination(destination), role, _actions(send, receive, browse)))
 
     def revoke(
         self,
@@ -721,7 +789,7 @@ class Administration:
         browse: bool = False,
     ) -> None:
         """Revoke the access that `grant` has given; raises as `grant`."""
-        self._link.run(access.revoke(require_destination(destination), role, _actions(send, receive, browse)))
+        self._change(access.revoke(require_destination(destination), role, _actions(send, receive, browse)))
 
     def grants(self, destination: Destination | str | None = None) -> list[AccessSummary]:
         """Return which roles have access, to a destination or, with None, to any; those with access to all come first.
@@ -805,7 +873,7 @@ class Administration:
             group=group,
             properties=properties,
         )
-        self._link.run(changing.set_schedule(schedule))
+        self._change(changing.set_schedule(schedule))
 
     def declare_schedules(self, schedules: Iterable[Schedule]) -> None:
         """Make and change the schedules of an application, as its workers do when they start.
@@ -817,7 +885,7 @@ class Administration:
             InvalidDestinationException: A destination is not there, and is not made by its use.
             JMSSecurityException: The role that has connected does not administer the schema.
         """
-        self._link.run(changing.declare(schedules))
+        self._change(changing.declare(schedules))
 
     def pause_schedule(self, name: str) -> None:
         """Pause a schedule: it has no ticks until `resume_schedule`, whatever release declares it.
@@ -826,7 +894,7 @@ class Administration:
             JMSException: There is no schedule of that name, or the role does not administer the schema.
         """
         check_schedule_name(name)
-        self._link.run(changing.pause(name, paused=True))
+        self._change(changing.pause(name, paused=True))
 
     def resume_schedule(self, name: str) -> None:
         """Go on with a schedule, from its next tick; those while it was paused do not count as missed.
@@ -835,7 +903,7 @@ class Administration:
             JMSException: As for `pause_schedule`; or its times cannot be read here.
         """
         check_schedule_name(name)
-        self._link.run(changing.pause(name, paused=False))
+        self._change(changing.pause(name, paused=False))
 
     def delete_schedule(self, name: str) -> None:
         """Delete a schedule. A worker that declares it makes it again when it starts.
@@ -844,7 +912,7 @@ class Administration:
             JMSException: There is no schedule of that name, or the role does not administer the schema.
         """
         check_schedule_name(name)
-        self._link.run(changing.delete(name))
+        self._change(changing.delete(name))
 
     def send_scheduled(self, name: str) -> str:
         """Send the message of a schedule now, paused or not, beside its ticks, and return its JMSMessageID.
@@ -853,7 +921,7 @@ class Administration:
             JMSException: There is no schedule of that name, or the role does not administer the schema.
         """
         check_schedule_name(name)
-        return self._link.run(changing.send_scheduled(name))
+        return self._change(changing.send_scheduled(name))
 
     # Administered objects
 

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from jmsql.client._sync.administration.administration import Administration
+from jmsql.store.administration.activity import Saying
 from jmsql.store.wire._sync.runner import PsycopgRunner
 
 
 class LentAdministration(Administration):
     """Inspects and changes destinations on a connection that is lent for it, and stays open when this is closed."""
 
-    def __init__(self, runner: PsycopgRunner) -> None:
+    def __init__(self, runner: PsycopgRunner, said: Saying = Saying()) -> None:  # noqa: B008 - immutable
         super().__init__(schema=runner.schema)
+        self._saying = said
         self._where = "on a connection that is lent"
         self._runner = runner
 

@@ -1,0 +1,87 @@
+"""`jmsql activity`: what administrators have done."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.output import answer, print_rows, remark_unseen
+from jmsql.store.administration.activity import Activity
+
+
+def activity(
+    search: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TEXT]",
+            help="Only actions with this text in a name, the selector or the details; or on the message with this "
+            "JMSMessageID.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The maximum number; the last ones.")] = 50,
+    before: Annotated[
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Only actions with lower numbers.", show_default=False)
+    ] = None,
+    keep_days: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=36_500,
+            metavar="DAYS",
+            help="Keep actions for so many days from now on, and list none. 0: note none.",
+            show_default=False,
+        ),
+    ] = None,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """List what administrators have done: who, when, what, to how many messages, and to which with --json.
+
+    It lists actions of any program, in SQL, Python, a shell or the console: messages that were purged, moved, retried,
+    delivered or cancelled, destinations that were paused, changed or deleted, schedules, access and names. The last
+    action comes first.
+
+    Example: `jmsql activity purge --limit 10`
+    """
+    with open_database(url, schema).administration() as administration:
+        if keep_days is not None:
+            administration.set_activity_days(keep_days)
+            text = f"Actions are kept for {keep_days:,} days." if keep_days else "Actions are not noted any more."
+            answer({"activity_days": keep_days}, text, as_json=as_json)
+            return
+        found = administration.activity(search, before=before, limit=limit)
+        sees_all = administration.sees_all_messages()
+    print_rows(
+        found,
+        lambda each: (
+            *(str(each.number), f"{each.at.astimezone():%Y-%m-%d %H:%M:%S}", _who(each), each.action, _where(each)),
+            *("" if each.messages is None else f"{each.messages:,}", _what(each)),
+        ),
+        *("number", "at", "by", "action", "destination", "messages", "what"),
+        numbers=("messages",),
+        spare=("number",),
+        nothing="There is no such action." if search or before else "Nothing was done.",
+        as_json=as_json,
+    )
+    remark_unseen(sees_all=sees_all)
+
+
+def _who(each: Activity) -> str:
+    role = each.user_name if each.role_name is None else f"{each.user_name} as {each.role_name}"
+    return role if each.actor is None else f"{each.actor} ({role})"
+
+
+def _where(each: Activity) -> str:
+    place = each.destination or ""
+    if each.subscription is not None:
+        place += f" → {each.subscription}"
+    return place if each.target is None else f"{place} to {each.target}"
+
+
+def _what(each: Activity) -> str:
+    outcome = None if each.outcome == "done" else each.outcome
+    return ", ".join(text for text in (each.details, each.selector, outcome) if text)
