@@ -16,6 +16,7 @@ from jmsql.client._sync.session.transactions.caller import (
     PsycopgTransaction,
     SessionTransaction,
 )
+from jmsql.client.django_statements import DjangoTransaction
 from jmsql.client.transaction_of_caller import DJANGO_IN_COROUTINE, kind_of, remember_enlisted
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
@@ -116,7 +117,10 @@ def caller_transaction(transaction: object) -> CallerTransaction:
         return ConnectionTransaction(transaction)
     # Not by `isinstance`: Django's `connection` is a proxy, whose attributes it does not see from Python 3.12 on.
     if hasattr(transaction, "ensure_connection"):
-        transaction = _connected(cast("DjangoConnection", transaction))
+        driver_connection = _connected(cast("DjangoConnection", transaction))
+        if isinstance(driver_connection, psycopg.Connection):
+            return DjangoTransaction(transaction, driver_connection)
+        transaction = driver_connection
     if isinstance(transaction, psycopg.Connection):
         return PsycopgTransaction(transaction)
     if isinstance(transaction, sqlalchemy.Engine):

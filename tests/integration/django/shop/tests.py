@@ -63,8 +63,31 @@ class Deliveries(TestCase):
         self.assertTrue(Article.objects.filter(name="a kite alone", amount=1).exists())
 
     def test_the_queries_of_a_handler_can_be_counted(self) -> None:
-        with self.assertNumQueries(6):  # an insertion, one in a savepoint that is taken back, and an update
+        with self.assertNumQueries(7):  # an insertion, one in a savepoint that is taken back, an update, and a send
             call(app, deliver, {"name": "a kite alone"})
+
+    def test_each_send_is_a_query(self) -> None:
+        names = [{"name": "kite"}, {"name": "lantern"}]
+        for _ in range(2):  # also where the process knows the queue and the time
+            with self.assertNumQueries(4) as queries:
+                deliver.send(connection, names[0])
+                deliver.send(connection, names[0], delivery_delay=60)
+                deliver.send_many(connection, names)
+                jmsql.send(connection, "topic://deliveries", names[0])
+            self.assertIn("deliveries", queries[0]["sql"])
+        with transaction.atomic(), self.assertNumQueries(1):
+            deliver.send_many(connection, names * 30)
+        seen: list[str] = []
+
+        def note(execute: Any, sql: str, *rest: Any) -> Any:
+            seen.append(sql)
+            return execute(sql, *rest)
+
+        with connection.execute_wrapper(note):
+            deliver.send(connection, names[0])
+            with self.assertRaises(jmsql.InvalidDestinationException):
+                jmsql.send(connection, jmsql.TemporaryQueue("gone"), "x")
+        self.assertTrue(seen[0].startswith('insert into "jmsql_internal".message'))
 
 
 class Handlers(TestCase):

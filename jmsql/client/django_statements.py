@@ -1,0 +1,119 @@
+"""Sends on Django's connection, as its own instruments see them. Django itself is not imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+
+from jmsql.client._sync.session.transactions.caller import PsycopgTransaction
+from jmsql.store.statement import Result
+from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
+
+_sends = re.compile(rb'(?:insert into|copy) "[^"]+"\.(?:delayed_)?message\b').search
+"""Finds the statement of a send. Those beside it depend on what the process knows already, so tests could not count
+them: the server's time, a queue's number, a notification."""
+
+
+class DjangoTransaction(PsycopgTransaction):
+    """A transaction on Django's connection.
+
+    Args:
+        django: Django's connection.
+        connection: The connection of its driver.
+    """
+
+    def __init__(self, django: Any, connection: psycopg.Connection[Any]) -> None:
+        super().__init__(connection)
+        self._django = django
+
+    def runner(self, schema: str) -> Runner:
+        runner = _InstrumentedRunner(self._django, self._connection, schema)
+        runner.wait_for_others()
+        return runner
+
+
+class _InstrumentedRunner(PsycopgRunner):
+    """Sends inside of Django's instruments: the log of queries, `execute_wrapper`, the debug toolbar."""
+
+    __slots__ = ("_django",)
+
+    def __init__(self, django: Any, connection: psycopg.Connection[Any], schema: str) -> None:
+        super().__init__(connection, schema)
+        self._django = django
+
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        if not self._is_observed or not _sends(statement):
+            return super().execute(statement, parameters)
+        return self._observe(partial(super().execute, statement, parameters), statement, parameters)
+
+    def copy(self, statement: bytes, data: bytes) -> Result:
+        if not self._is_observed:
+            return super().copy(statement, data)
+        return self._observe(partial(super().copy, statement, data), statement, None)
+
+    @property
+    def _is_observed(self) -> bool:
+        """True if an instrument is in use. The debug toolbar has queries logged."""
+        django = self._django
+        # After an error, Django's cursors refuse all statements; PostgreSQL's own answer says more.
+        is_broken = django.in_atomic_block and django.needs_rollback
+        return not is_broken and bool(django.queries_logged or django.execute_wrappers)
+
+    def _observe(self, run: Callable[[], Result], statement: bytes, parameters: Mapping[str, Any] | None) -> Result:
+        with self._django.cursor() as cursor:
+            unused, cursor.cursor = cursor.cursor, _Cursor(run, self.connection, statement, parameters)
+            unused.close()
+            try:
+                cursor.execute(statement.decode(), parameters)
+            except Exception:
+                if cursor.cursor.error is not None:  # as the driver has raised it, and not Django's error of it
+                    raise cursor.cursor.error from None
+                raise
+            result: Result = cursor.cursor.result
+            return result
+
+
+class _Cursor:
+    """The driver's cursor, as Django's wrappers use it for one statement."""
+
+    def __init__(
+        self,
+        run: Callable[[], Result],
+        connection: psycopg.Connection[Any],
+        statement: bytes,
+        parameters: Mapping[str, Any] | None,
+    ) -> None:
+        self._run = run
+        self._connection = connection
+        self._statement = statement
+        self._parameters = parameters
+        self.result = Result([], -1)
+        self.error: Exception | None = None
+
+    @property
+    def rowcount(self) -> int:
+        return self.result.row_count
+
+    @property
+    def _query(self) -> SimpleNamespace:
+        """The statement with its values, where Django's `last_executed_query` looks for it."""
+        if self._parameters is None:
+            return SimpleNamespace(query=self._statement)
+        text = psycopg.ClientCursor(self._connection).mogrify(self._statement, self._parameters)
+        return SimpleNamespace(query=text.encode())
+
+    def execute(self, *_: object) -> None:
+        """Run the statement, with the runner's own parameters."""
+        try:
+            self.result = self._run()
+        except Exception as error:
+            self.error = error
+            raise
+
+    def close(self) -> None:
+        """Do nothing: the runner's cursor has ended."""
