@@ -1,4 +1,4 @@
-"""What Django's admin shows: a view of jmsql's, of which Django makes no table."""
+"""The models of Django's admin: views of jmsql, of which Django makes no tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jmsql.django.configuration import schema_name
 from jmsql.store.identifier import quote_identifier
 
 DEAD_LETTERS = f"{quote_identifier(schema_name())}.{quote_identifier('dead_letters')}"
-"""The view."""
+MESSAGES = f"{quote_identifier(schema_name())}.{quote_identifier('messages')}"
 
 
 class _NotDumped(models.Manager):
@@ -54,9 +54,60 @@ class DeadLetter(models.Model):
         managed = False
         db_table = DEAD_LETTERS
         default_permissions = ("view",)
-        permissions = (("retry_deadletter", gettext_lazy("Can retry dead letters")),)
+        permissions = (
+            ("retry_deadletter", gettext_lazy("Can retry dead letters")),
+            ("delete_deadletter", gettext_lazy("Can delete dead letters")),
+        )
         verbose_name = gettext_lazy("dead letter")
         verbose_name_plural = gettext_lazy("dead letters")
 
     def __str__(self) -> str:
         return self.message_id or f"{self.queue} {self.sequence}"
+
+
+class Message(models.Model):
+    """A message that waits, is handled, or failed and is tried again: `jmsql.messages`. Tasks are messages, too."""
+
+    sequence: int = models.BigIntegerField(primary_key=True, editable=False)
+    queue: str | None = models.TextField(null=True)
+    topic: str | None = models.TextField(null=True)
+    subscription: str | None = models.TextField(null=True)
+    message_id: str | None = models.TextField(null=True)
+    state: str = models.TextField()
+    delivery_count: int = models.IntegerField()
+    last_error: str | None = models.TextField(null=True)
+    next_attempt = models.DateTimeField(null=True)
+    claimed_at = models.DateTimeField(null=True)
+    claimed_by: int | None = models.BigIntegerField(null=True)
+    priority: int = models.SmallIntegerField()
+    sent_at = models.DateTimeField(null=True)
+    delivery_time = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField(null=True)
+    correlation_id: str | None = models.TextField(null=True)
+    jms_type: str | None = models.TextField(null=True)
+    group_id: str | None = models.TextField(null=True)
+    properties = models.JSONField()
+    type: str = models.TextField()
+    body: str | None = models.TextField(null=True)
+
+    objects = models.Manager()
+    dumped = _NotDumped()
+
+    class Meta:
+        """A view: nothing of it is Django's to make or change."""
+
+        default_manager_name = base_manager_name = "dumped"
+        managed = False
+        db_table = MESSAGES
+        default_permissions = ("view",)
+        permissions = (
+            ("deliver_message", gettext_lazy("Can deliver waiting messages now")),
+            ("delete_message", gettext_lazy("Can delete messages")),
+            ("cancel_message", gettext_lazy("Can cancel messages that are handled")),
+            ("operate_console", gettext_lazy("Can use the actions of the console")),
+        )
+        verbose_name = gettext_lazy("message")
+        verbose_name_plural = gettext_lazy("messages")
+
+    def __str__(self) -> str:
+        return self.message_id or f"{self.queue or self.topic} {self.sequence}"

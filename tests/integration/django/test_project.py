@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
@@ -293,6 +293,75 @@ class TestAdmin:
         chosen = [letter.pk for letter in client.get("/admin/jmsql/deadletter/").context["cl"].result_list]
         client.post("/admin/jmsql/deadletter/", {"action": "retry", "_selected_action": chosen})
         assert left("DLQ") == 3
+
+    @pytest.fixture
+    def running(self, jmsql_factory: jmsql.ConnectionFactory) -> Iterator[jmsql.Session]:
+        """Messages in each state: "held" is received, "failed" waits, "later" is delayed, and two are copies."""
+        with jmsql.ConnectionFactory(jmsql_factory.url, client_id="shop").create_connection() as jms:
+            jms.start()
+            session = jms.create_session(transacted=True)
+            for name in ("audit", "stock"):
+                session.create_durable_subscriber(jmsql.Topic("prices"), name).close()
+            jmsql.send(jms, "orders", "failed")
+            consumer = session.create_consumer("orders")
+            consumer.set_redelivery_policy(jmsql.RedeliveryPolicy(maximum_deliveries=9, delay=600))
+            consumer.receive(timeout=PATIENCE)
+            session.rollback(ValueError("no such article"))
+            clerk = jms.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
+            jmsql.send(jms, "orders", "held")
+            clerk.create_consumer("orders").receive(timeout=PATIENCE)
+            jmsql.send(jms, "orders", "waits")
+            jmsql.send(jms, "orders", "later", delivery_delay=600)
+            jmsql.send(jms, "topic://prices", "copied")
+            yield clerk
+
+    def listed(self, client: Any, query: str) -> list[str]:
+        page = client.get(f"/admin/jmsql/message/?{query}")
+        assert page.status_code == 200
+        return sorted(message.body for message in page.context["cl"].result_list)
+
+    def act(self, client: Any, action: str, bodies: Sequence[str]) -> str:
+        from jmsql.django.models import Message
+
+        chosen = [each.pk for each in Message.objects.filter(body__in=bodies)]
+        data = {"action": action, "_selected_action": chosen}
+        page = client.post("/admin/jmsql/message/", data, follow=True)
+        return ", ".join(str(each) for each in page.context["messages"])
+
+    def test_it_lists_waiting_running_and_failing_messages(self, running: jmsql.Session, browser: Any) -> None:
+        client = browser("view_message")
+        assert len(self.listed(client, "")) == 6
+        assert self.listed(client, "state=claimed") == ["held"]
+        assert self.listed(client, "state=failing") == ["failed"]
+        assert self.listed(client, "state=delayed&queue=orders") == ["later"]
+        assert self.listed(client, "q=copied") == ["copied", "copied"]
+        assert self.listed(client, "q=%25'") == []
+        page = client.get("/admin/jmsql/message/?state=failing")
+        assert "ValueError: no such article" in page.content.decode()
+        [failed] = page.context["cl"].result_list
+        assert "no such article" in client.get(f"/admin/jmsql/message/{failed.pk}/change/").content.decode()
+        for action in ("deliver", "purge", "cancel", "delete_selected"):
+            self.act(client, action, ["failed", "later", "waits", "held"])
+        assert len(self.listed(client, "")) == 6, "who may look may do nothing else"
+        assert browser().get("/admin/jmsql/message/").status_code == 403
+
+    def test_it_delivers_deletes_and_cancels_what_is_selected(self, running: jmsql.Session, browser: Any) -> None:
+        client = browser("view_message", "deliver_message", "delete_message", "cancel_message")
+        told = self.act(client, "deliver", ["failed", "later", "copied"])
+        assert told.startswith("2 messages delivered now., 2 messages stay")
+        assert self.listed(client, "state=ready&queue=orders") == ["failed", "later", "waits"]
+        assert self.act(client, "purge", ["later", "held"]).startswith("1 message deleted., 1 message stay")
+        assert self.act(client, "cancel", ["held", "failed"]) == "2 messages cancelled."
+        assert self.listed(client, "queue=orders") == ["waits"]
+        with pytest.raises(jmsql.JMSException):
+            running.create_consumer("orders").receive(timeout=PATIENCE).acknowledge()  # type: ignore[union-attr]
+
+    def test_it_deletes_dead_letters(self, dead_letters: None, browser: Any) -> None:
+        client = browser("view_deadletter", "delete_deadletter")
+        letters = client.get("/admin/jmsql/deadletter/?q=order").context["cl"].result_list
+        data = {"action": "purge", "_selected_action": [letter.pk for letter in letters[:2]]}
+        assert "2 messages deleted." in client.post("/admin/jmsql/deadletter/", data, follow=True).content.decode()
+        assert left("DLQ") == 1
 
     def test_one_action_is_bounded(self, dead_letters: None, browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("jmsql.django.admin.MOST", 2)
