@@ -1,4 +1,4 @@
-"""Sends on Django's connection, as its own instruments see them. Django itself is not imported."""
+"""The sends in a transaction of Django, shown to its own instruments. Django itself is not imported."""
 
 from __future__ import annotations
 
