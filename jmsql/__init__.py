@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.producer import MessageProducer
     from jmsql.client._sync.session.session import Session
     from jmsql.client.acknowledge_mode import AcknowledgeMode
+    from jmsql.client.batches._sync.batch import Batch, batch, batch_of, batch_progress
     from jmsql.client.enlistment import enlist
     from jmsql.client.results._sync.result import Result, result, status
     from jmsql.client.sending._sync.send import send
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from jmsql.messages.codecs.pickled_types import register_pickled_type
     from jmsql.store.schema.migration import migrate
     from jmsql.timings import Timings
+    from jmsql.values.batches import BatchProgress
     from jmsql.values.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
     from jmsql.values.policies import RedeliveryPolicy
     from jmsql.values.result_state import ResultState
@@ -72,6 +74,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AcknowledgeMode",
+    "Batch",
+    "BatchProgress",
     "BytesMessage",
     "Connection",
     "ConnectionFactory",
@@ -117,6 +121,9 @@ __all__ = [
     "TransactionInProgressException",
     "TransactionRolledBackException",
     "UnsupportedOperationException",
+    "batch",
+    "batch_of",
+    "batch_progress",
     "enlist",
     "lookup",
     "migrate",
@@ -129,6 +136,11 @@ __all__ = [
 ]
 
 _PLACES = {
+    "Batch": "jmsql.client.batches._sync.batch",
+    "BatchProgress": "jmsql.values.batches",
+    "batch": "jmsql.client.batches._sync.batch",
+    "batch_of": "jmsql.client.batches._sync.batch",
+    "batch_progress": "jmsql.client.batches._sync.batch",
     "AcknowledgeMode": "jmsql.client.acknowledge_mode",
     "BytesMessage": "jmsql.messages",
     "Connection": "jmsql.client._sync.connection.connection",

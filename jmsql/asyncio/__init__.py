@@ -27,6 +27,7 @@ from jmsql.client._async.session.producer import MessageProducer
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.asynchronous_enlistment import enlist
+from jmsql.client.batches._async.batch import Batch, batch, batch_of, batch_progress
 from jmsql.client.results._async.result import Result, result, status
 from jmsql.client.sending._async.send import send
 from jmsql.exceptions import (
@@ -62,6 +63,7 @@ from jmsql.messages import (
 )
 from jmsql.messages.codecs.pickled_types import register_pickled_type
 from jmsql.timings import Timings
+from jmsql.values.batches import BatchProgress
 from jmsql.values.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.values.policies import RedeliveryPolicy
 from jmsql.values.result_state import ResultState
@@ -69,6 +71,8 @@ from jmsql.values.ticks import Missed
 
 __all__ = [
     "AcknowledgeMode",
+    "Batch",
+    "BatchProgress",
     "BytesMessage",
     "Connection",
     "ConnectionFactory",
@@ -114,6 +118,9 @@ __all__ = [
     "TransactionInProgressException",
     "TransactionRolledBackException",
     "UnsupportedOperationException",
+    "batch",
+    "batch_of",
+    "batch_progress",
     "enlist",
     "lookup",
     "migrate",

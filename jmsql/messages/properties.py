@@ -55,6 +55,8 @@ DEAD_LETTER_REASON = "JMS_jmsql_DeadLetterReason"
 """The property of a dead letter alone: why it is one."""
 THEN = "JMS_Then"
 """The property that names the next steps of a chain, as a JSON array of destinations. It stays in a dead letter."""
+BATCH = "JMS_jmsql_Batch"
+"""The property with the number of the batch that a message belongs to. It travels with the message."""
 CONDITIONS = frozenset((DEDUPLICATION_ID, COALESCE, COALESCE_BODY))
 _LONGEST_CONDITION = 255
 
@@ -71,7 +73,7 @@ def is_settable(name: str) -> bool:
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name:
         raise ValueError(f"A property needs a name, not {name!r}.")
-    if not is_settable(name) and name not in CONDITIONS:
+    if not is_settable(name) and name not in CONDITIONS and name != BATCH:
         if name.startswith("JMS") and is_identifier(name):
             raise MessageFormatException(
                 f"The property {name!r} is the provider's to set; choose a name that does not begin with 'JMS'."
@@ -85,6 +87,8 @@ def _check_name(name: object) -> None:
 def _check_group(name: str, value: PropertyValue) -> None:
     if name == _GROUP_ID and not (value is None or type(value) is str):
         raise MessageFormatException(f"{_GROUP_ID} is a String, not {type_name(value)}.")
+    if name == BATCH and value is not None and (type(value) is not Long or value < 1):
+        raise MessageFormatException(f"{BATCH} is a Long from 1, not {value!r} ({type_name(value)}).")
     if name == _GROUP_SEQUENCE and value is not None and (type(value) is not int or value < 1):
         raise MessageFormatException(f"{_GROUP_SEQUENCE} is an int from 1, not {value!r} ({type_name(value)}).")
 

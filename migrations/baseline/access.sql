@@ -342,11 +342,12 @@ declare
             ' jmsql_internal.leadership, jmsql_internal.destination_counters, jmsql_internal.message,'
             ' jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
             ' jmsql_internal.message_history, jmsql_internal.result, jmsql_internal.result_keeping,'
-            ' jmsql_internal.reported_progress, jmsql_internal.administrative_action',
+            ' jmsql_internal.reported_progress, jmsql_internal.administrative_action,'
+            ' jmsql_internal.batch, jmsql_internal.batch_member',
         'select on'
             ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.counters,'
             ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups, jmsql.results,'
-            ' jmsql.progress, jmsql.activity',
+            ' jmsql.progress, jmsql.activity, jmsql.batches',
         'select (transaction_id) on jmsql_internal.pending_transaction',
         'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
             'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
@@ -384,7 +385,10 @@ declare
             'text_body) on jmsql_internal.result',
         'insert (queue_id, inverse_priority, sequence, claim_id, fraction, note, reported_at), '
             'update (claim_id, fraction, note, reported_at) on jmsql_internal.reported_progress',
-        'execute on function jmsql_internal.bury_dead_letters(integer)'];
+        'insert (name, keep), update (closed) on jmsql_internal.batch',
+        'select, insert (batch_id, event, queue_id, message_type, jms_type, properties, property_types, text_body, '
+            'json_body, body_types, bytes_body) on jmsql_internal.batch_callback',
+        'execute on function jmsql_internal.bury_dead_letters(integer), jmsql_internal.hold_batch(bigint, uuid)'];
     administration constant text[] := messaging || array[
         'delete on'
             ' jmsql_internal.message, jmsql_internal.delayed_message, jmsql_internal.delivery,'
@@ -406,6 +410,8 @@ declare
         'select, delete on jmsql_internal.deduplication',
         'select, update, delete on jmsql_internal.coalescing',
         'select on sequence jmsql_internal.message_sequence',
+        'delete on jmsql_internal.batch, jmsql_internal.batch_member',
+        'execute on function jmsql_internal.check_batches(integer), jmsql_internal.remove_batches(integer)',
         'execute on function' || jmsql_internal.functions_of_administrators()];
     actions text[] := array(
         select p.action from jmsql_internal.permission p where p.grantee = quote_ident(role)::regrole);

@@ -53,7 +53,9 @@ begin
     end if;
     delete from jmsql_internal.delivery d
     where d.queue_id = queue and d.inverse_priority = priority and d.sequence = number;
+    perform jmsql_internal.note_ending('cancelled');
     delete from jmsql_internal.message m where m.ctid = address returning m.jms_message_id into id;
+    perform jmsql_internal.note_ending('');
     outcome := case when state.claim_id is null then 'removed' else 'asked' end;
     perform jmsql_internal.note_activity('cancel', queue, 1, array[id], outcome => outcome);
     if state.group_hash is not null then

@@ -121,9 +121,11 @@ create function jmsql_internal.remove_messages() returns trigger
     set search_path = pg_catalog, pg_temp
 as $$
 begin
+    perform jmsql_internal.note_ending('cancelled');
     delete from jmsql_internal.message m using removed q where m.queue_id = q.queue_id;
     delete from jmsql_internal.delivery d using removed q where d.queue_id = q.queue_id;
     delete from jmsql_internal.delayed_message d using removed q where d.queue_id = q.queue_id;
+    perform jmsql_internal.note_ending('');
     return null;
 end
 $$;

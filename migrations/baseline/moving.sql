@@ -186,6 +186,7 @@ begin
         perform jmsql_internal.keep_history(addresses, deliveries, 'purged', null);
     end if;
     perform jmsql_internal.forget_deliveries(addresses);
+    perform jmsql_internal.note_ending('cancelled');
     with gone as (delete from jmsql_internal.message where ctid = any(addresses) returning jms_message_id)
     select count(*), array_agg(g.jms_message_id) into deleted, ids from gone g;
     with gone as (delete from jmsql_internal.delayed_message where ctid = any(array(
@@ -195,6 +196,7 @@ begin
         for update skip locked)) returning jms_message_id)
     select count(*), array_agg(g.jms_message_id) into deleted_delayed, delayed_ids
     from gone g;
+    perform jmsql_internal.note_ending('');
     perform jmsql_internal.note_activity('purge', number, deleted + deleted_delayed, ids || delayed_ids);
     return deleted + deleted_delayed;
 end
@@ -218,10 +220,10 @@ begin
     select target, h.inverse_priority, case when keep_ids then h.jms_message_id else gen_random_uuid() end,
            case when keep_ids then h.jms_timestamp else jmsql_internal.current_milliseconds() end, h.jms_delivery_mode,
            h.message_type, h.jms_correlation_id, h.jms_reply_to, h.jms_type,
-           coalesce(h.properties, '{}') || jsonb_strip_nulls(jsonb_build_object(
+           coalesce(h.properties, '{}') - 'JMS_jmsql_Batch' || jsonb_strip_nulls(jsonb_build_object(
                'JMS_jmsql_ReplayedFrom', case when h.is_topic then 'topic://' else 'queue://' end || h.destination,
                'JMS_jmsql_ReplayedMessageID', 'ID:' || h.jms_message_id)),
-           h.property_types, coalesce(h.text_body, b.text_body), coalesce(h.json_body, b.json_body),
+           nullif(h.property_types - 'JMS_jmsql_Batch', '{}'), coalesce(h.text_body, b.text_body), coalesce(h.json_body, b.json_body),
            coalesce(h.body_types, b.body_types), coalesce(h.bytes_body, b.bytes_body)
     from unnest(transactions, numbers) with ordinality as k (transaction_id, sequence, position)
     cross join lateral (

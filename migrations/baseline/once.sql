@@ -211,11 +211,13 @@ begin
         where c.queue_id = queue and c.coalesce_key = key;
     end if;
     if address is not null and is_replacing then
+        perform jmsql_internal.note_ending('cancelled');
         if known.jms_delivery_time is null then
             delete from jmsql_internal.message m where m.ctid = address;
         else
             delete from jmsql_internal.delayed_message d where d.ctid = address;
         end if;
+        perform jmsql_internal.note_ending('');
     end if;
 end
 $$;

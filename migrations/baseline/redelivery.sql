@@ -259,7 +259,7 @@ begin
                              > jmsql_internal.current_milliseconds()
                         then jmsql_internal.whole_number(f.properties ->> 'JMS_jmsql_OriginalExpiration') end,
                    nullif(f.properties - array(select k from jsonb_object_keys(f.properties) k
-                                               where starts_with(k, 'JMS_jmsql_')), '{}'),
+                                               where starts_with(k, 'JMS_jmsql_') and k <> 'JMS_jmsql_Batch'), '{}'),
                    body_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, jms_delivery_time,
                    message_type, jms_correlation_id, jms_reply_to, jms_type, property_types, text_body, json_body,
                    body_types, bytes_body

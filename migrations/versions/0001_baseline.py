@@ -51,6 +51,7 @@ THEMES = (
     "once",
     "results",
     "schedules",
+    "batches",
     "cancelling",
     "delivering",
     "progress",

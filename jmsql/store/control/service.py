@@ -30,7 +30,7 @@ from jmsql.store.errors import is_connection_lost, translate
 from jmsql.store.history.keeping import QueuesWithHistory
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.rows.message_rows import MessageKey
-from jmsql.store.sending.notification import DELAYED_CHANNEL, SCHEDULES_CHANNEL, Notification
+from jmsql.store.sending.notification import BATCHES_CHANNEL, DELAYED_CHANNEL, SCHEDULES_CHANNEL, Notification
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 from jmsql.timings import InternalTimings
 from jmsql.values.clock import monotonic
@@ -279,6 +279,9 @@ class Service:
         """Wake whom a notification concerns; return whether there is something to do besides."""
         if notification.channel == DELAYED_CHANNEL:
             self._leading.maintenance.message_delayed()
+        if notification.channel == BATCHES_CHANNEL:
+            self._leading.maintenance.batch_may_have_ended()
+            return True
         if notification.channel == SCHEDULES_CHANNEL:
             self._ticking.check_soon()
             return True

@@ -19,6 +19,7 @@ from jmsql.store.receiving.redelivery import LostClaim, Release, bury, forget_ou
 from jmsql.store.receiving.results import EXPIRED_PARTS, remove_results
 from jmsql.store.rows.columns import SEND_COLUMNS
 from jmsql.store.rows.message_rows import MessageKey
+from jmsql.store.sending.batches import check_batches, remove_batches
 from jmsql.store.sending.conditional import forget_ids, forget_keys
 from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothing, record, row_count, rows, value
 from jmsql.store.wire._sync.runner import Runner
@@ -30,6 +31,9 @@ from jmsql.values.duration import as_setting
 logger = logging.getLogger("jmsql")
 
 _REAP_LIMIT = 500
+_BATCH_LIMIT = 100
+_BATCH_PAUSE = 0.02
+"""Seconds before batches are looked at again, at first; doubles each time."""
 _PURGE_LIMIT = 5000
 _RELEASE_LIMIT = 1000
 _BODY_LIMIT = 1000
@@ -70,6 +74,7 @@ class Work(NamedTuple):
         temporary: Whether there are temporary destinations.
         deleted: Whether there are deleted queues.
         bodies: Whether there are shared bodies.
+        batches: Whether there are batches of which no transaction could tell that they have ended.
     """
 
     requested: Sequence[str]
@@ -81,6 +86,7 @@ class Work(NamedTuple):
     temporary: bool
     deleted: bool
     bodies: bool
+    batches: bool
 
 
 _parts["find_abandoned"] = _sql["find_abandoned"]
@@ -118,6 +124,7 @@ class Maintenance:
         self._tasks = (
             MaintenanceTask("orphans", self._forget_orphans, timings.orphan_interval),
             MaintenanceTask("results", self._remove_results, timings.result_removal_interval),
+            MaintenanceTask("batches", self._remove_batches, timings.result_removal_interval),
             MaintenanceTask("keys", self._forget_keys, timings.orphan_interval),
             MaintenanceTask("activity", self._forget_activity, timings.orphan_interval),
             MaintenanceTask("pages", self._restore_pages, timings.table_check_interval),
@@ -131,6 +138,7 @@ class Maintenance:
         self._next_look = 0.0
         self._next_shared_look = 0.0
         self._last_body = 0
+        self._batch_pause = _BATCH_PAUSE
         self._moved: list[int] = []
 
     def seconds_to_next(self) -> float:
@@ -146,6 +154,11 @@ class Maintenance:
     def message_delayed(self) -> None:
         """Note that a message was sent which is delivered later, perhaps before those that are known."""
         self._due_messages.check_soon()
+
+    def batch_may_have_ended(self) -> None:
+        """Note that a transaction could not tell whether it has ended a batch."""
+        if self._lease is not None:
+            self._next_run = 0.0
 
     def postpone(self) -> None:
         """Do nothing for a while: something went wrong."""
@@ -229,6 +242,7 @@ class Maintenance:
             self._forget_temporary: work.temporary,
             self._purge_deleted: work.deleted,
             self._forget_bodies: work.bodies,
+            self._check_batches: work.batches,
         }
         has_more = [step(runner) for step, is_due in steps.items() if is_due or work.found_dead]
         tasks = [*self._tasks, *self._load(work.requested, runner.schema)]
@@ -271,6 +285,19 @@ class Maintenance:
 
     def _remove_results(self, runner: Runner) -> bool:
         return runner.run(remove_results(_PURGE_LIMIT)) == _PURGE_LIMIT
+
+    def _check_batches(self, runner: Runner) -> bool:
+        # What keeps one from an answer is the commit of another transaction, or one that is prepared, for longer.
+        is_unknown = runner.run(check_batches(_BATCH_LIMIT)) > 0
+        self._batch_pause = (
+            min(2 * self._batch_pause, self._timings.maintenance_interval) if is_unknown else _BATCH_PAUSE
+        )
+        if is_unknown:
+            self._next_run = min(self._next_run, monotonic() + self._batch_pause)
+        return False
+
+    def _remove_batches(self, runner: Runner) -> bool:
+        return runner.run(remove_batches(_PURGE_LIMIT)) >= _PURGE_LIMIT
 
     def _forget_temporary(self, runner: Runner) -> bool:
         runner.run(_forget_temporary.bind())

@@ -110,6 +110,7 @@ with {free},
 deleted as (
     delete from jmsql_internal.message m
     where m.ctid = any(array(select f.address from free f)) and {recorded}
+      and (select jmsql_internal.note_ending('cancelled'))
     returning m.queue_id, m.inverse_priority, m.sequence, m.jms_message_id),
 noted as materialized (
     select jmsql_internal.note_activity(
@@ -131,7 +132,7 @@ with deleted as (
         select m.ctid from jmsql_internal.delayed_message m
         where m.queue_id = %(queue_id)s and m.sequence <= %(newest)s {chosen}
         limit %(limit)s
-        for update skip locked))
+        for update skip locked)) and (select jmsql_internal.note_ending('cancelled'))
     returning jms_message_id)
 select count(*), jmsql_internal.note_activity(
     'purge'::text, %(queue_id)s::integer, count(*), pg_catalog.array_agg(m.jms_message_id))

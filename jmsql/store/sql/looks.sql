@@ -371,7 +371,7 @@ with gone as (
         cross join lateral (
             select n.ctid as address from jmsql_internal.delayed_message n
             where (n.queue_id, n.jms_delivery_time, n.sequence) = (%(queue_id)s::integer, k.first, k.sequence)
-            offset 0 for update skip locked) m))
+            offset 0 for update skip locked) m)) and (select jmsql_internal.note_ending('cancelled'))
     returning jms_message_id)
 select count(*), jmsql_internal.note_activity(
     'purge'::text, %(queue_id)s::integer, count(*), pg_catalog.array_agg(m.jms_message_id))

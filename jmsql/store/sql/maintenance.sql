@@ -33,7 +33,8 @@ select array(select name from jmsql_internal.maintenance_task order by name),
        exists (select from jmsql_internal.topic t where t.connection_id is not null)
            or exists (select from jmsql_internal.queue q where q.connection_id is not null),
        exists (select from jmsql_internal.queue q where q.deleted_at is not null),
-       exists (select from jmsql_internal.body);
+       exists (select from jmsql_internal.body),
+       exists (select from jmsql_internal.batch_check);
 
 -- name: forget_orphans
 delete from jmsql_internal.delivery d
@@ -71,7 +72,7 @@ free as materialized (
 {history},
 deleted as (
     delete from jmsql_internal.message m using free e
-    where m.ctid = e.address and {recorded}
+    where m.ctid = e.address and {recorded} and (select jmsql_internal.note_ending('expired'))
     returning m.queue_id, m.inverse_priority, m.sequence),
 forgotten as (
     delete from jmsql_internal.delivery where ctid = any(array(
@@ -128,7 +129,8 @@ with candidate as materialized (
     limit %(limit)s),
 forgotten as (
     delete from jmsql_internal.delivery where ctid = any(array(select delivery from candidate)))
-delete from jmsql_internal.message where ctid = any(array(select address from candidate));
+delete from jmsql_internal.message
+where ctid = any(array(select address from candidate)) and (select jmsql_internal.note_ending('cancelled'));
 
 -- name: forget_deleted
 -- A transaction that is older than the deletion may still send to the queue, unless it is autovacuum's. It is not always
@@ -230,7 +232,7 @@ delete from jmsql_internal.delayed_message where ctid = any(array(
     join jmsql_internal.delayed_message d using (queue_id)
     where q.deleted_at is not null
     limit %(limit)s
-    for update of d skip locked));
+    for update of d skip locked)) and (select jmsql_internal.note_ending('cancelled'));
 
 -- name: forget_activity
 select jmsql_internal.forget_activity(%(limit)s);

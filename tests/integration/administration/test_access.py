@@ -681,7 +681,15 @@ def test_all_tables_are_protected_or_known_not_to_need_it(granted: dict[str, str
     open_tables |= {"removal"}  # which nothing is ever in
     open_tables |= {"access_list"}  # on which nobody has any privilege
     # None but administrators have any privilege on these.
-    open_tables |= {"coalescing", "deduplication", "pending_transaction", "schedule", "spark_staging", "spark_write"}
+    open_tables |= {
+        "batch_check",
+        "coalescing",
+        "deduplication",
+        "pending_transaction",
+        "schedule",
+        "spark_staging",
+        "spark_write",
+    }
     open_tables |= {"spark_source", "spark_batch", "spark_cursor", "maintenance_task"}
     unprotected = server.rows(
         "select relname from pg_class where not relispartition and not relrowsecurity and relkind in ('r', 'p') "

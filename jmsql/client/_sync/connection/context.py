@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from jmsql.client.listeners import CompletionListener
     from jmsql.client.metadata import ConnectionMetaData
     from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+    from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
 
+T = TypeVar("T")
 Part = TypeVar("Part", bound="MessageProducer | MessageConsumer")
 """What a context makes."""
 
@@ -167,6 +169,16 @@ class JMSContext:
     def create_temporary_topic(self) -> TemporaryTopic:
         """Make a topic that lives as long as the connection, for its own consumers."""
         return self._session.create_temporary_topic()
+
+    def make_queue(self, queue: Queue) -> None:
+        """Make a queue if it is missing, beside the session's transaction if that can be."""
+        self._check_open()
+        self._session.make_queue(queue)
+
+    def run_steps(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements in the session's transaction; without one they take effect when this returns."""
+        self._check_open()
+        return self._session.run_steps(work)
 
     def endings(self) -> Endings:
         """Return what reads how messages have ended."""

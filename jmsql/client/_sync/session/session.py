@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from jmsql.client import instrumentation
 from jmsql.client._sync.session.browser import QueueBrowser
@@ -54,7 +54,10 @@ if TYPE_CHECKING:
     from jmsql.store.control.cancellations import Cancellations
     from jmsql.store.receiving.progress import Progress
     from jmsql.store.rows.message_rows import MessageKey
+    from jmsql.store.statement import Query, Steps
 
+
+T = TypeVar("T")
 
 logger = logging.getLogger("jmsql")
 
@@ -156,6 +159,16 @@ class Session:
         self._check_open()
         destinations = self._receiving.connection.destinations
         return destinations.create_temporary(TemporaryTopic, self._sessions.check_unused)
+
+    def make_queue(self, queue: Queue) -> None:
+        """Make a queue if it is missing, beside the session's transaction if that can be."""
+        self._check_open()
+        self._transaction.make_queue(queue)
+
+    def run_steps(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements in the session's transaction; without one they take effect when this returns."""
+        self._check_open()
+        return self._transaction.run(work)
 
     def endings(self) -> Endings:
         """Return what reads how messages have ended."""

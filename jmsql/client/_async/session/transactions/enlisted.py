@@ -93,6 +93,10 @@ class EnlistedTransaction(Transaction):
                 await finished(self._end())
         return result
 
+    async def run(self, work: Query[T] | Steps[T]) -> T:
+        runner = await self._join()
+        return await finished(runner.run(in_transaction(work) if runner.is_idle else work))
+
     async def _run(self, runner: Runner, work: Query[T] | Steps[T], *, was_open: bool) -> T:
         """Run statements. If they fail or are cancelled, a transaction that has begun with them ends."""
         try:
@@ -116,6 +120,11 @@ class EnlistedTransaction(Transaction):
 
     async def will_send_to(self, destination: Destination) -> None:
         """Do nothing: a queue that is missing is made with the send, and a topic need not be there."""
+
+    async def make_queue(self, queue: Queue) -> None:
+        runner = await self._join()
+        if await finished(runner.run(find_queue(queue.name))) is None:
+            await self._make_queue_beside(runner, queue.name)
 
     async def server_time(self) -> int:
         database = self._database

@@ -6,7 +6,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import psycopg
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("jmsql")
+
+T = TypeVar("T")
 
 
 class NoTransaction(OwnTransaction):
@@ -103,6 +105,12 @@ class NoTransaction(OwnTransaction):
                     await client.destinations.make_again([destination])
                     await self.database.run(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
                 await client.sent(send_buffer.ended())
+
+    async def run(self, work: Query[T] | Steps[T]) -> T:
+        state = self.state
+        async with state.lock if state.listener is None else state, self.database.connected():
+            with uninterrupted():
+                return await self.database.attempt(in_transaction(work))
 
     def _insertion(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
         flush = messages[0].jms_delivery_mode == DeliveryMode.PERSISTENT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.client._async.session.waiting import Watch
 from jmsql.client._async.shared.endings import ClientEndings
@@ -33,8 +33,12 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.receive import Fetch
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.store.rows.message_rows import MessageKey, MessageRow, OutgoingMessage
+    from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Destination, Queue
     from jmsql.values.policies import RedeliveryPolicy
+
+
+T = TypeVar("T")
 
 
 class Transaction(ABC):
@@ -60,6 +64,10 @@ class Transaction(ABC):
     @abstractmethod
     async def will_send_to(self, destination: Destination) -> None:
         """Make the destination if need be, as messages are going to be sent to it."""
+
+    async def make_queue(self, queue: Queue) -> None:
+        """Make a queue if it is missing, beside the transaction if that can be."""
+        await self.will_send_to(queue)
 
     async def server_time(self) -> int:
         """Return the server's time in milliseconds since the epoch."""
@@ -136,6 +144,10 @@ class Transaction(ABC):
     @abstractmethod
     def watch(self, consumer: ConsumerState) -> Waiting:
         """Return how a consumer waits for messages."""
+
+    @abstractmethod
+    async def run(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements in the transaction; without one they take effect together when this returns."""
 
     @abstractmethod
     def endings(self) -> Endings:

@@ -93,6 +93,10 @@ class EnlistedTransaction(Transaction):
             self._end()
         return result
 
+    def run(self, work: Query[T] | Steps[T]) -> T:
+        runner = self._join()
+        return runner.run(in_transaction(work) if runner.is_idle else work)
+
     def _run(self, runner: Runner, work: Query[T] | Steps[T], *, was_open: bool) -> T:
         """Run statements. If they fail or are cancelled, a transaction that has begun with them ends."""
         try:
@@ -116,6 +120,11 @@ class EnlistedTransaction(Transaction):
 
     def will_send_to(self, destination: Destination) -> None:
         """Do nothing: a queue that is missing is made with the send, and a topic need not be there."""
+
+    def make_queue(self, queue: Queue) -> None:
+        runner = self._join()
+        if runner.run(find_queue(queue.name)) is None:
+            self._make_queue_beside(runner, queue.name)
 
     def server_time(self) -> int:
         database = self._database

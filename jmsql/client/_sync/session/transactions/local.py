@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jmsql.messages import Message
     from jmsql.selectors import Selector
     from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
-    from jmsql.store.statement import Query
+    from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Destination
 
 
@@ -67,6 +67,8 @@ class LocalTransaction(OwnTransaction):
         while others are fetched. Not the session's, which a listener holds while it runs."""
         self._send_buffer = SendBuffer()
         self._is_shared = False
+        self._has_run = False
+        """True if `run` has done something in the open transaction."""
         self._locks = self._create_locks(database, client.redelivery)
         super().__init__(state, client, database, self._locks)
         client.pool.add_transacted(self)
@@ -78,7 +80,7 @@ class LocalTransaction(OwnTransaction):
     @property
     def is_used(self) -> bool:
         """Whether the transaction has sent or received something, or the application has asked for it."""
-        return self._locks.has_delivered or self._send_buffer.is_used or self._is_shared
+        return self._locks.has_delivered or self._send_buffer.is_used or self._is_shared or self._has_run
 
     @property
     def has_open_transaction(self) -> bool:
@@ -132,6 +134,12 @@ class LocalTransaction(OwnTransaction):
                 except InvalidDestinationException:
                     self._client.destinations.make_again(self._send_buffer.destinations)
                     self.database.run(self._send_buffer.flush(publisher))
+
+    def run(self, work: Query[T] | Steps[T]) -> T:
+        self.check_usable()
+        with self._sending:
+            self._has_run = True
+            return self.database.attempt(work)
 
     # Receiving
 
@@ -276,7 +284,7 @@ class LocalTransaction(OwnTransaction):
         freed = self._locks.committed()
         if freed:
             self._client.returned(freed)
-        self._is_shared = False
+        self._is_shared = self._has_run = False
         if self._send_buffer.is_used:
             with self._sending:
                 news = self._send_buffer.ended()
@@ -308,7 +316,7 @@ class LocalTransaction(OwnTransaction):
     def _end_rollback(self) -> None:
         with self._sending:
             self.database.rollback()
-            self._is_shared = False
+            self._is_shared = self._has_run = False
             self._send_buffer.ended()
         self._client.returned(self._locks.rolled_back())
 

@@ -7,7 +7,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import psycopg
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("jmsql")
+
+T = TypeVar("T")
 
 
 class NoTransaction(OwnTransaction):
@@ -102,6 +104,11 @@ class NoTransaction(OwnTransaction):
                 client.destinations.make_again([destination])
                 self.database.run(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
             client.sent(send_buffer.ended())
+
+    def run(self, work: Query[T] | Steps[T]) -> T:
+        state = self.state
+        with state.lock if state.listener is None else state, self.database.connected():
+            return self.database.attempt(in_transaction(work))
 
     def _insertion(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
         flush = messages[0].jms_delivery_mode == DeliveryMode.PERSISTENT

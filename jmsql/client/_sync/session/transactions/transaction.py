@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.client._sync.session.waiting import Watch
 from jmsql.client._sync.shared.endings import ClientEndings
@@ -34,8 +34,12 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.receive import Fetch
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.store.rows.message_rows import MessageKey, MessageRow, OutgoingMessage
+    from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Destination, Queue
     from jmsql.values.policies import RedeliveryPolicy
+
+
+T = TypeVar("T")
 
 
 class Transaction(ABC):
@@ -61,6 +65,10 @@ class Transaction(ABC):
     @abstractmethod
     def will_send_to(self, destination: Destination) -> None:
         """Make the destination if need be, as messages are going to be sent to it."""
+
+    def make_queue(self, queue: Queue) -> None:
+        """Make a queue if it is missing, beside the transaction if that can be."""
+        self.will_send_to(queue)
 
     def server_time(self) -> int:
         """Return the server's time in milliseconds since the epoch."""
@@ -135,6 +143,10 @@ class Transaction(ABC):
     @abstractmethod
     def watch(self, consumer: ConsumerState) -> Waiting:
         """Return how a consumer waits for messages."""
+
+    @abstractmethod
+    def run(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements in the transaction; without one they take effect together when this returns."""
 
     @abstractmethod
     def endings(self) -> Endings:

@@ -1,0 +1,1 @@
+"""Results under asyncio; those for threads are generated from this."""
