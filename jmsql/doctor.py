@@ -16,6 +16,7 @@ from jmsql.store.administration import diagnosis, inspection
 from jmsql.store.administration.diagnosis import (
     Blocker,
     FailingDestination,
+    LimitFacts,
     MaintenanceFacts,
     MessageTable,
     PausedDestination,
@@ -566,6 +567,7 @@ def _contents(runner: PsycopgRunner, thresholds: Thresholds) -> Iterator[Finding
         "unwanted": lambda: _unwanted(runner),
         "redelivery": lambda: _failing(runner),
         "schedules": lambda: _schedules(runner),
+        "limits": lambda: [_limits(runner)],
         "dead letters": lambda: _dead_letters(runner),
     }
     for check, look in checks.items():
@@ -822,6 +824,24 @@ def _schedules(runner: Runner) -> Iterator[Finding]:
         )
     if not (failing or overdue or undeclared):
         yield _ok("schedules", f"{counted(len(found), 'schedule')}, none late" if found else "there are none")
+
+
+def _limits(runner: Runner) -> Finding:
+    found = diagnosis.ask(runner, diagnosis.limits)
+    met = [each for each in found if each.is_met]
+    if not found:
+        return _ok("limits", "no listener has one")
+    if not met:
+        return _ok("limits", f"{counted(len({each[:4] for each in found}), 'limit')}, none met")
+    named = "; ".join(map(_limit, met[:_SHOWN]))
+    return _ok("limits", f"messages wait for {named}{_more(len(met) - len(met[:_SHOWN]))}")
+
+
+def _limit(limit: LimitFacts) -> str:
+    most = f"{limit.most} in {limit.per:g} s" if limit.kind == "rate" else f"{limit.most} at a time"
+    value = "" if limit.by is None else f" for {limit.by} {limit.value!r}"
+    due = "" if limit.free_in is None or limit.free_in < 1 else f", until {_duration(limit.free_in)} from now"
+    return f"{most} of {limit.destination!r}{value}{due}"
 
 
 def _named(schedules: list[ScheduleFacts]) -> str:

@@ -125,6 +125,11 @@ class InternalTimings(Timings):
     heartbeat_interval: float = 3.0
     """How often a client behind a pooler shows that it is alive."""
 
+    slot_interval: float = 2.0
+    """How often a client shows that it lives whose handlers hold slots of a limit over all workers."""
+    slot_duration: float = 10.0
+    """Silence after which the slots of its handlers are given to others."""
+
     maintenance_interval: float = 1.0
     """How often a client does the maintenance, or asks whether it is to do it. The thread of the control connection
     wakes at least that often, and then does whatever else is due."""
@@ -207,6 +212,7 @@ class InternalTimings(Timings):
 
 
 _FOR_ALL = {
+    "slot_duration": 10.0,
     "maintenance_interval": 1.0,
     "lease_duration": 5.0,
     "delayed_message_interval": 1.0,
@@ -224,6 +230,7 @@ _MARGINS = (
     ("heartbeat_timeout", "heartbeat_interval"),
     ("heartbeat_timeout", "maintenance_interval"),
     ("lease_duration", "maintenance_interval"),
+    ("slot_duration", "slot_interval"),
 )
 
 _LEAST_HEARTBEAT_TIMEOUT = 2.0

@@ -20,6 +20,7 @@ from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue
 
 if TYPE_CHECKING:
+    from jmsql.client.throttle import Throttle
     from jmsql.selectors import Selector
     from jmsql.store.control.counters import DestinationCounters
     from jmsql.store.control.server import ServerClock
@@ -51,12 +52,14 @@ _MOST_BYTES = 16 * 1024 * 1024
 class ConsumerPolicy:
     """What a consumer sets for the messages that it receives.
 
-    The `rules` replace those of the destination; the `default` holds where there are none.
+    The `rules` replace those of the destination; the `default` holds where there are none. The `throttle` is the limit
+    over all workers; None: there is none.
     """
 
     rules: Rules | None = None
     default: Rules | None = None
     visibility_timeout: float | None = None
+    throttle: Throttle | None = None
 
 
 class QueueChanges:

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from jmsql.values.outcomes import Reject, RetryAfter
+from jmsql.values.rates import AtMost, Rate
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Application",
+    "AtMost",
     "DrainedMessage",
     "HandlerCall",
     "ListenerFunction",
+    "Rate",
     "Reject",
     "RetryAfter",
     "Router",

@@ -8,9 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from jmsql.values.clock import monotonic
 from jmsql.worker.reports import Listening, Progress, Refusal, ReportReader, Retirement, outcomes
@@ -140,10 +139,17 @@ class ChildProcess:
 logger = logging.getLogger("jmsql.worker")
 
 
+class StartProcess(Protocol):
+    """Starts a process."""
+
+    def __call__(self, *, is_replacement: bool) -> ChildProcess:
+        """Start a process, which perhaps takes the place of one that has ended."""
+
+
 class ProcessSlot:
     """Keeps a process running from `begin` on: starts it again when it dies, and has it succeeded by a new one."""
 
-    def __init__(self, start: Callable[[], ChildProcess], timings: WorkerTimings) -> None:
+    def __init__(self, start: StartProcess, timings: WorkerTimings) -> None:
         self._start = start
         self._timings = timings
         self.current: ChildProcess | None = None
@@ -164,11 +170,11 @@ class ProcessSlot:
 
     def begin(self) -> None:
         """Start the first process."""
-        self.current = self._start()
+        self.current = self._start(is_replacement=False)
 
     def succeed(self) -> None:
         """Start a process that takes the slot when it is ready."""
-        self.successor = self._start()
+        self.successor = self._start(is_replacement=False)
 
     def hand_over(self) -> ChildProcess | None:
         """Let the successor take the slot if it is ready; return the process that had it."""
@@ -197,7 +203,7 @@ class ProcessSlot:
     def fill(self) -> None:
         """Start a process if there is none, none is about to succeed it, and it is time."""
         if self.current is None and self.successor is None and monotonic() >= self._restart_at:
-            self.current = self._start()
+            self.current = self._start(is_replacement=True)
 
     def _lengthen_pause(self, child: ChildProcess) -> float:
         """Return the pause before the next start, and have the one after it last twice as long."""

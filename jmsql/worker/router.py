@@ -13,6 +13,7 @@ from jmsql.store.schedules.definition import Schedule
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy
+from jmsql.values.rates import AtMost, Rate
 from jmsql.values.ticks import Missed
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 from jmsql.worker.handlers.function import ListenerFunction, name_of
@@ -22,7 +23,9 @@ from jmsql.worker.handlers.options import (
     chunk_size,
     claim_limit,
     exception_classes,
+    most_at_a_time,
     result_keeping,
+    start_rate,
     time_limit,
 )
 
@@ -61,6 +64,8 @@ class Router:
         keep_result: float | timedelta | None = None,
         chunk: int | None = None,
         chunk_wait: float | timedelta = 0.2,
+        rate: Rate | None = None,
+        at_most: int | AtMost | None = None,
     ) -> Callable[[Callable[P, R]], ListenerFunction[P, R]]:
         """Register a handler: a function, or a coroutine function, which is called with one message at a time.
 
@@ -97,6 +102,10 @@ class Router:
                 transaction: see [chunks](chunks.md). None: with one message.
             chunk_wait: How many seconds (or a `timedelta`) after its first message a chunk waits for more; 0: it takes
                 what is there.
+            rate: How many of its messages start in a time, over all workers, such as ``Rate(5, per=1.0)``; None: any
+                number. See [limits](limits.md).
+            at_most: How many of its messages are handled at a time, over all workers: a number, or
+                ``AtMost(3, by="tenant")`` for each value of a property; None: any number. See [limits](limits.md).
 
         Returns:
             A decorator that registers the handler, and returns it as a
@@ -106,11 +115,11 @@ class Router:
             InvalidDestinationException: That is not a destination.
             InvalidSelectorException: The selector has an error; the message shows where.
             TypeError: The handler asks for something that it cannot be given; `no_retry_for` names no exception;
-                `on_dead_letter` cannot be called there; or `chunk` is no number.
+                `on_dead_letter` cannot be called there; `chunk` or `at_most` is no number; or `rate` is no `Rate`.
             ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the visibility
                 timeout is less than a second, or for a handler that is transacted; the timeout is 0, or negative;
-                results are to be kept for 0 s, of a topic's messages or of chunks; or the chunk has no message, or more
-                than 1,000, or its handler is not transacted.
+                results are to be kept for 0 s, of a topic's messages or of chunks; the chunk has no message, or more
+                than 1,000, or its handler is not transacted; or `at_most` is less than 1, or for chunks.
         """
         final = exception_classes(no_retry_for)
         answers = None if reply_to is None else _destination(reply_to)
@@ -134,6 +143,8 @@ class Router:
                 keep_result=result_keeping(name, found, keep_result),
                 chunk=chunk_size(name, chunk, transacted=transacted),
                 chunk_wait=seconds(chunk_wait, "chunk_wait"),
+                rate=start_rate(rate),
+                at_most=most_at_a_time(at_most),
             )
             options.check(name, found)
             registered = ListenerFunction(function, found, options)

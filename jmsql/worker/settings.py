@@ -24,6 +24,7 @@ class HandlerSettings:
         drain_timeout: For how many seconds handlers may run on at the end.
         warn_transaction_after: Seconds after which the log names a handler that holds a transaction open.
         on_subscription_change: The action on a durable subscription that a listener has with another selector.
+        declares_limits: Whether the limits of the listeners take the place of those that other workers have declared.
         timings: The intervals and time-outs.
     """
 
@@ -31,6 +32,7 @@ class HandlerSettings:
     drain_timeout: float = 30.0
     warn_transaction_after: float = 10.0
     on_subscription_change: SubscriptionChange = SubscriptionChange.REFUSE
+    declares_limits: bool = True
     timings: WorkerTimings = WorkerTimings()
 
 

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,9 +121,11 @@ class Supervisor:
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
 
-    def _start(self) -> ChildProcess:
+    def _start(self, *, is_replacement: bool) -> ChildProcess:
         self._started += 1
-        child = ChildProcess(f"worker {self._started}", self._settings, self._url)
+        # One that takes the place of another does not put back what a newer release has declared since.
+        settings = replace(self._settings, declares_limits=not is_replacement)
+        child = ChildProcess(f"worker {self._started}", settings, self._url)
         with self._lock:
             self._children.append(child)
         self._selector.register(child.channel, selectors.EVENT_READ, child)

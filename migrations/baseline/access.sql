@@ -343,11 +343,12 @@ declare
             ' jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
             ' jmsql_internal.message_history, jmsql_internal.result, jmsql_internal.result_keeping,'
             ' jmsql_internal.reported_progress, jmsql_internal.administrative_action,'
-            ' jmsql_internal.batch, jmsql_internal.batch_member',
+            ' jmsql_internal.batch, jmsql_internal.batch_member, jmsql_internal.listener_limit,'
+            ' jmsql_internal.limit_usage, jmsql_internal.limit_holder',
         'select on'
             ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.counters,'
             ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups, jmsql.results,'
-            ' jmsql.progress, jmsql.activity, jmsql.batches',
+            ' jmsql.progress, jmsql.activity, jmsql.batches, jmsql.limits',
         'select (transaction_id) on jmsql_internal.pending_transaction',
         'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
             'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
@@ -385,6 +386,14 @@ declare
             'text_body) on jmsql_internal.result',
         'insert (queue_id, inverse_priority, sequence, claim_id, fraction, note, reported_at), '
             'update (claim_id, fraction, note, reported_at) on jmsql_internal.reported_progress',
+        'insert (queue_id, selector, rate, per, rate_by, at_most, at_most_by), '
+            'update (rate, per, rate_by, at_most, at_most_by, declared_at) on jmsql_internal.listener_limit',
+        'insert (limit_id, queue_id, is_rate, value, started, numbers, holder_ids, connection_ids, claim_ids, '
+            'inverse_priorities, sequences, used_at), '
+            'update (started, numbers, holder_ids, connection_ids, claim_ids, inverse_priorities, sequences, used_at) '
+            'on jmsql_internal.limit_usage',
+        'insert (holder_id, connection_id, running, expires_at), '
+            'update (connection_id, running, expires_at) on jmsql_internal.limit_holder',
         'insert (name, keep), update (closed) on jmsql_internal.batch',
         'select, insert (batch_id, event, queue_id, message_type, jms_type, properties, property_types, text_body, '
             'json_body, body_types, bytes_body) on jmsql_internal.batch_callback',
@@ -395,7 +404,8 @@ declare
             ' jmsql_internal.delivery_outcome, jmsql_internal.body,'
             ' jmsql_internal.queue, jmsql_internal.topic, jmsql_internal.connection,'
             ' jmsql_internal.destination_counters, jmsql_internal.result, jmsql_internal.result_keeping,'
-            ' jmsql_internal.reported_progress',
+            ' jmsql_internal.reported_progress, jmsql_internal.listener_limit, jmsql_internal.limit_usage,'
+            ' jmsql_internal.limit_holder',
         'update (transaction_id) on jmsql_internal.delayed_message',
         'insert (queue_id, deleted_at) on jmsql_internal.queue',
         'select on jmsql_internal.permission, jmsql.grants, jmsql.spark_sources, jmsql.schedules',

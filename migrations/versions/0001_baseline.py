@@ -56,6 +56,7 @@ THEMES = (
     "delivering",
     "progress",
     "activity",
+    "limits",
     "comments",
     "access",
 )

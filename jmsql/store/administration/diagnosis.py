@@ -137,6 +137,23 @@ class ScheduleFacts(NamedTuple):
     paused: bool
 
 
+class LimitFacts(NamedTuple):
+    """A limit of a listener over all workers, for one value of the property by which it counts.
+
+    `free_in` are the seconds until the next message of a rate that is met may start.
+    """
+
+    destination: str
+    subscription: str | None
+    kind: str
+    most: int
+    per: float | None
+    by: str | None
+    value: str | None
+    is_met: bool
+    free_in: float | None
+
+
 class SelectiveQueue(NamedTuple):
     """A queue that is received from with selectors alone."""
 
@@ -269,6 +286,8 @@ unread_subscriptions = _question("unread_subscriptions", records(UnreadSubscript
 """The durable subscriptions with messages and without consumers."""
 schedules = _question("schedules", records(ScheduleFacts._make))
 """All schedules, by name."""
+limits = _question("limits", records(LimitFacts._make))
+"""The limits of listeners, first those that are met."""
 _selective_queues = _question("selective_queues", records(SelectiveQueue._make))
 _limit_memory = _question("limit_memory", nothing)
 _write_file = _question("write_file", nothing)

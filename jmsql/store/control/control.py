@@ -32,6 +32,7 @@ from jmsql.store.control.progress_reports import ProgressReports
 from jmsql.store.control.reporting import Reporting
 from jmsql.store.control.server import Server, ServerClock, find_database, look_at_server, require_same_database
 from jmsql.store.control.service import ClaimInDoubtError, ClientDuties, Link, Service, make_known
+from jmsql.store.control.slots import Slots
 from jmsql.store.control.wake_socket import WakeSocket
 from jmsql.store.errors import translate
 from jmsql.store.history.keeping import QueuesWithHistory
@@ -123,6 +124,8 @@ class ControlConnection:
         """Which queues keep history, or did a second ago."""
         self.progress_reports = ProgressReports(wake_socket.wake)
         """Writes down the progress of handlers."""
+        slots = Slots(wake_socket.wake, timings)
+        slots.begin(link.connection_id)
         self._duties = ClientDuties(
             handlers,
             announcing,
@@ -131,6 +134,7 @@ class ControlConnection:
             ClaimExtensions(),
             LateReleases(self.notifier, timings.maintenance_retry_delay, restricted=server.is_restricted),
             self.progress_reports,
+            slots,
             self.queues_with_history,
             wake_socket,
         )
@@ -210,6 +214,11 @@ class ControlConnection:
     def cancellations(self) -> Cancellations:
         """The calls of handlers that end if their messages are cancelled."""
         return self._duties.cancellations
+
+    @property
+    def slots(self) -> Slots:
+        """The slots that its handlers hold."""
+        return self._duties.slots
 
     @property
     def schema(self) -> str:
@@ -417,6 +426,7 @@ class ControlConnection:
                 self.notifier.end(control)
                 if self._owner is not None:
                     self._owner.reporting.write_counters(control)
+                self.slots.end(control)
                 control.run(_disconnect.bind(connection_id=self.connection_id))
         except JMSException as error:
             logger.info("The control connection was lost as it closed: %s", error)

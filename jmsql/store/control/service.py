@@ -24,6 +24,7 @@ from jmsql.store.control.notifier import Notifier
 from jmsql.store.control.progress_reports import ProgressReports
 from jmsql.store.control.reporting import Reporting
 from jmsql.store.control.server import Server, ServerClock
+from jmsql.store.control.slots import Slots
 from jmsql.store.control.ticking import Ticking
 from jmsql.store.control.wake_socket import WakeSocket
 from jmsql.store.errors import is_connection_lost, translate
@@ -113,6 +114,7 @@ class ClientDuties:
         claim_extensions: Extends claims.
         late_releases: Releases messages that sessions could not release.
         progress_reports: Writes down the progress of handlers.
+        slots: Shows that the client lives, for the slots of its handlers.
         queues_with_history: Keeps up with the queues that keep history.
         wake_socket: Wakes the thread.
     """
@@ -124,6 +126,7 @@ class ClientDuties:
     claim_extensions: ClaimExtensions
     late_releases: LateReleases
     progress_reports: ProgressReports
+    slots: Slots
     queues_with_history: QueuesWithHistory
     wake_socket: WakeSocket
 
@@ -200,6 +203,7 @@ class Service:
             self._ticking,
             reporting,
             duties.cancellations,
+            duties.slots,
             duties.claim_extensions,
             duties.late_releases,
             self._leading,
@@ -208,6 +212,7 @@ class Service:
         )
         duties.queues_with_history.changed()
         duties.announcing.begin()
+        duties.slots.begin(link.connection_id)
         duties.cancellations.begin(is_deaf=link.is_pooled)
         duties.notifier.echo = self._heed if link.is_pooled else None
         # Those that come with the answer to a statement.

@@ -17,6 +17,7 @@ from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.receiving.progress import forget_progress
 from jmsql.store.receiving.redelivery import LostClaim, Release, bury, forget_outcomes, lost_claims, release
 from jmsql.store.receiving.results import EXPIRED_PARTS, remove_results
+from jmsql.store.receiving.throttling import forget_limits
 from jmsql.store.rows.columns import SEND_COLUMNS
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.sending.batches import check_batches, remove_batches
@@ -317,6 +318,7 @@ class Maintenance:
         runner.run(_forget_orphans.bind())
         runner.run(forget_outcomes)
         runner.run(forget_progress)
+        runner.run(forget_limits)
         runner.run(_find_lost.bind())
         return False
 

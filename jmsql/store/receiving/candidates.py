@@ -58,7 +58,7 @@ _MOST_RUNNING = 1000
 """Of how many of the newest transactions the scans know. There are more if one has as many savepoints, for example."""
 
 
-def _same_group(alias: str, other: str, queue_id: str) -> str:
+def same_group(alias: str, other: str, queue_id: str) -> str:
     """Return the condition that two rows are of the same group, which the planner is to take for choosing few rows.
 
     It has no statistics of the hashes, and would sort what it takes for many. The range says nothing new, but counts
@@ -259,7 +259,7 @@ def grouped_candidates(
     delivery = f"left join {by_key('delivery', 'd', 'm')} on true"
     waits = f"""exists (
             select from jmsql_internal.delivery g
-            where {_same_group("g", "m", "m.queue_id")}
+            where {same_group("g", "m", "m.queue_id")}
               and (g.claim_id is not null or g.next_attempt is not null)
               and {makes_wait("g", "m", own_claims)})"""
     locks_group = f"""exists (
@@ -312,7 +312,7 @@ def grouped_candidates(
                 select m.ctid as address, m.*, 1, null::xid8
                 from jmsql_internal.message m
                 {delivery}
-                where {_same_group("m", "g", "g.queue_id")} and {is_wanted}
+                where {same_group("m", "g", "g.queue_id")} and {is_wanted}
                 order by m.group_hash, m.inverse_priority, m.sequence
                 limit g.messages
                 for update of m skip locked) first)""",
@@ -336,7 +336,7 @@ def first_of_groups_statement(selector: Selector | None) -> Statement[list[tuple
             select m.inverse_priority, m.sequence
             from jmsql_internal.message m
             left join {by_key("delivery", "d", "m")} on true
-            where {_same_group("m", "g", "%(queue_id)s")} and {is_wanted}
+            where {same_group("m", "g", "%(queue_id)s")} and {is_wanted}
             order by m.group_hash, m.inverse_priority, m.sequence
             limit 1) first
         order by first.inverse_priority, first.sequence"""

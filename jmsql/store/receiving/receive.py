@@ -18,6 +18,7 @@ from jmsql.store.receiving.candidates import (
     following,
     grouped_candidates,
     makes_wait,
+    same_group,
     snapshot,
 )
 from jmsql.store.receiving.late_messages import ScanStart, Snapshot
@@ -95,6 +96,28 @@ class GroupScan(NamedTuple):
         return limit - len(self.places) * (self.limit - 1)
 
 
+class Allowance(NamedTuple):
+    """What the limit of a listener let through in a claim."""
+
+    is_declared: bool
+    """False: there is no such limit, and nothing was claimed."""
+    granted: int
+    """How many messages the claim might bring."""
+    passes_over: bool
+    """True if it has passed over messages, for values of a property of which none may start now."""
+    starts_left: int | None
+    """How many messages might start before it; None: there is no rate, or one for each value."""
+    pause: float | None
+    """In how many seconds further messages may start once these are used up; None: no rate prevents them."""
+
+
+class AllowedRows(NamedTuple):
+    """Messages that were claimed within a limit."""
+
+    rows: list[MessageRow]
+    allowance: Allowance
+
+
 class Client(Protocol):
     """The client that receives messages, as the server knows it."""
 
@@ -122,7 +145,7 @@ class Fetch(Protocol):
         limit: int,
         groups: GroupScan | None = None,
         /,
-    ) -> Query[list[MessageRow]]:
+    ) -> Query[list[MessageRow]] | Steps[list[MessageRow]]:
         """Return the next messages, which are the caller's then."""
 
 
@@ -199,6 +222,38 @@ def claim(
     statement = claim_statement(selector, grouped=groups is not None, late=start.starts is not None)
     more = {"connection_id": connection_id, "visibility_timeout": visibility_timeout}
     return next_messages(statement, queue_id, start, limit, groups, **more)
+
+
+def claim_within_limit(
+    queue_id: int,
+    selector: Selector | None,
+    start: ScanStart,
+    limit: int,
+    connection_id: int,
+    holder_id: int,
+    visibility_timeout: float | None = None,
+    groups: GroupScan | None = None,
+) -> Query[AllowedRows]:
+    """Claim messages as `claim` does, as many as the limit of the queue's listeners with the selector allows.
+
+    Args:
+        queue_id: The queue.
+        selector: Which of its messages are wanted; None: all.
+        start: From where on to look.
+        limit: The most messages to return; where groups are known, one.
+        connection_id: The number of the client's connection.
+        holder_id: The number under which the client holds slots.
+        visibility_timeout: As for `claim`.
+        groups: What to know of groups.
+    """
+    statement = claim_within_limit_statement(selector, grouped=groups is not None, late=start.starts is not None)
+    more = {
+        "connection_id": connection_id,
+        "visibility_timeout": visibility_timeout,
+        "holder_id": holder_id,
+        "chosen": "" if selector is None else selector.text,
+    }
+    return next_messages(statement, queue_id, start, limit if groups is None else 1, groups, **more)
 
 
 def claim_for_transaction(
@@ -499,6 +554,114 @@ def claim_statement(
             from claimed d cross join {by_key("message", "m", "d")} {SHARED_BODY}""",
         "receiving",
         _ordered_rows,
+        parameters,
+    )
+
+
+def _allowed_rows(result: Result) -> AllowedRows:
+    """Decode messages, each with the allowance behind it, or the allowance alone."""
+    size = len(Allowance._fields)
+    allowance = Allowance._make(result.rows[0][-size:])
+    found = sorted(row[:-size] for row in result.rows if row[0] is not None)
+    return AllowedRows(list(as_message_rows(found)), allowance)
+
+
+def _value(by: str, alias: str) -> str:
+    """Compose the value of a message by which a limit counts, whose kind is `rate_by` or `at_most_by`."""
+    columns = ", ".join(
+        f"{alias}.{name}" for name in ("properties", "jms_type", "jms_correlation_id", "inverse_priority")
+    )
+    return f"jmsql_internal.limit_value((select g.{by} from gate g), {columns})"
+
+
+_NONE_IS_SHUT = "(select g.shut_rates = '{}' and g.shut_slots = '{}' from gate g)"
+_IS_OPEN = f"""and ({_NONE_IS_SHUT}
+                     or {_value("rate_by", "m")} <> all((select g.shut_rates from gate g)::text[])
+                        and {_value("at_most_by", "m")} <> all((select g.shut_slots from gate g)::text[]))"""
+
+
+def _waits_in_group(message: str) -> str:
+    """Compose the condition that an earlier message of the group waits for the limit: its order is kept."""
+    return f"""exists (
+                    select from jmsql_internal.message e
+                    where {same_group("e", message, f"{message}.queue_id")}
+                      and (e.inverse_priority, e.sequence) < ({message}.inverse_priority, {message}.sequence)
+                      and ({_value("rate_by", "e")} = any((select g.shut_rates from gate g)::text[])
+                           or {_value("at_most_by", "e")} = any((select g.shut_slots from gate g)::text[])))"""
+
+
+@lru_cache(maxsize=1024)
+def claim_within_limit_statement(
+    selector: Selector | None, *, grouped: bool = False, late: bool = False
+) -> Statement[AllowedRows]:
+    """Claim the next messages within a limit, as for `claim`: one statement, which no client can freeze in.
+
+    The limit's row is locked first, and what is used of it is read after that, by functions with snapshots of their
+    own. What the scan locks and the limit then refuses is free again with the commit.
+    """
+    own_claims = "%(own_claims)s::bigint[]"
+    if grouped:
+        condition = f"{_IS_OPEN} and (m.group_hash is null or {_NONE_IS_SHUT} or not {_waits_in_group('m')})"
+        found, parameters = grouped_candidates(selector, own_claims=own_claims, condition=condition, late=late)
+    else:
+        columns = f"{_KEY}, m.properties, m.jms_type, m.jms_correlation_id"
+        found, parameters = candidates(selector, _IS_OPEN, columns, late=late)
+    found = found.replace("%(limit)s", "(select g.granted from gate g)")
+    share = "case when k.{0} = any(g.few_{1}) then 1 else g.{2} end"
+    return Statement(
+        "claim_within_limit",
+        f"""with gate as materialized (
+                select g.* from jmsql_internal.enter_limit(
+                    %(queue_id)s, %(chosen)s, %(holder_id)s::bigint, %(limit)s::bigint) g),
+            commit as materialized (
+                select set_config('synchronous_commit', 'off', true),
+                       nextval('jmsql_internal.claim_sequence'::regclass) as claim_id,
+                       clock_timestamp() as claimed_at),
+            {found}, {_free(own_claims if grouped else None)},
+            numbered as (
+                select k.*,
+                       row_number() over (partition by k.rate_value order by k.inverse_priority, k.sequence) as start,
+                       row_number() over (partition by k.slot_value order by k.inverse_priority, k.sequence) as slot
+                from (select f.*, {_value("rate_by", "f")} as rate_value, {_value("at_most_by", "f")} as slot_value
+                      from free f) k),
+            allowed as materialized (
+                select k.* from numbered k cross join gate g
+                where k.start <= {share.format("rate_value", "rates", "rate_share")}
+                  and k.slot <= {share.format("slot_value", "slots", "slot_share")}),
+            claimed as (
+                insert into jmsql_internal.delivery as d
+                    (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at,
+                     claim_expires_at)
+                select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, commit.claim_id,
+                       %(connection_id)s, commit.claimed_at,
+                       commit.claimed_at + %(visibility_timeout)s::float8 * interval '1 second'
+                from allowed f cross join commit
+                on conflict (queue_id, inverse_priority, sequence) do update
+                set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
+                    claimed_at = excluded.claimed_at, claim_expires_at = excluded.claim_expires_at,
+                    next_attempt = null
+                where d.claim_id is null
+                  and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
+                returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id),
+            noted as materialized (
+                select jmsql_internal.note_started(
+                    g.limit_id, %(holder_id)s::bigint, %(connection_id)s::bigint,
+                    pg_catalog.array_agg(a.rate_value), pg_catalog.array_agg(a.slot_value),
+                    pg_catalog.array_agg(c.claim_id), pg_catalog.array_agg(c.inverse_priority),
+                    pg_catalog.array_agg(c.sequence))
+                from gate g cross join claimed c
+                join allowed a on (a.inverse_priority, a.sequence) = (c.inverse_priority, c.sequence)
+                group by g.limit_id)
+            select r.*, g.limit_id is not null, g.granted,
+                   not {_NONE_IS_SHUT} or (select count(*) from found) > (select count(*) from allowed),
+                   g.starts_left, g.pause
+            from gate g
+            cross join (select count(*) as number from noted) n
+            left join (
+                select {_COLUMNS}, m.group_hash, d.delivery_count, d.claim_id, {snapshot(grouped=grouped, of_one=True)}
+                from claimed d cross join {by_key("message", "m", "d")} {SHARED_BODY}) r on n.number >= 0""",
+        "receiving",
+        _allowed_rows,
         parameters,
     )
 

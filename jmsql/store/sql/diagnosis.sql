@@ -189,6 +189,12 @@ select s.name, s.last_error, extract(epoch from clock_timestamp() - s.next_at)::
 from jmsql_internal.schedule s
 order by s.name;
 
+-- name: limits
+select l.destination, l.subscription, l.kind, l.most, l.per, l.by, l.value, l.is_met,
+       extract(epoch from l.free_at - clock_timestamp())::float8
+from jmsql.limits l
+order by not l.is_met, l.destination, l.subscription, l.kind, l.value;
+
 -- name: unread_subscriptions
 -- Durable subscriptions with messages and without consumers, but for those of which something is claimed, as by Spark.
 select o.name, s.name, s.client_id, m.ready, m.seconds,

@@ -142,6 +142,8 @@ class Listener(ListenerOptions):
             "transacted": self.transacted,
             "timeout": self.timeout,
             "chunk": self.chunk,
+            "rate": None if self.rate is None else str(self.rate),
+            "at_most": None if self.at_most is None else str(self.at_most),
         }
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from jmsql.store.receiving.results import Keeping
 from jmsql.values.destinations import Destination, Queue, Topic
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
+from jmsql.values.rates import AtMost, ListenerLimit, Rate
 from jmsql.worker.handlers.dead_letters import DeadLetterHook
 
 _LARGEST_CHUNK = 1000
@@ -41,6 +42,15 @@ class ListenerOptions:
     """The most messages of a call; None: it has one, and not a list."""
     chunk_wait: float
     """For how many seconds a chunk waits for more messages."""
+    rate: Rate | None
+    """How many messages start in a time, over all workers; None: any number."""
+    at_most: AtMost | None
+    """How many messages are handled at a time, over all workers; None: any number."""
+
+    @property
+    def limit(self) -> ListenerLimit | None:
+        """The limits over all workers; None: there are none."""
+        return None if self.rate is None and self.at_most is None else ListenerLimit(self.rate, self.at_most)
 
     def check(self, name: str, destination: Destination) -> None:
         """Check the options of a handler against each other.
@@ -52,7 +62,7 @@ class ListenerOptions:
         Raises:
             InvalidSelectorException: The selector has an error.
             ValueError: A topic needs a subscription, a queue has none; or the concurrency is less than 1;
-                or results of chunks are to be kept.
+                or results of chunks are to be kept, or chunks have a limit of handlers.
         """
         if isinstance(destination, Topic) and not self.subscription:
             raise ValueError(f"The handler {name} listens to {destination}: name its subscription, subscription='…'.")
@@ -62,6 +72,11 @@ class ListenerOptions:
             raise ValueError(f"The concurrency of the handler {name} is at least 1, not {self.concurrency}.")
         if self.chunk is not None and self.keep_result is not None:
             raise ValueError(f"The handler {name} takes chunks, of which no results are kept: leave out keep_result=…")
+        if self.chunk is not None and self.at_most is not None:
+            raise ValueError(
+                f"The handler {name} takes chunks, and at_most=… would count their messages, not the calls: use "
+                "concurrency=… for each process, or rate=…, which counts messages."
+            )
         try:
             Selector.parse(self.selector)
         except InvalidSelectorException as error:
@@ -115,6 +130,27 @@ def chunk_size(name: str, chunk: int | None, *, transacted: bool) -> int | None:
             "transaction open."
         )
     return chunk
+
+
+def start_rate(rate: Rate | None) -> Rate | None:
+    """Return how many messages of a handler start in a time.
+
+    Raises:
+        TypeError: It is no rate.
+    """
+    if rate is not None and not isinstance(rate, Rate):
+        raise TypeError(f"rate is a jmsql.worker.Rate, such as Rate(5, per=1.0), not {rate!r}.")
+    return rate
+
+
+def most_at_a_time(at_most: int | AtMost | None) -> AtMost | None:
+    """Return how many messages of a handler are handled at a time.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is less than 1, or too large.
+    """
+    return at_most if at_most is None or isinstance(at_most, AtMost) else AtMost(at_most)
 
 
 def claim_limit(name: str, limit: float | timedelta | None, *, transacted: bool) -> float | None:

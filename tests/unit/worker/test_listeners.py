@@ -94,6 +94,8 @@ def test_what_a_listener_handles_and_how_is_told() -> None:
             "transacted": False,
             "timeout": None,
             "chunk": None,
+            "rate": None,
+            "at_most": None,
         },
         {
             "listener": f"{__name__}.named_message",
@@ -105,6 +107,8 @@ def test_what_a_listener_handles_and_how_is_told() -> None:
             "transacted": True,
             "timeout": None,
             "chunk": None,
+            "rate": None,
+            "at_most": None,
         },
     ]
 

@@ -97,6 +97,8 @@ def test_programs_read_json_with_the_schemas_of_bodies(listed: Any) -> None:
         "transacted": True,
         "timeout": 30.0,
         "chunk": None,
+        "rate": None,
+        "at_most": None,
         "coroutine": False,
         "visibility_timeout": None,
         "redelivery": None,

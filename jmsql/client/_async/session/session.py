@@ -35,6 +35,7 @@ from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.destinations.subscriptions import SubscriptionChange, SubscriptionDefinition
 from jmsql.store.receiving.results import Handled, Keeping, keep, keep_for
+from jmsql.store.receiving.throttling import declare
 from jmsql.values.destinations import (
     Destination,
     Queue,
@@ -51,7 +52,9 @@ if TYPE_CHECKING:
     import psycopg
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from jmsql.client.throttle import Throttle
     from jmsql.store.control.cancellations import Cancellations
+    from jmsql.store.control.slots import Slots
     from jmsql.store.receiving.progress import Progress
     from jmsql.store.rows.message_rows import MessageKey
     from jmsql.store.statement import Query, Steps
@@ -632,6 +635,28 @@ class HandlerSession(Session):
         if not isinstance(self._transaction, HandlerTransaction):
             return None
         return self._transaction.claim_together(self._consumer, claims, chunk)
+
+    async def limit_by(self, throttle: Throttle, *, replaces: bool) -> None:
+        """Receive its consumer's messages within a limit over all workers, which is declared first.
+
+        Args:
+            throttle: The limit, which the sessions of a listener share.
+            replaces: Whether the limit takes the place of the one that is declared.
+
+        Raises:
+            JMSException: The server could not be asked, or refused.
+        """
+        if not throttle.is_declared:
+            source = self._consumer.buffer.source
+            chosen = "" if source.selector is None else source.selector.text
+            await self._client.side.run(declare, source.queue_id, chosen, throttle.limit, replaces=replaces)
+            throttle.is_declared = True
+        self._transaction.limit_by(throttle, self._consumer)
+
+    @property
+    def slots(self) -> Slots:
+        """The slots that its client holds."""
+        return self._client.control.slots
 
     async def keep_results(self, keeping: Keeping) -> None:
         """Have dead letters and expired messages of its consumer's queue leave results.

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from jmsql.client._sync.session.delivery import Accept, Delivery, NotifyReleased, count_outcome
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.throttle import LimitReachedError, Throttle
 from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.progress import ClaimedMessage
-from jmsql.store.receiving.receive import claim
+from jmsql.store.receiving.receive import claim, claim_within_limit
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.receiving.results import acknowledged_with
+from jmsql.store.receiving.throttling import declare
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
 from jmsql.store.statement import in_transaction
 from jmsql.values.clock import monotonic
@@ -58,6 +60,11 @@ class Claims(Delivery):
 
     _extends_all = False
     """True if all that is claimed is delivered together, and its claims extended meanwhile."""
+    _is_shared = False
+    """True if several sessions deliver what is claimed: none holds what another one could handle."""
+    _throttle: Throttle | None = None
+    _passes_over = False
+    """True if the last claim has passed over messages for a limit."""
 
     def __init__(
         self,
@@ -87,6 +94,45 @@ class Claims(Delivery):
     ) -> Query[list[MessageRow]]:
         """Claim messages in the name of the client's connection."""
         return claim(queue_id, selector, start, limit, self._control.connection_id, self._visibility_timeout, groups)
+
+    def limit_by(self, throttle: Throttle, buffer: PrefetchBuffer) -> None:
+        """Claim what comes to a prefetch buffer within a limit over all workers."""
+        if self._throttle is throttle:
+            return  # another session of the listener has done so
+        self._throttle = buffer.policy.throttle = throttle
+        self.operation = self._claim_within_limit
+        buffer.source.fetch_by(self.operation)
+
+    def _claim_within_limit(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        start: ScanStart,
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> Steps[list[MessageRow]]:
+        """Claim messages as `_claim` does, as many as the limit allows.
+
+        Raises:
+            LimitReachedError: It allows none of those that are there.
+        """
+        throttle, slots = self._throttle, self._control.slots
+        assert throttle is not None
+        yield from slots.use()
+        claiming = claim_within_limit(
+            *(queue_id, selector, start, limit, self._control.connection_id, slots.holder_id),
+            *(self._visibility_timeout, groups),
+        )
+        found = yield from claiming
+        if not found.allowance.is_declared:  # the queue was made again
+            yield from declare(queue_id, "" if selector is None else selector.text, throttle.limit, replaces=False)
+            found = yield from claiming
+        throttle.learn(found.allowance, len(found.rows))
+        is_cut = found.allowance.granted < limit and (selector is not None or groups is not None)
+        self._passes_over = found.allowance.passes_over or is_cut
+        if not found.rows and (found.allowance.passes_over or not found.allowance.granted):
+            raise LimitReachedError
+        return found.rows
 
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         if not self._control.is_certain:
@@ -171,6 +217,9 @@ class Claims(Delivery):
             self._notify_released(self._release_rows(buffer, buffer.give_up()))
 
     def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
+        throttle = self._throttle
+        if throttle is not None and throttle.is_closed and buffer.source.is_unchanged:
+            return False
         if not self._lives():
             return False
         rules = self._redelivery.rules(buffer)
@@ -178,16 +227,23 @@ class Claims(Delivery):
         # What waits behind a long delivery would run out of its time too.
         is_timed = self._visibility_timeout is not None and not self._extends_all
         is_single = is_timed or (rules is not None and rules.policy.maximum_deliveries == 1)
+        if throttle is not None and throttle.limit.at_most is not None:
+            is_single |= not self._is_shared
         self._buffers.add(buffer)
         connection_id = self._control.connection_id
         with self._connection.connected():  # perhaps by one from the pool, where it may have been ended as well
             was_ended = self._connection.was_ended
             try:
                 rows = self._run(buffer.fetch_if_any(1 if is_single else limit, self._claims_of_groups(buffer)))
+            except LimitReachedError:
+                buffer.prefetch.fetched(0, 0)
+                return False
             except (JMSException, KeyboardInterrupt) as error:
                 if not was_ended:  # else the server has never seen the claim
                     self._control.claim_failed(connection_id, error)
                 raise
+        if throttle is not None and self._passes_over:
+            buffer.source.begin_again()  # for what was passed over
         count = self._together(buffer, rows, rules)
         rows, rest = rows[:count], rows[count:]
         buffer.prefetch.fetched(len(rows), size_of(rows))

@@ -200,6 +200,8 @@ class Receiving:
                 if state.closed or client.closed:
                     return None  # a listener gets waiting messages, and does not make close() wait for more
                 pause = None if started else client.start_reminder.remind(consumer)
+                if pause is None and buffer.policy.throttle is not None:
+                    pause = buffer.policy.throttle.seconds_to_next
                 remaining = _remaining(deadline)
                 if remaining == 0:
                     return None
@@ -247,7 +249,7 @@ class Receiving:
                 if not would_find_nothing:
                     message = self._transaction.next(consumer, check)
                     is_end = message is None or buffer.expectation.has_seen_end
-                    if is_end and self._transaction.is_settled:
+                    if is_end and self._transaction.is_settled and buffer.policy.throttle is None:
                         wake_ups.found_end(look)
                     if message is not None and not buffer.poll.is_reset:
                         buffer.poll.reset()

@@ -116,6 +116,7 @@ class Watch(Waiting):
     def looked(self, *, found: bool) -> None:
         chosen, self._chosen = self._chosen, None
         is_end = not found or (len(self._buffers) == 1 and self._buffers[0].expectation.has_seen_end)
+        is_end = is_end and not any(buffer.policy.throttle is not None for buffer in self._buffers)
         if found:
             self._poll.reset()
             if not is_end and chosen is not None and chosen.competition is not None:

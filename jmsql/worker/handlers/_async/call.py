@@ -204,13 +204,18 @@ class HandlerCall(AnyCall):
 
     async def _call_until_cancelled(self, claim: tuple[MessageKey, int] | None) -> None:
         """Call the handler, and end it if its message is cancelled meanwhile."""
+        slots = None if claim is None or self.listener.at_most is None else self.session.slots
         if claim is not None:
             self.session.cancellations.watch(*claim, self.cancel)
+            if slots is not None:
+                slots.keep(claim[0].sequence, self.lose_slot)
         try:
             await self._call()
         finally:
             if claim is not None:
                 self.session.cancellations.unwatch(claim[0])
+                if slots is not None:
+                    slots.release(claim[0].sequence)
             self._function_call.end()
 
     async def _hear_of_cancellation(self, claim: tuple[MessageKey, int]) -> None:
@@ -268,6 +273,12 @@ class HandlerCall(AnyCall):
             if self._called is not None:
                 self._called.get_loop().call_soon_threadsafe(self._called.cancel)
 
+        def lose_slot(self) -> None:
+            """End the handler, whose slot others have: its message is delivered again. From any thread."""
+            self._is_cut_off = True
+            if self._called is not None:
+                self._called.get_loop().call_soon_threadsafe(self._called.cancel)
+
         async def interrupt(self, timeout: float) -> None:  # noqa: ARG002 - nothing waits for the server
             """Cancel the handler's task, and with it the statement that it runs."""
             if self._called is not None:
@@ -279,6 +290,12 @@ class HandlerCall(AnyCall):
             """End the handler, since its message was cancelled; called from the control thread."""
             self._is_cancelled = True
             BackgroundTask(self._end_cancelled, "end of a cancelled handler").start()
+
+        def lose_slot(self) -> None:
+            """End the handler, whose slot others have: its message is delivered again. From any thread."""
+            self._is_cut_off = True
+            end = partial(self._end_function, asyncio.CancelledError, self._cancel_timeout)
+            BackgroundTask(end, "end of a handler without a slot").start()
 
         def interrupt(self, timeout: float) -> bool:
             """Interrupt the statement that the handler runs in the session's transaction; return True if it ran one.

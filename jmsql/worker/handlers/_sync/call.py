@@ -202,13 +202,18 @@ class HandlerCall(AnyCall):
 
     def _call_until_cancelled(self, claim: tuple[MessageKey, int] | None) -> None:
         """Call the handler, and end it if its message is cancelled meanwhile."""
+        slots = None if claim is None or self.listener.at_most is None else self.session.slots
         if claim is not None:
             self.session.cancellations.watch(*claim, self.cancel)
+            if slots is not None:
+                slots.keep(claim[0].sequence, self.lose_slot)
         try:
             self._call()
         finally:
             if claim is not None:
                 self.session.cancellations.unwatch(claim[0])
+                if slots is not None:
+                    slots.release(claim[0].sequence)
             self._function_call.end()
 
     def _hear_of_cancellation(self, claim: tuple[MessageKey, int]) -> None:
@@ -247,6 +252,12 @@ class HandlerCall(AnyCall):
         """End the handler, since its message was cancelled; called from the control thread."""
         self._is_cancelled = True
         BackgroundTask(self._end_cancelled, "end of a cancelled handler").start()
+
+    def lose_slot(self) -> None:
+        """End the handler, whose slot others have: its message is delivered again. From any thread."""
+        self._is_cut_off = True
+        end = partial(self._end_function, asyncio.CancelledError, self._cancel_timeout)
+        BackgroundTask(end, "end of a handler without a slot").start()
 
     def interrupt(self, timeout: float) -> bool:
         """Interrupt the statement that the handler runs in the session's transaction; return True if it ran one.

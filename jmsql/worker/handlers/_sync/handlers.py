@@ -15,6 +15,7 @@ from jmsql.client._sync.session.consumer import MessageConsumer
 from jmsql.client._sync.session.session import HandlerSession
 from jmsql.client._sync.session.transactions.handler import HandlerClaims
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.throttle import Throttle
 from jmsql.concurrency.threads import BackgroundTask, Lock, Notifications
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
@@ -96,11 +97,12 @@ class HandlerThread:
         on_end: Callable[[], None],
         on_lost: Callable[[HandlerThread, Exception], object],
         quota: MessageQuota | None,
+        throttle: Throttle | None,
         claims: HandlerClaims | None,
     ) -> Self:
-        """Make the session, from the connection, and its consumer; the other arguments are those of the class.
+        """Make the session, from the connection, and its consumer; most other arguments are those of the class.
 
-        Of the listener's first task `claims` is None.
+        Of the listener's first task `claims` is None. Its tasks share the `throttle`; None: there is no limit.
 
         Raises:
             JMSException: The session or its consumer cannot be made.
@@ -113,9 +115,12 @@ class HandlerThread:
         consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout
         claims = session.claim_together(claims, listener.chunk)
+        if throttle is not None:
+            session.limit_by(throttle, replaces=settings.declares_limits)
         if listener.keep_result is not None:
             session.keep_results(listener.keep_result)
-        open_another = partial(cls.open, connection, listener, number, settings, turn, on_end, on_lost, quota)
+        opened = (connection, listener, number, settings, turn, on_end, on_lost, quota, throttle)
+        open_another = partial(cls.open, *opened)
         timings = settings.timings
         return cls(listener, number, session, consumer, timings, open_another, turn, claims, on_end, on_lost, quota)
 
@@ -450,12 +455,13 @@ class Handlers:
 
     def _open_tasks(self, listener: Listener) -> None:
         settings, turn, claims = self._settings, Lock(), None
+        throttle = None if listener.limit is None else Throttle(listener.limit)
         on_end, on_lost = self._ended.notify, self._replace
         for number in range(1, (listener.concurrency or settings.concurrency) + 1):
             try:
                 kind = HandlerThread if listener.chunk is None else ChunkTask
                 task = kind.open(
-                    self._connection, listener, number, settings, turn, on_end, on_lost, self._quota, claims
+                    self._connection, listener, number, settings, turn, on_end, on_lost, self._quota, throttle, claims
                 )
             except ChangeRefusedException as error:
                 raise IllegalStateException(f"{listener}: {error} {way_out(error, listener)}") from error

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import MessageCheck
     from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.throttle import Throttle
     from jmsql.messages import Message
     from jmsql.selectors import Selector
     from jmsql.store.receiving.late_messages import ScanStart
@@ -220,6 +221,10 @@ class ClientAcknowledge(NoTransaction):
         self._result = None
         self._is_released = True
         await super()._release(failure)
+
+    def limit_by(self, throttle: Throttle, consumer: ConsumerState) -> None:
+        """Claim a consumer's messages within a limit over all workers."""
+        self._claims.limit_by(throttle, consumer.buffer)
 
     def keep_result(self, result: Query[None]) -> None:
         """Store the result of a handler's message with its acknowledgement, unless the handler has released it.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import MessageCheck
     from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.throttle import Throttle
     from jmsql.messages import Message
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.store.rows.message_rows import MessageKey, MessageRow
@@ -69,6 +70,8 @@ class HandlerClaims(Claims):
         database: The connection to the server of the session that has made it.
         buffer: What is claimed, and not delivered.
     """
+
+    _is_shared = True
 
     def __init__(self, client: ClientContext, database: Lease, buffer: PrefetchBuffer) -> None:
         super().__init__(database, client.control, client.redelivery, client.returned)
@@ -467,6 +470,11 @@ class HandlerTransaction(LocalTransaction):
         self._client.subscription_registry.listen(claims.buffer)  # the session that did so may be closed
         self._claims = claims
         return claims
+
+    def limit_by(self, throttle: Throttle, consumer: ConsumerState) -> None:
+        """Claim a consumer's messages within a limit over all workers."""
+        assert self._claims is not None
+        self._claims.limit_by(throttle, consumer.buffer)
 
     def keep_result(self, result: Query[None]) -> None:
         """Store the result of the message with the commit, unless the handler has rolled back its delivery.

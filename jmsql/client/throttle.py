@@ -1,0 +1,63 @@
+"""What a client knows of the limit of a listener: when it is of use to ask for messages again."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from jmsql.values.clock import monotonic
+
+if TYPE_CHECKING:
+    from jmsql.store.receiving.receive import Allowance
+    from jmsql.values.rates import ListenerLimit
+
+_LEAD = 0.02
+"""Seconds by which a consumer asks early, so that a slow start costs nothing of the rate: the server waits the rest."""
+_SHORTEST = 0.005
+_LONGEST = 5.0
+"""Seconds after which it asks in any case: another release may have declared another limit."""
+
+
+class LimitReachedError(Exception):
+    """The limit lets no message through now: the queue was not looked at to its end."""
+
+
+class Throttle:
+    """The limit of a listener, which its tasks in a process share.
+
+    Args:
+        limit: The limit, as the listener has it. Another release may have declared another one.
+    """
+
+    def __init__(self, limit: ListenerLimit) -> None:
+        self.limit = limit
+        self.is_declared = False
+        """True once a session has declared the limit."""
+        self._closed_until = 0.0
+        self._due = math.inf
+
+    @property
+    def is_closed(self) -> bool:
+        """True while no message can start, whatever comes."""
+        return monotonic() < self._closed_until
+
+    @property
+    def seconds_to_next(self) -> float | None:
+        """In how many seconds a message may start that waits for a rate; None: none waits for that."""
+        return None if self._due == math.inf else max(self._due - monotonic(), _SHORTEST)
+
+    def learn(self, allowance: Allowance, claimed: int) -> None:
+        """Learn from what a claim was allowed.
+
+        Args:
+            allowance: The allowance.
+            claimed: How many messages it has brought.
+        """
+        self._due, self._closed_until = math.inf, 0.0
+        if allowance.pause is None:
+            return
+        if allowance.starts_left is None:
+            self._due = monotonic() + allowance.pause
+        elif claimed >= allowance.starts_left:
+            self._due = monotonic() + max(allowance.pause - _LEAD, 0.0)
+            self._closed_until = min(self._due, monotonic() + _LONGEST)

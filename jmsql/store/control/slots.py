@@ -1,0 +1,100 @@
+"""The slots that a client's handlers hold within limits over all workers, and how it shows that it lives."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable
+
+from jmsql.store.receiving.throttling import end_presence, show_presence
+from jmsql.store.statement import Steps
+from jmsql.store.wire._sync.runner import Runner
+from jmsql.timings import InternalTimings
+from jmsql.values.clock import monotonic
+
+logger = logging.getLogger("jmsql")
+
+
+class Slots:
+    """The duty to show that a client lives whose handlers hold slots.
+
+    A slot is a claim, until its client is silent for too long: a process that is frozen keeps its claims, and gives its
+    slots back. Once it goes on, its calls end, since others may run in their place. Methods may be called from any
+    thread.
+
+    Args:
+        wake: Wakes the control thread.
+        timings: How often the client shows that it lives, and for how long the slots are its own.
+    """
+
+    def __init__(self, wake: Callable[[], None], timings: InternalTimings) -> None:
+        self._wake = wake
+        self._interval = timings.slot_interval
+        self._duration = timings.slot_duration
+        self._lock = threading.Lock()
+        self._running: dict[int, Callable[[], object]] = {}
+        """What ends each call, by the sequence of its message. Handlers write it, under the lock."""
+        self._connection_id = 0
+        self._next_run = math.inf
+        self._certain_until = 0.0
+        self.holder_id = 0
+        """The client's number among those that hold slots; 0: it holds none."""
+
+    def begin(self, connection_id: int) -> None:
+        """Begin on a new connection."""
+        self._connection_id = connection_id
+        if self.holder_id:
+            self._next_run = 0.0
+
+    def use(self) -> Steps[None]:
+        """Show that the client lives if that is not certain, as it is not before its first slot."""
+        if monotonic() >= self._certain_until:
+            yield from self._show()
+            self._wake()
+
+    def keep(self, sequence: int, end: Callable[[], object]) -> None:
+        """Note that the handler of a message runs.
+
+        Args:
+            sequence: The message's.
+            end: Ends the call, since its slot is lost; called from any thread, and returns soon.
+        """
+        with self._lock:
+            self._running[sequence] = end
+
+    def release(self, sequence: int) -> None:
+        """Note that the handler of a message has returned."""
+        with self._lock:
+            self._running.pop(sequence, None)
+
+    def _show(self) -> Steps[None]:
+        self._next_run = monotonic() + self._interval
+        with self._lock:
+            running = dict(self._running)
+            self.holder_id = self.holder_id or self._connection_id
+        certain_until = monotonic() + self._duration
+        is_late = yield from show_presence(self.holder_id, self._connection_id, running, self._duration)
+        self._certain_until = certain_until
+        if is_late:
+            logger.warning("The slots of %d running handlers were given to others; these end.", len(running))
+            for sequence, end in running.items():
+                self.release(sequence)
+                try:
+                    end()
+                except Exception:  # its event loop may be closed
+                    logger.exception("The call of a handler that has lost its slot does not end.")
+
+    def run(self, control: Runner) -> None:
+        """Show that the client lives, if it is time to."""
+        if monotonic() >= self._next_run:
+            control.run(self._show())
+
+    def seconds_to_next(self) -> float:
+        """Return in how many seconds the client shows that it lives."""
+        return max(0.0, self._next_run - monotonic())
+
+    def end(self, control: Runner) -> None:
+        """Give the slots back as the client ends. Those of calls that run on stay until they expire."""
+        if self.holder_id and not self._running:
+            control.run(end_presence(self.holder_id))

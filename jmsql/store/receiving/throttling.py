@@ -1,0 +1,56 @@
+"""Limits of listeners over all workers: declaring them, and showing that the client of the handlers lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jmsql.store.statement import Query, SqlFile, integers_literal, nothing, value
+from jmsql.values.rates import ListenerLimit
+
+_sql = SqlFile("throttling")
+_declare = _sql.statement("declare", "declaring the limit of a listener", nothing)
+_show_presence = _sql.statement("show_presence", "holding the slots of handlers", value(bool))
+_end_presence = _sql.statement("end_presence", "giving the slots of handlers back", nothing)
+forget_limits = _sql.statement("forget_limits", "forgetting limits", nothing).bind()
+"""Removes the limits, and their usage, that nothing has used for a while."""
+
+
+def declare(queue_id: int, chosen: str, limit: ListenerLimit, *, replaces: bool) -> Query[None]:
+    """Declare the limits of the listeners of a queue and a selector.
+
+    Args:
+        queue_id: The queue.
+        chosen: The text of the selector; empty: there is none.
+        limit: The limits.
+        replaces: Whether it takes the place of those that are there.
+    """
+    rate, at_most = limit
+    return _declare.bind(
+        queue_id=queue_id,
+        chosen=chosen,
+        rate=None if rate is None else rate.count,
+        per=None if rate is None else rate.per,
+        rate_by=None if rate is None else rate.by,
+        at_most=None if at_most is None else at_most.count,
+        at_most_by=None if at_most is None else at_most.by,
+        replaces=replaces,
+    )
+
+
+def show_presence(holder_id: int, connection_id: int, running: Iterable[int], duration: float) -> Query[bool]:
+    """Show that a client lives that holds slots; return True if that comes too late, and it has lost them.
+
+    Args:
+        holder_id: Its number, the same for as long as it lives.
+        connection_id: The number of its connection, another one after each loss.
+        running: The sequences of the messages that its handlers have.
+        duration: For how many seconds it keeps the slots without showing it again.
+    """
+    return _show_presence.bind(
+        holder_id=holder_id, connection_id=connection_id, running=integers_literal(running), duration=duration
+    )
+
+
+def end_presence(holder_id: int) -> Query[None]:
+    """Give the slots of a client back that ends."""
+    return _end_presence.bind(holder_id=holder_id)
