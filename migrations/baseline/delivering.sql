@@ -109,7 +109,7 @@ comment on function jmsql_internal.deliver_delayed(integer, bigint[], bigint[]) 
     'Moves messages whose delivery time has not come to their queue, behind those that are there, in the order of their '
     'delivery times, notifies consumers, and returns how many there were.';
 
-create function jmsql.deliver(queue text, sequences bigint[] default '{-1}', most bigint default null) returns bigint
+create function jmsql.deliver(queue text, sequences bigint[] default '{-1}', max_messages bigint default null) returns bigint
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
@@ -120,19 +120,19 @@ declare
     delivered bigint;
     action constant text := jmsql_internal.begin_action();
 begin
-    sequences := jmsql_internal.chosen_messages(sequences, most);
+    sequences := jmsql_internal.chosen_messages(sequences, max_messages);
     select array_agg(d.inverse_priority), array_agg(d.sequence) into firsts, numbers
     from (select t.inverse_priority, t.sequence from jmsql_internal.delivery t
           where t.queue_id = number and t.claim_id is null and t.next_attempt > clock_timestamp() and isfinite(t.next_attempt)
             and (deliver.sequences is null or t.sequence = any(deliver.sequences))
           order by t.inverse_priority, t.sequence
-          limit most) d;
+          limit max_messages) d;
     delivered := jmsql_internal.deliver_waiting(number, firsts::smallint[], numbers);
     select array_agg(m.jms_delivery_time), array_agg(m.sequence) into firsts, numbers
     from (select t.jms_delivery_time, t.sequence from jmsql_internal.delayed_message t
           where t.queue_id = number and (deliver.sequences is null or t.sequence = any(deliver.sequences))
           order by t.jms_delivery_time, t.sequence
-          limit most - delivered) m;
+          limit max_messages - delivered) m;
     delivered := delivered + jmsql_internal.deliver_delayed(number, firsts, numbers);
     perform set_config('jmsql.action_id', action, true);
     return delivered;

@@ -20,7 +20,7 @@ end
 $$;
 comment on function jmsql_internal.queue_number(text) is 'The number of a queue, which has to be there.';
 
-create function jmsql_internal.chosen_messages(sequences bigint[], most bigint) returns bigint[]
+create function jmsql_internal.chosen_messages(sequences bigint[], max_messages bigint) returns bigint[]
     language plpgsql immutable
     set search_path = pg_catalog, pg_temp
 as $$
@@ -30,17 +30,17 @@ begin
         raise exception 'Expected sequences of messages, got null.' using errcode = 'JMS03',
             hint = 'Choose with array(select sequence …), which is empty where nothing matches; for all messages, leave it out.';
     end if;
-    if most < 0 then
-        raise exception 'Expected a number of messages from 0 on, got %.', most using errcode = 'JMS03',
+    if max_messages < 0 then
+        raise exception 'Expected a number of messages from 0 on, got %.', max_messages using errcode = 'JMS03',
             hint = 'Leave it out for all.';
     end if;
     return nullif(sequences, '{-1}');
 end
 $$;
 comment on function jmsql_internal.chosen_messages(bigint[], bigint) is
-    'The sequences that move and purge are given, null for all. A null that is given is refused, and so is a negative most.';
+    'The sequences that move and purge are given, null for all. A null that is given is refused, and so is a negative max_messages.';
 
-create function jmsql_internal.lock_free_messages(queue integer, sequences bigint[], newest bigint, most bigint)
+create function jmsql_internal.lock_free_messages(queue integer, sequences bigint[], newest bigint, max_messages bigint)
     returns table (address tid, deliveries integer)
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
@@ -59,7 +59,7 @@ begin
               and nullif(m.transaction_id = any(array(
                   select p.transaction_id from jmsql_internal.pending_transaction p)), true) is not null
             order by m.queue_id, m.inverse_priority, m.sequence
-            limit most
+            limit max_messages
             for update of m skip locked),
         -- Read under the rows' locks: a claim cannot come in between.
         state as materialized (
@@ -92,7 +92,7 @@ comment on function jmsql_internal.forget_deliveries(tid[]) is
     'Forgets how often messages were delivered, whose rows this transaction has locked.';
 
 create function jmsql_internal.move_step(
-    source integer, target integer, sequences bigint[], newest bigint, most bigint, delayed boolean) returns bigint
+    source integer, target integer, sequences bigint[], newest bigint, max_messages bigint, delayed boolean) returns bigint
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
@@ -113,10 +113,10 @@ begin
             select m.ctid from jmsql_internal.delayed_message m
             where m.queue_id = source and m.sequence <= newest and (sequences is null or m.sequence = any(sequences))
             order by m.queue_id, m.jms_delivery_time, m.sequence
-            limit most
+            limit max_messages
             for update skip locked);
     else
-        addresses := array(select m.address from jmsql_internal.lock_free_messages(source, sequences, newest, most) m);
+        addresses := array(select m.address from jmsql_internal.lock_free_messages(source, sequences, newest, max_messages) m);
         perform jmsql_internal.forget_deliveries(addresses);
     end if;
     if cardinality(addresses) = 0 then
@@ -143,7 +143,7 @@ $$;
 comment on function jmsql_internal.move_step(integer, integer, bigint[], bigint, bigint, boolean) is
     'Moves messages between queues, given by number: those of lock_free_messages, or delayed ones.';
 
-create function jmsql.move(source text, target text, sequences bigint[] default '{-1}', most bigint default null)
+create function jmsql.move(source text, target text, sequences bigint[] default '{-1}', max_messages bigint default null)
     returns bigint
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
@@ -154,9 +154,9 @@ declare
     moved bigint;
     action constant text := jmsql_internal.begin_action();
 begin
-    sequences := jmsql_internal.chosen_messages(sequences, most);
-    moved := jmsql_internal.move_step(source_id, target_id, sequences, 9223372036854775807, most, false);
-    moved := moved + jmsql_internal.move_step(source_id, target_id, sequences, 9223372036854775807, most - moved, true);
+    sequences := jmsql_internal.chosen_messages(sequences, max_messages);
+    moved := jmsql_internal.move_step(source_id, target_id, sequences, 9223372036854775807, max_messages, false);
+    moved := moved + jmsql_internal.move_step(source_id, target_id, sequences, 9223372036854775807, max_messages - moved, true);
     perform set_config('jmsql.action_id', action, true);
     return moved;
 end
@@ -165,7 +165,7 @@ comment on function jmsql.move(text, text, bigint[], bigint) is
     'Moves messages from one queue to another, those of the sequences given or all, but for those that a session '
     'holds, and returns how many: at most so many.';
 
-create function jmsql.purge(queue text, sequences bigint[] default '{-1}', most bigint default null) returns bigint
+create function jmsql.purge(queue text, sequences bigint[] default '{-1}', max_messages bigint default null) returns bigint
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
@@ -178,10 +178,10 @@ declare
     ids uuid[];
     delayed_ids uuid[];
 begin
-    sequences := jmsql_internal.chosen_messages(sequences, most);
+    sequences := jmsql_internal.chosen_messages(sequences, max_messages);
     select coalesce(array_agg(m.address), '{}'), coalesce(array_agg(m.deliveries), '{}')
     into addresses, deliveries
-    from jmsql_internal.lock_free_messages(number, sequences, 9223372036854775807, most) m;
+    from jmsql_internal.lock_free_messages(number, sequences, 9223372036854775807, max_messages) m;
     if (select q.history from jmsql_internal.queue q where q.queue_id = number) then
         perform jmsql_internal.keep_history(addresses, deliveries, 'purged', null);
     end if;
@@ -192,7 +192,7 @@ begin
     with gone as (delete from jmsql_internal.delayed_message where ctid = any(array(
         select m.ctid from jmsql_internal.delayed_message m
         where m.queue_id = number and (sequences is null or m.sequence = any(sequences))
-        limit most - deleted
+        limit max_messages - deleted
         for update skip locked)) returning jms_message_id)
     select count(*), array_agg(g.jms_message_id) into deleted_delayed, delayed_ids
     from gone g;
@@ -283,7 +283,7 @@ comment on function jmsql.replay(text, text, timestamptz, timestamptz, text[], b
     'they were sent, and returns how many there were.';
 
 -- Its cost does not depend on how much waits.
-create function jmsql.depth(destination text, most bigint default 1000) returns bigint
+create function jmsql.depth(destination text, count_limit bigint default 1000) returns bigint
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
     -- The planner, which knows nothing of how many messages a queue has, would else read all of them, and sort them.
@@ -294,15 +294,15 @@ as $$
 declare
     number integer := jmsql_internal.queue_number(destination);
 begin
-    if (most >= 0) is not true then
-        raise exception 'Expected a number of messages from 0 on, got %.', coalesce(most::text, 'null')
+    if (count_limit >= 0) is not true then
+        raise exception 'Expected a number of messages from 0 on, got %.', coalesce(count_limit::text, 'null')
             using errcode = 'JMS03';
     end if;
     perform jmsql_internal.require_access(number, 'browse');
     return (
         select count(*)
         from (select m.transaction_id from jmsql_internal.message m where m.queue_id = number
-              order by m.queue_id, m.inverse_priority, m.sequence limit most) m
+              order by m.queue_id, m.inverse_priority, m.sequence limit count_limit) m
         where nullif(m.transaction_id = any(array(
             select p.transaction_id from jmsql_internal.pending_transaction p)), true) is not null);
 end

@@ -89,7 +89,7 @@ end;
 comment on function jmsql_internal.dead_letter_properties(jsonb, integer, text, integer, timestamptz, text, bigint) is
     'The properties of a dead letter: those it had, where it comes from, and why it is dead.';
 
-create function jmsql_internal.bury_dead_letters(most integer)
+create function jmsql_internal.bury_dead_letters(max_messages integer)
     returns table (dead_letter_queue integer, moved bigint)
     language plpgsql volatile strict security definer
     set search_path = pg_catalog, pg_temp
@@ -120,7 +120,7 @@ begin
             left join jmsql_internal.delivery_outcome o
               on (o.queue_id, o.inverse_priority, o.sequence) = (d.queue_id, d.inverse_priority, d.sequence)
             where d.dead_letter_queue_id is not null and d.claim_id is null
-            limit most),
+            limit max_messages),
         history as materialized (
             select case when exists (select from jmsql_internal.queue q
                                      where q.history and q.queue_id in (select c.queue_id from exhausted c))
@@ -277,21 +277,21 @@ $$;
 comment on function jmsql_internal.return_dead_letters(integer, smallint[], bigint[]) is
     'Moves dead letters back to where they come from, but for those that a session holds or whose origin is gone.';
 
-create function jmsql.retry(queue text, most bigint default null) returns bigint
+create function jmsql.retry(queue text, max_messages bigint default null) returns bigint
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
 declare
     number integer := jmsql_internal.queue_number(queue);
 begin
-    perform jmsql_internal.chosen_messages('{}', most);
+    perform jmsql_internal.chosen_messages('{}', max_messages);
     return (
         select coalesce(sum(r.returned), 0)
         from (select array_agg(d.inverse_priority) as inverse_priorities, array_agg(d.sequence) as sequences
               from (select m.inverse_priority, m.sequence from jmsql_internal.message m
                     where m.queue_id = number and m.properties ? 'JMS_jmsql_DeadLetterReason'
                     order by m.inverse_priority, m.sequence
-                    limit most) d) k
+                    limit max_messages) d) k
         cross join lateral jmsql_internal.return_dead_letters(number, k.inverse_priorities, k.sequences) r);
 end
 $$;

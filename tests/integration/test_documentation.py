@@ -177,7 +177,8 @@ def test_tables_have_the_columns_that_the_pages_show() -> None:
                 ran = CliRunner().invoke(app, words[1:], env={"COLUMNS": "240"}, catch_exceptions=False)
                 printed = [columns(line) for line in ran.output.splitlines()]
                 header = shown[1 if words[1] == "top" else 0]
-                assert columns(header) in printed, (page, words, ran.output)
+                shown_columns = columns(header.removesuffix("…"))  # which stands for the rest
+                assert shown_columns in [line[: len(shown_columns)] for line in printed], (page, words, ran.output)
 
 
 def click_command(words: list[str]) -> tuple[Any, Any, list[str]]:

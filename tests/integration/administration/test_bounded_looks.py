@@ -355,7 +355,8 @@ class TestDepth:
         assert {most: administration.depth(ORDERS, most) for most in expected} == expected
         with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
             row = database.execute(
-                "select jmsql.depth('orders'), jmsql.depth('queue://orders', 3), jmsql.depth('orders', most => 0)"
+                "select jmsql.depth('orders'), jmsql.depth('queue://orders', 3), "
+                "jmsql.depth('orders', count_limit => 0)"
             ).fetchone()
             assert row == (5, 3, 0)
             for wrong, state in (("'nowhere'", "JMS01"), ("'topic://x'", "JMS01"), ("'orders', -1", "JMS03"),

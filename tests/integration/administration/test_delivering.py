@@ -169,7 +169,7 @@ def test_sql_delivers_in_the_transaction_of_its_caller(
         assert sql.execute("select jmsql.deliver(%s, %s)", [queue.name, sequences[1:]]).fetchone() == (2,)
         sql.commit()
         assert texts_left(jmsql_factory, queue) == ["b", "c"]
-        assert sql.execute("select jmsql.deliver(%s, most => 5)", [queue.name]).fetchone() == (1,)
+        assert sql.execute("select jmsql.deliver(%s, max_messages => 5)", [queue.name]).fetchone() == (1,)
         assert sql.execute("select jmsql.deliver(%s, array[]::bigint[])", [queue.name]).fetchone() == (0,)
         with pytest.raises(psycopg.Error) as refusal:
             sql.execute("select jmsql.deliver(%s, null)", [queue.name])

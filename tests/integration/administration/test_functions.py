@@ -200,7 +200,11 @@ def sends() -> Iterator[Refused]:
 
 def others() -> Iterator[Refused]:
     yield Refused("cancel(null)", WRONG_VALUE)
-    for call in ("move('orders', 'other', most => -1)", "purge('orders', most => -1)", "retry('orders', -1)"):
+    for call in (
+        "move('orders', 'other', max_messages => -1)",
+        "purge('orders', max_messages => -1)",
+        "retry('orders', -1)",
+    ):
         yield Refused(call, WRONG_VALUE)
     yield Refused("depth('orders', -1)", WRONG_VALUE, lambda a, _: a.depth("orders", -1))
     yield Refused("depth('orders', null)", WRONG_VALUE)
@@ -255,7 +259,7 @@ ACCEPTED: dict[str, Python] = {
     "send('topic://prices', 'x')": send("topic://prices"),
     "create_queue('queue://orders')": lambda a, s: a.create_queue("queue://orders"),
     "create_topic('topic://prices')": lambda a, s: a.create_topic("topic://prices"),
-    "move('queue://orders', 'queue://other', most => 0)": lambda a, s: a.move(
+    "move('queue://orders', 'queue://other', max_messages => 0)": lambda a, s: a.move(
         "queue://orders", "queue://other", limit=0
     ),
     "depth('queue://orders', 0)": lambda a, s: a.depth("queue://orders", 0),

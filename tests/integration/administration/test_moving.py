@@ -151,7 +151,7 @@ class TestMoving:
         send_texts(session, queue, *"abcd")
         chosen = "array(select sequence from jmsql.messages where queue = 'orders' and body > 'b')"
         assert server.rows(f"select jmsql.move('orders', 'archive', {chosen}, 1)") == [(1,)]
-        assert server.rows("select jmsql.move('queue://orders', 'archive', most => 2)") == [(2,)]
+        assert server.rows("select jmsql.move('queue://orders', 'archive', max_messages => 2)") == [(2,)]
         with pytest.raises(psycopg.DatabaseError, match='There is no queue "nowhere"'):
             server.rows("select jmsql.move('orders', 'nowhere')")
         assert texts_of(receive_all(session.create_consumer(ARCHIVE))) == ["c", "a", "b"]
@@ -169,7 +169,7 @@ class TestPurgingBySQL:
         claimed = receive(connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT).create_consumer(queue))
         chosen = "array(select sequence from jmsql.messages where queue = 'orders' and body = 'c')"
         assert server.rows(f"select jmsql.purge('orders', {chosen})") == [(1,)]
-        assert server.rows("select jmsql.purge('orders', most => 1)") == [(1,)]
+        assert server.rows("select jmsql.purge('orders', max_messages => 1)") == [(1,)]
         assert server.rows("select jmsql.purge('orders')") == [(2,)]
         claimed.acknowledge()
         assert server.rows("select jmsql.purge('orders')") == [(0,)]
