@@ -61,6 +61,8 @@ _OWN: dict[str, type[JMSException]] = {
     "JMS02": IllegalStateException,
     "JMS03": JMSException,
     "JMS04": JMSSecurityException,
+    "JMS05": TransactionRolledBackException,
+    "JMS06": InvalidDestinationException,
 }
 
 

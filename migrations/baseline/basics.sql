@@ -36,3 +36,13 @@ create function jmsql_internal.whole_number(value text) returns bigint
     language sql immutable parallel safe
     return case when value ~ '^-?[0-9]{1,18}$' then value::bigint end;
 comment on function jmsql_internal.whole_number(text) is 'A whole number that is written so; null for any other text.';
+
+-- A statement that goes with a commit cannot return what keeps it from that: the answer would come too late.
+create function jmsql_internal.refuse(sqlstate text, reason text) returns integer
+    language plpgsql volatile
+as $$
+begin
+    raise exception using errcode = sqlstate, message = reason;
+end
+$$;
+comment on function jmsql_internal.refuse(text, text) is 'Fails with an SQLSTATE of jmsql and a text, where a value is expected.';

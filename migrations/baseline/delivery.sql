@@ -142,8 +142,9 @@ begin
       and (m.queue_id = any(queues) or (select jmsql_internal.has_access_to_all('receive', new.role)));
     get diagnostics removed = row_count;
     if new.is_exact and removed <> cardinality(new.messages) then
-        raise serialization_failure using message = format(
-            'of %s messages that were received, only %s are still there', cardinality(new.messages), removed);
+        raise exception '% of % messages were taken away from the transaction that had locked them.',
+            cardinality(new.messages) - removed, cardinality(new.messages) using errcode = 'JMS05',
+            hint = 'Call rollback(), and do the work again.';
     end if;
     return null;
 end

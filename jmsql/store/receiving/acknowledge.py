@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from jmsql.exceptions import JMSException, TransactionRolledBackException
+from jmsql.exceptions import TransactionRolledBackException
 from jmsql.store.history.keeping import RECORDED, history
 from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.receiving.receive import Client
@@ -30,8 +29,13 @@ _sql = SqlFile("receiving")
 _SPARSEST = 4
 """How many times as long as the number of its messages a range may be that is read for them."""
 
+_TAKEN_AWAY = (
+    " messages were taken away from the transaction that had locked them: part of it was rolled back, or ended, by "
+    "other means than the session's. Call rollback(), and do the work again."
+)
 _parts = {
     "range": _sql["range"],
+    "taken_away": "'" + _TAKEN_AWAY.replace("'", "''") + "'",
     "place": _sql["place"],
     "addresses": array("addresses", "tid"),
     "recorded": RECORDED,
@@ -134,7 +138,7 @@ def lock_claimed(claimed: Sequence[tuple[MessageKey, MessageRow]]) -> Steps[list
     """
     addresses = yield from _lock_claimed.bind(key_parameters([key for key, _ in claimed]))
     if len(addresses) != len(claimed):
-        raise _taken_away(f"{len(claimed) - len(addresses)} of {len(claimed)}")
+        raise _taken_away(len(claimed) - len(addresses), len(claimed))
     return [row._replace(handle=address) for (_, row), address in zip(claimed, addresses, strict=True)]
 
 
@@ -142,26 +146,8 @@ def _addresses(rows: Sequence[MessageRow]) -> str:
     return '{"' + '","'.join([row.handle for row in rows]) + '"}'
 
 
-_taken_away_from_last = re.compile(r"(\d+ of \d+) messages were taken away").search
-_lost_claims = re.compile(r"\d+ of \d+ claims were lost").search
-
-
-def _taken_away(number: str) -> TransactionRolledBackException:
-    return TransactionRolledBackException(
-        f"{number} messages were taken away from the transaction that had locked them: part of it was rolled back, or "
-        "ended, by other means than the session's. Call rollback(), and do the work again."
-    )
-
-
-def missing_messages(error: JMSException) -> TransactionRolledBackException | None:
-    """Return what an error of `Recipient.last_deletions` or `acknowledge_last` means, if messages are missing."""
-    if _lost_claims(str(error)):
-        return TransactionRolledBackException(
-            "The message was taken away, and is delivered again: it was held for longer than its visibility timeout, "
-            "or the server took this client for gone."
-        )
-    found = _taken_away_from_last(str(error))
-    return None if found is None else _taken_away(found[1])
+def _taken_away(missing: int, total: int) -> TransactionRolledBackException:
+    return TransactionRolledBackException(f"{missing} of {total}{_TAKEN_AWAY}", "JMS05")
 
 
 class Recipient:
@@ -200,7 +186,7 @@ class Recipient:
             deletion = delete_locked.bind(addresses=_addresses(rows))
         deleted = yield from deletion
         if deleted != len(rows):
-            raise _taken_away(f"{len(rows) - deleted} of {len(rows)}")
+            raise _taken_away(len(rows) - deleted, len(rows))
 
     def _removal(self, rows: Sequence[MessageRow]) -> Query[int]:
         return _ask_to_delete_locked.bind(addresses=_addresses(rows), connection_id=self._connection_id)
@@ -229,7 +215,7 @@ class Recipient:
             claim_ids: The claims that hold these, in the same order; none: some of them have no claim.
 
         Returns:
-            Statements of which one fails if some of the messages are not there any more: see `missing_messages`.
+            Statements of which one fails with a TransactionRolledBackException if some of the messages are gone.
         """
         if not rows:
             return [self.forget_deliveries(recorded)] if recorded else []
@@ -261,14 +247,14 @@ class Recipient:
     def acknowledge_last(self, claimed: Sequence[tuple[MessageKey, int]]) -> Query[None]:
         """Delete claimed messages, given with their claims, with the commit.
 
-        It fails if a claim is lost: see `missing_messages`.
+        It fails with a TransactionRolledBackException if a claim is lost.
         """
         keys, claim_ids = zip(*claimed, strict=True)
         queue_ids, inverse_priorities, sequences, _ = zip(*keys, strict=True)
         return self._acknowledgement(queue_ids, inverse_priorities, sequences, claim_ids, goes_with_commit=True)
 
     def last_acknowledgement(self, claimed: Sequence[tuple[int, Sequence[MessageRow]]]) -> Query[None]:
-        """Delete claimed messages with the commit, which fails if a claim is lost: see `missing_messages`.
+        """Delete claimed messages with the commit, which fails with a TransactionRolledBackException if one is lost.
 
         Args:
             claimed: The messages that the transaction has received by claims, with the queue that they are in.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
@@ -40,6 +39,7 @@ FEWEST_COPIED = 50
 """From how many messages on they are copied. Copying takes two round trips more, and less work for each message."""
 
 _sql = SqlFile("send")
+_QUEUE_IS_MISSING = "JMS06"
 
 
 def _insert(table: str, columns: tuple[tuple[str, str], ...], condition: str = "all_are_there") -> str:
@@ -150,12 +150,9 @@ def last_insertion(messages: Sequence[OutgoingMessage]) -> Query[Any]:
     return _send_last[delayed].bind(send_parameters(messages))
 
 
-_missing = re.compile(r"\d+ queues are missing").search
-
-
 def misses_queues(error: JMSException) -> bool:
     """Tell whether an error of `last_insertion` means that a queue does not exist."""
-    return _missing(str(error)) is not None
+    return error.error_code == _QUEUE_IS_MISSING
 
 
 @lru_cache(maxsize=256)

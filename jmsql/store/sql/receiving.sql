@@ -41,12 +41,12 @@ with {history}
 delete from jmsql_internal.message where ctid = any({addresses}) and {recorded};
 
 -- name: delete_last
--- What goes with a commit, which must not take effect if messages are missing: the count would come too late. No cast of
--- a text that is no number succeeds.
+-- It goes with a commit, which must not take effect if messages are missing: their number would come too late.
 with {more} deleted as (delete from jmsql_internal.message where ctid = any({addresses}) {condition} returning 1)
 select case when count(*) <> pg_catalog.cardinality(%(addresses)s::tid[])
-            then ((pg_catalog.cardinality(%(addresses)s::tid[]) - count(*))::text || ' of '
-                  || pg_catalog.cardinality(%(addresses)s::tid[])::text || ' messages were taken away')::integer end
+            then jmsql_internal.refuse(
+                'JMS05', (pg_catalog.cardinality(%(addresses)s::tid[]) - count(*))::text || ' of '
+                || pg_catalog.cardinality(%(addresses)s::tid[])::text || {taken_away}) end
 from deleted;
 
 -- name: lock_claimed
@@ -108,8 +108,9 @@ and claim_id = any(%(claim_ids)s::bigint[]);
 -- name: fails_if_lost
 -- What an acknowledgement returns that goes with a commit, as `delete_last` does.
 case when count(*) <> pg_catalog.cardinality(%(claim_ids)s::bigint[])
-     then ((pg_catalog.cardinality(%(claim_ids)s::bigint[]) - count(*))::text || ' of '
-           || pg_catalog.cardinality(%(claim_ids)s::bigint[])::text || ' claims were lost')::integer end;
+     then jmsql_internal.refuse(
+         'JMS05', 'The message was taken away, and is delivered again: it was held for longer than its visibility timeout, '
+         'or the server took this client for gone.') end;
 
 -- name: acknowledge
 -- Asked whether that is true, the planner does not look up each sequence, which it would take to read more than the table has

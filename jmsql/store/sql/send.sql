@@ -15,11 +15,10 @@ where q.name = %(destination)s and set_config('synchronous_commit', 'off', true)
   and pg_current_xact_id() is not null;
 
 -- name: send_one_last
--- What goes with a commit, which must not take effect if the queue is missing: the count would come too late. No cast of a text
--- that is no number succeeds.
+-- It goes with a commit, which must not take effect if the queue is missing: their number would come too late.
 insert into jmsql_internal.message (queue_id, {columns})
 select q.queue_id, {values}
-from (select case when count(*) = 1 then max(e.queue_id) else ((1 - count(*))::text || ' queues are missing')::integer end as queue_id
+from (select case when count(*) = 1 then max(e.queue_id) else jmsql_internal.refuse('JMS06', 'a queue is missing') end as queue_id
       from jmsql_internal.queue e where e.name = %(destination)s) q
 where pg_current_xact_id() is not null;
 
@@ -38,7 +37,7 @@ not exists (
     where not exists (select from jmsql_internal.queue e where e.name = wanted.name));
 
 -- name: fails_unless_all_are_there
-(select case when count(*) = 0 then true else (count(*)::text || ' queues are missing')::integer = 0 end
+(select case when count(*) = 0 then true else jmsql_internal.refuse('JMS06', 'a queue is missing') = 0 end
  from pg_catalog.unnest(%(destination)s::text[]) as wanted (name)
  where not exists (select from jmsql_internal.queue e where e.name = wanted.name));
 

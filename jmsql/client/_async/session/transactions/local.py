@@ -22,7 +22,6 @@ from jmsql.exceptions import (
     JMSException,
     TransactionRolledBackException,
 )
-from jmsql.store.receiving.acknowledge import missing_messages
 from jmsql.store.receiving.receive import browse
 from jmsql.store.sending.send import misses_queues, queues_are_missing
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
@@ -276,9 +275,6 @@ class LocalTransaction(OwnTransaction):
             with contextlib.suppress(JMSException):  # the next attempt says what keeps it from being made
                 self.missing = await self._client.destinations.make_again_or_name(destinations)
         if isinstance(error, TransactionRolledBackException):
-            missing = missing_messages(error)
-            if missing is not None:
-                raise missing from error
             raise error
         if error.error_code == "08007":
             raise error
