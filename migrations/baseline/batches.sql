@@ -298,7 +298,7 @@ begin
            c.jms_type, c.properties, c.property_types, c.text_body,
            case when c.message_type is null then counts else c.json_body end, c.body_types, c.bytes_body
     where pg_current_xact_id() is not null;  -- before a sequence: by that, consumers know what may still come
-    perform pg_notify(jmsql_internal.channel(), target::text) where pg_notification_queue_usage() < 0.9;
+    perform jmsql_internal.notify(target::text);
 end
 $$;
 comment on function jmsql_internal.send_callback(jmsql_internal.batch_callback, jsonb) is 'Sends a message of a batch''s end.';
@@ -376,7 +376,7 @@ begin
     else
         insert into jmsql_internal.batch_check (batch_id) values (new.batch_id);
         -- After the commit, the client that does the maintenance looks.
-        perform pg_notify(jmsql_internal.channel(), '-2147483647') where pg_notification_queue_usage() < 0.9;
+        perform jmsql_internal.notify('-2147483647');
     end if;
     return null;
 end
