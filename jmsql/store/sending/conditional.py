@@ -91,6 +91,8 @@ class ConditionalSends:
         """How many were not sent, since messages with their keys wait."""
         self.unlocked: list[MessageKey] = []
         """Messages that wait, and are locked until the transaction ends."""
+        self._admitted = set[int]()
+        """The messages of a batch, by `id`, that were admitted and are not inserted yet; the batch keeps them alive."""
 
     @property
     def unsent(self) -> Counter[Destination]:
@@ -138,12 +140,19 @@ class ConditionalSends:
         answers = zip(conditional, admission.outcomes, admission.known_ids, keys, strict=True)
         for message, outcome, known_id, (queue_id, priority, sequence) in answers:
             message.outcome = Outcome(outcome)
+            if message.outcome is Outcome.DUPLICATE and id(message) in self._admitted:
+                # A queue of the batch was deleted after the admission, so nothing was inserted, and this is the next
+                # attempt in the same transaction. The id that it finds is its own.
+                message.outcome = Outcome.SENT
+            elif message.outcome is Outcome.SENT:
+                self._admitted.add(id(message))
             message.known_id = message.jms_message_id if message.outcome is Outcome.SENT else known_id
             if message.outcome is Outcome.COALESCED and priority is not None and sequence is not None:
                 self.unlocked.append(MessageKey(queue_id, priority, sequence))
         sent = _settle_batch(messages)
         if sent:
             yield from insert(sent)
+        self._admitted.clear()
         for message in conditional:
             if message.outcome is Outcome.DUPLICATE:
                 self.duplicates[message.destination_object] += 1

@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 import jmsql
 from jmsql import Connection, ConnectionFactory, JMSException, MessageFormatException, TransactionRolledBackException
 from jmsql.admin import Administration
+from jmsql.client import send_buffer
 from jmsql.client.process_counters import ProcessCounters
 from jmsql.store.sending.conditional import forget_ids
 from jmsql.store.wire._sync.runner import PsycopgRunner
@@ -184,3 +185,33 @@ def test_what_is_not_sent_is_counted(connection: Connection, jmsql_clean_url: st
     finally:
         counters.close()
     assert (counts.sent, counts.duplicates, counts.coalesced) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("disabled", [False, True], ids=["with identifiers", "without"])
+@pytest.mark.parametrize("count", [1, 120])
+def test_a_queue_deleted_between_admission_and_insertion_loses_no_message_of_the_others(
+    connection: Connection, server: Server, monkeypatch: pytest.MonkeyPatch, count: int, disabled: bool
+) -> None:
+    insert = send_buffer.send
+    attempts: list[int] = []
+
+    def send_without_the_queue(messages: Any, **options: Any) -> Any:
+        attempts.append(len(messages))
+        if len(attempts) == 1:
+            server.rows("select jmsql.delete_destination('others')")
+        return insert(messages, **options)
+
+    monkeypatch.setattr(send_buffer, "send", send_without_the_queue)
+    server.rows("select jmsql.create_queue('others')")
+    with connection.create_session(transacted=True) as session:
+        producer = session.create_producer(None)
+        producer.disable_message_id = disabled
+        for number in range(count):
+            for queue in ("orders", "others", "orders"):  # the last one is a duplicate
+                message = session.create_text_message(str(number))
+                message.properties[ID] = str(number)
+                producer.send(message, destination=jmsql.Queue(queue))
+        session.commit()
+    assert len(attempts) == 2
+    for queue in ("orders", "others"):
+        assert texts(connection, queue) == [str(number) for number in range(count)]
