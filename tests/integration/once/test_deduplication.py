@@ -192,7 +192,7 @@ def test_what_is_not_sent_is_counted(connection: Connection, jmsql_clean_url: st
 def test_a_queue_deleted_between_admission_and_insertion_loses_no_message_of_the_others(
     connection: Connection, server: Server, monkeypatch: pytest.MonkeyPatch, count: int, disabled: bool
 ) -> None:
-    insert = send_buffer.send
+    insert = send_buffer.send  # type: ignore[attr-defined]  # imported there
     attempts: list[int] = []
 
     def send_without_the_queue(messages: Any, **options: Any) -> Any:
