@@ -86,7 +86,9 @@ def url(jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
     yield jmsql_clean_url
     with psycopg.connect(jmsql_clean_url) as database:
-        database.execute("drop table if exists orders, shipment, purchase, sale, published, booking, invoice, letter")
+        database.execute(
+            "drop table if exists orders, shipment, purchase, sale, published, booking, invoice, letter, album"
+        )
         database.execute("drop function if exists tell_of_sale")
 
 

@@ -167,6 +167,21 @@ async def test_each_message_of_a_chunk_has_its_own_next_step(
     assert sorted(body for queue, body in found if queue == "right") == list("cdefgh")
 
 
+async def test_the_next_steps_belong_to_the_batch_of_the_message(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    application = Application(jmsql_factory)
+    first, *others = chain(application, shout, note, shout, is_async=False)
+    with jmsql_factory.create_connection() as connection:
+        with jmsql.batch(connection, "two chains", on_end="ends") as batch:
+            for text in ("a", "b"):
+                batch.send(first, text, then=others)
+        async with application.running():
+            message = await received(jmsql_factory, "ends")
+        assert message.get_body(dict)["done"] == 6  # type: ignore[index]
+        assert jmsql.batch_progress(connection, batch.id).done == 6
+
+
 def test_a_chain_runs_in_the_transaction_of_a_test(jmsql_transaction: psycopg.Connection[Any]) -> None:
     application = Application()
     first, *others = chain(application, shout, note, shout, is_async=False)

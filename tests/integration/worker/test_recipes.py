@@ -16,8 +16,8 @@ from tests.integration.worker.conftest import KILLED_BEFORE_STEP, PATIENCE, Star
 
 PAGE = "docs/recipes.md"
 SHOWN_ENGINE_URL = "postgresql+psycopg://shop@db/shop"
-TABLES = "published, booking, invoice, letter"
-KILLED = {"watermark": 0, "charge": 1, "undo": 0, "send_invoices": 0, "write": 1, "take_turn": 1}
+TABLES = "published, booking, invoice, letter, album"
+KILLED = {"watermark": 0, "retouch": 1, "bind_album": 0, "charge": 1, "send_invoices": 0, "take_turn": 1}
 """Handlers in whose first call the worker's process dies: before its commit (0), or after that."""
 
 APPLICATION = (
@@ -76,11 +76,16 @@ def test_a_worker_that_is_killed_in_the_middle_loses_and_doubles_nothing(
     texts = [recipe.text.replace("Application", "Router") for recipe in recipes]
     restarts = ("--timing", "minimum_restart_delay=0.01", "--timing", "maximum_restart_delay=0.01")
     worker = start_worker(APPLICATION.format(killed=KILLED, texts=texts), *restarts)
-    wait_for(lambda: database.queued() == 0, 2 * PATIENCE)
+    waiting = "select count(*) from jmsql.messages where queue <> 'DLQ'"
+    wait_for(lambda: database.rows(waiting) == [(0,)], 2 * PATIENCE)
     assert worker.stop() == 0
     assert {path.name for path in worker.directory.glob("killed *")} == {f"killed {name}" for name in KILLED}
     assert worker.log.count("was killed by SIGKILL") > 1  # of two handlers that die at once, it is one process
-    assert database.rows("select * from published") == [("kite.png", 800, "(c) kites")]
+    assert database.rows("select * from published order by name") == [
+        *((f"holidays {number}", 800, "retouched") for number in range(1, 5)),
+        ("kite.png", 800, "(c) kites"),
+    ]
+    assert database.rows("select * from album") == [("holidays", 9, 1)]
     assert database.rows("select trip, step, state from booking order by 1 desc, 2") == [
         *((1, step, "booked") for step in ("flight", "hotel", "payment")),
         *((-2, step, "cancelled") for step in ("flight", "hotel")),
