@@ -54,6 +54,7 @@ THEMES = (
     "batches",
     "cancelling",
     "delivering",
+    "due",
     "progress",
     "activity",
     "limits",

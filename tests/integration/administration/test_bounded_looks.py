@@ -365,6 +365,20 @@ class TestDepth:
                     database.execute(f"select jmsql.depth({wrong})")
                 assert refusal.value.sqlstate == state, wrong
 
+    def test_the_next_delayed_message_has_a_time(
+        self, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str
+    ) -> None:
+        send(jmsql_factory, "orders", "now")
+        with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
+            assert database.execute("select jmsql.next_due('orders')").fetchone() == (None,)
+            for delay in (7200.0, 3600.0):
+                send(jmsql_factory, "orders", "later", delivery_delay=delay)
+            due = "select jmsql.next_due('orders') - now() between interval '50 minutes' and interval '1 hour'"
+            assert database.execute(due).fetchone() == (True,)
+            with pytest.raises(psycopg.Error) as refusal:
+                database.execute("select jmsql.next_due('nowhere')")
+            assert refusal.value.sqlstate == "JMS01"
+
     def test_pending_messages_are_not_counted(
         self, administration: Administration, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str
     ) -> None:

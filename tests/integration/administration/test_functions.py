@@ -208,6 +208,8 @@ def others() -> Iterator[Refused]:
         yield Refused(call, WRONG_VALUE)
     yield Refused("depth('orders', -1)", WRONG_VALUE, lambda a, _: a.depth("orders", -1))
     yield Refused("depth('orders', null)", WRONG_VALUE)
+    for nowhere in ("null", "'gone'", "'topic://prices'"):
+        yield Refused(f"next_due({nowhere})", NO_DESTINATION)
     # What array_agg makes of nothing must not choose all.
     yield Refused("move('orders', 'other', (select array_agg(sequence) from jmsql.messages where false))", WRONG_VALUE)
     yield Refused("purge('orders', (select array_agg(sequence) from jmsql.messages where false))", WRONG_VALUE)
