@@ -33,7 +33,7 @@ ADVICE = {
     r"it is (?-i:none)[.,;:]": "say what it is not: 'It is not a queue.'",
     r"look(?:s|ed|ing)? after(?! the other)": "maintain, supervise, handle",
     r"nobody has to": "no ... has to, or leave it out",
-    r"(?<!\ban\x20)outbox(?! to relay)": "send buffer; an outbox is a table of an application",
+    r"(?<!\ban\x20)outbox(?! to relay|\.md)": "send buffer; an outbox is a table of an application",
     r"sends on": "forwards",
     r"signs? of life": "heartbeat",
     r"so-manyth": "a number",
