@@ -127,6 +127,8 @@ def in_project(page: str) -> list[Block]:
 
 def _projects() -> Iterator[tuple[str, str | None]]:
     for page in PAGES:
+        if page == "docs/index.md":
+            continue  # it shows the project of the README
         if found := in_project(page):
             tabs = {block.tab for block in found}
             yield from ((page, tab) for tab in sorted(filter(None, tabs)) or tabs)

@@ -57,3 +57,53 @@ def test_a_page_leads_to_a_project_that_works_as_shown(
             with psycopg.connect(database, autocommit=True) as administrator:
                 # A handler prints before its transaction ends.
                 wait_for(lambda: administrator.execute(query.encode()).fetchall() == rows, PATIENCE)
+
+
+def test_the_landing_page_shows_the_project_of_the_readme() -> None:
+    landing, readme = (
+        [block.text for block in blocks(page, "python", "sh", "console", "text")]
+        for page in ("docs/index.md", "README.md")
+    )
+    assert landing == readme
+
+
+def check_that_the_commit_comes_before_the_answer(shop: Project, database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as administrator:
+        administrator.execute(
+            """
+            create function refuse() returns trigger language plpgsql as $$ begin raise 'refused at the commit'; end $$;
+            create constraint trigger refuse after insert on purchase deferrable initially deferred
+            for each row when (new.reference = 'A2') execute function refuse()
+            """
+        )
+        shop.type("curl -s -o answer -w '%{http_code}\\n' -X POST localhost:8000/orders/A2", ["500"])
+        assert administrator.execute("select reference from purchase").fetchall() == [("A1",)]
+        assert administrator.execute("select body from jmsql.messages where body like '%A2%'").fetchall() == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "is_alike"),
+    [
+        (
+            ["Sent ID:7a1f6fc4-7f3a-4b12-9c1a-1f0c6d2a3b4c in 3 ms."],
+            ["Sent ID:00000000-7f3a-4b12-9c1a-1f0c6d2a3b4c in 14 ms."],
+            True,
+        ),
+        (["Sent 1 message."], ["Sent 2 messages."], False),
+        (["name   ready", "orders     1"], ["name     ready", "", "orders         1"], True),
+        (["a", "…", "d"], ["a", "b", "c", "d"], True),
+        (["a …"], ["a b c"], True),
+        (["a"], ["a", "b"], False),
+        ([], ["a"], False),
+    ],
+)
+def test_output_may_differ_from_a_page_in_times_and_identifiers(
+    shown: list[str], printed: list[str], is_alike: bool
+) -> None:
+    assert is_shown(shown, printed) == is_alike
+
+
+def test_a_page_may_show_some_lines_of_a_log() -> None:
+    log = ["2026-05-01 10:00:00,123 INFO worker: ready", "Shipped A1", "2026-05-01 10:00:01,000 INFO worker: ended"]
+    assert is_shown_among(["Shipped A1", "2020-01-01 00:00:00,000 INFO worker: ended"], log)
+    assert not is_shown_among(["Shipped A1", "2020-01-01 00:00:00,000 INFO worker: ready"], log)
