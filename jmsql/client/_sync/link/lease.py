@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 import sqlalchemy.exc
 from psycopg.pq import PipelineStatus, TransactionStatus
-from sqlalchemy import event
 
 from jmsql.client._sync.link.pool import ConnectionPool, driver_connection, give_back
 from jmsql.client._sync.link.watched_connection import StatementListener, WatchedConnection
+from jmsql.client.transaction_state import (
+    COMMITTED_STATES,
+    LOST_STATES,
+    WORKING_STATES,
+    TransactionEvent,
+    TransactionState,
+    state_after,
+)
 from jmsql.concurrency.threads import CancelledError, Lock
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.connections.engine import LENT, POOLED, synchronous
@@ -58,9 +65,8 @@ logger = logging.getLogger("jmsql")
 #   What the application has set on the connection is not for others: the pool closes it when it comes back.
 # - The session's own statements run as the role that it has connected as, also where the application has set another
 #   one in the transaction. Whatever follows them runs as the application's again.
-# - The application is expected to leave the end of the transaction to the session. SQLAlchemy tells if it does not, but
-#   nobody does where it runs COMMIT as text. Then the transaction is simply not there any more when the session ends
-#   it.
+# - The application is expected to leave the end of the transaction to the session. The driver tells if it does not, but
+#   only that it has ended where that is asked for as text.
 # - A lost connection is noticed by its next use. With no transaction open that is harmless, and another one is taken;
 #   else the transaction is lost, until somebody has rolled it back.
 
@@ -82,37 +88,12 @@ class Holding(Enum):
     """The session is closed or closing, and takes no other connection."""
 
 
-class _Work(Enum):
-    """What the session has to do with the transaction, if its statements run in one."""
-
-    NONE = auto()
-    BEGUN = auto()
-    """The session needs it, and has run nothing in it."""
-    OURS = auto()
-    """The session has begun it with a statement, and the application has not been seen to do anything."""
-    SHARED = auto()
-    """The session has run statements in it, and so may the application have. Or the application alone has, and the
-    session is to end something with its commit."""
-
-
-class _Fate(Enum):
-    """How the transaction has ended, if somebody else than the session ended it."""
-
-    OPEN = auto()
-    COMMITTED = auto()
-    """The application has committed it, which is for the session to do."""
-    ROLLED_BACK = auto()
-    """The application has rolled it back, and with it what the session had done."""
-    INTERRUPTED = auto()
-    """The server was asked to interrupt its end, since the task was cancelled."""
-
-
 _LOSSES = {
-    _Fate.ROLLED_BACK: (
+    TransactionState.ROLLED_BACK: (
         "session.database was rolled back, and with it what the session had done. Leave rolling back to the session; "
         "call rollback(), and do the work again."
     ),
-    _Fate.INTERRUPTED: (
+    TransactionState.INTERRUPTED: (
         "The transaction was lost when the call that ends it was cancelled; call rollback(), and do the work again."
     ),
 }
@@ -152,8 +133,8 @@ class Lease:
         self._shared: Connection | None = None
         self.holding = Holding.NONE
         """Whose the connection is."""
-        self._work = _Work.NONE
-        self._fate = _Fate.OPEN
+        self._state = TransactionState.NONE
+        """Written by `_note` alone, in the thread or task that uses the session."""
         self._uses = 0
         self._taking = Lock()
 
@@ -192,12 +173,12 @@ class Lease:
     @property
     def is_ours(self) -> bool:
         """Whether the session has begun the open transaction, and the application has not been seen to do anything."""
-        return self._work is _Work.OURS
+        return self._state is TransactionState.OURS
 
     @property
     def was_committed(self) -> bool:
         """Whether the application has committed the transaction, which is for the session to do."""
-        return self._fate is _Fate.COMMITTED
+        return self._state in COMMITTED_STATES
 
     @property
     def is_transacted(self) -> bool:
@@ -208,7 +189,7 @@ class Lease:
     def is_spare(self) -> bool:
         """Whether it has a connection that it does not need now."""
         driver = self._driver_connection
-        if driver is None or self.holding is not Holding.OWN or self._work is not _Work.NONE or self._uses:
+        if driver is None or self.holding is not Holding.OWN or self._state is not TransactionState.NONE or self._uses:
             return False
         if driver.is_committing:
             return True
@@ -220,7 +201,7 @@ class Lease:
         """What it needs its connection for, as a clause about sessions."""
         if self.is_lent:
             return "kept for the application since get_database()"
-        if self._work is not _Work.NONE or not self.is_idle:
+        if self._state is not TransactionState.NONE or not self.is_idle:
             return "in an open transaction"
         return "in use by a call"
 
@@ -244,7 +225,7 @@ class Lease:
         if self.holding is Holding.CLOSED:
             raise IllegalStateException("The session is closed.")
         driver = self._driver_connection
-        if driver is not None and self._work is _Work.NONE:
+        if driver is not None and self._state is TransactionState.NONE:
             # What a handler has left on its connection, such as a role or a time limit, is not for the next message.
             is_stained = self.shares_connections and driver.has_changed_settings
             if driver.closed or (is_stained and self.is_idle):
@@ -367,35 +348,55 @@ class Lease:
         """
         connection = self._connection
         assert connection is not None
-        if connection.closed or self._fate is not _Fate.OPEN:
+        if self.holding is Holding.LENT:
+            self._notice_end()
+        if connection.closed or self._state in LOST_STATES:
             self._require_whole()
         if self._transacted:
-            if self._work is _Work.NONE:
-                self._work = _Work.BEGUN
+            self._note(TransactionEvent.BEGIN)
             if self._shared is not None and not self._shared.in_transaction():
+                if self._shared.get_transaction() is not None:  # the server refused the application's commit
+                    connection.rollback()
                 # The server hears of it with the first statement.
                 if self._shared.dispatch.begin:  # an application's listeners, which may run statements
                     connection.begin()
                 else:
                     self._shared.begin()
             if works:
-                if self._runner is None or self._runner.is_idle:
-                    self._work = _Work.OURS
-                elif self._work is _Work.BEGUN:
-                    self._work = _Work.SHARED
+                self._note(TransactionEvent.OPEN if self.is_idle else TransactionEvent.JOIN)
         return connection
+
+    def _note(self, event: TransactionEvent) -> None:
+        self._state = state_after(self._state, event)
+
+    def _notice_end(self) -> None:
+        """Note if the application has ended the transaction of its connection."""
+        driver = self._driver_connection
+        if driver is not None:
+            event, driver.ending = driver.ending, None
+            if event is None and self._state in WORKING_STATES and self.is_idle:
+                event = TransactionEvent.VANISH
+            if event is not None:
+                self._note(event)
 
     def _run(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
         """Run statements in the transaction, which begins if none is open."""
+        before = self._state
         if self._transacted:
             self._begin(works=True)
         runner = self._runner
         assert runner is not None
         if isinstance(runner, WireRunner):
             runner.question = question
-        elif self._may_have_other_role and not (isinstance(work, Query) and work.statement in _SAVEPOINTS):
-            return self._run_as_session(work, runner)
-        return runner.run(work)
+            return runner.run(work)
+        try:
+            if self._may_have_other_role and not (isinstance(work, Query) and work.statement in _SAVEPOINTS):
+                return self._run_as_session(work, runner)
+            return runner.run(work)
+        except BaseException:
+            if before not in WORKING_STATES and self.is_idle:
+                self._state = before  # the statement has not reached the server, where nothing is open
+            raise
 
     @property
     def _may_have_other_role(self) -> bool:
@@ -554,21 +555,7 @@ class Lease:
             return connection
         if not self.is_lent:
             self._share(connection, before_statement)
-        self._shared = shared = synchronous(connection)
-
-        # The hooks of the driver see every statement of the application's, those of SQLAlchemy the ends of transactions
-        # that are asked for by its methods. The driver's only refer to the session; it stays as long as the application
-        # has its connection, through this one.
-        def note_commit(_: object, _kept: StatementListener = before_statement) -> None:
-            if self._fate is _Fate.OPEN:
-                self._fate = _Fate.COMMITTED
-
-        def note_rollback(_: object) -> None:
-            if self._work in (_Work.OURS, _Work.SHARED):
-                self._fate = _Fate.ROLLED_BACK
-
-        event.listen(shared, "commit", note_commit)
-        event.listen(shared, "rollback", note_rollback)
+        self._shared = synchronous(connection)
         return self.begin()
 
     def lend_driver(self, before_statement: StatementListener) -> psycopg.Connection[Any]:
@@ -592,16 +579,20 @@ class Lease:
         synchronous(connection).info[LENT] = True
         assert self._driver_connection is not None
         self._driver_connection.watch(before_statement)
+        self._driver_connection.ending = None
+        if self.is_idle:  # after a statement that was interrupted before it reached the server
+            self._note(TransactionEvent.END)
+            self._note(TransactionEvent.BEGIN)
         self._runner = PsycopgRunner(self._driver_connection, self._pool.schema)
 
     def used_by_application(self, *, is_awaited: bool = False) -> None:
-        """Note that the application runs a statement in the transaction, which it shares from then on.
+        """Note that the application is about to run a statement in the transaction, which it shares from then on.
 
         Args:
             is_awaited: Whether the session relies on what the application does, though it has run nothing itself.
         """
-        if self._work is _Work.OURS or (self._work is _Work.BEGUN and (is_awaited or self._shared is None)):
-            self._work = _Work.SHARED
+        self._notice_end()
+        self._note(TransactionEvent.SESSION_RELIES if is_awaited else TransactionEvent.APPLICATION_WORKS)
 
     # Ending the transaction
 
@@ -628,6 +619,8 @@ class Lease:
             # Without this a connection that the server has closed would fail in COMMIT, and a failure there can mean
             # either outcome.
             self._driver_connection.notice_loss()
+        if self.holding is Holding.LENT:
+            self._notice_end()
         self._require_whole()
         if self._driver_connection is not None and self._driver_connection.closed:
             raise TransactionRolledBackException(
@@ -635,13 +628,6 @@ class Lease:
             )
         if self.holding is Holding.LENT and self.has_failed:
             raise self._aborted()
-        has_worked = self._work in (_Work.OURS, _Work.SHARED)
-        if self.holding is Holding.LENT and has_worked and not (self.has_begun or self.was_committed):
-            raise JMSException(
-                "The session's transaction was ended through its database connection, and whether it took effect is "
-                "not known. Leave its end to the session.",
-                "08007",
-            )
 
     # Nothing more is done in a transaction of which a part is gone: its commit would do the rest alone.
     def _require_whole(self) -> None:
@@ -650,8 +636,15 @@ class Lease:
                 "session.database was closed, which rolled the transaction back. Leave closing it to the session; "
                 "call rollback(), and do the work again."
             )
-        if self._fate in _LOSSES:
-            raise TransactionRolledBackException(_LOSSES[self._fate])
+        if self._state is TransactionState.VANISHED:
+            raise JMSException(
+                "The session's transaction was ended through its database connection, and whether it took effect is "
+                "not known. Leave its end to the session; call rollback(), and look for its effects before doing it "
+                "again.",
+                "08007",
+            )
+        if self._state in LOST_STATES:
+            raise TransactionRolledBackException(_LOSSES[self._state])
 
     def _aborted(self) -> TransactionRolledBackException:
         """Return the error of a transaction in which a statement has failed, whose error somebody has caught."""
@@ -665,8 +658,10 @@ class Lease:
         )
 
     def _ended(self) -> None:
-        self._work, self._fate = _Work.NONE, _Fate.OPEN
+        self._note(TransactionEvent.END)
         driver = self._driver_connection
+        if driver is not None:
+            driver.ending = None
         if driver is not None and driver.may_have_other_role and not driver.has_changed_settings:
             driver.may_have_other_role = False
         if self._pool.limit.waiting:
@@ -788,7 +783,7 @@ class Lease:
         try:
             return end
         except CancelledError:
-            self._fate = _Fate.INTERRUPTED
+            self._note(TransactionEvent.INTERRUPT)
             raise
 
     def rollback(self) -> None:
@@ -883,4 +878,4 @@ class Lease:
         self._connection = self._runner = self._implicit = self._driver_connection = self._shared = None
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.NONE
-        self._work, self._fate = _Work.NONE, _Fate.OPEN
+        self._note(TransactionEvent.END)

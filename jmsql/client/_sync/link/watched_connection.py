@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
+from jmsql.client.transaction_state import TransactionEvent
 from jmsql.exceptions import TransactionInProgressException
 from jmsql.store.wire._sync.runner import WireConnection
 from jmsql.store.wire.application_sql import (
@@ -53,6 +54,9 @@ class WatchedConnection(WireConnection):
     may_have_other_role = False
     """True if a statement that was heard of in the transaction may have set a role."""
 
+    ending: TransactionEvent | None = None
+    """The end of the transaction by a call or a statement; None: it goes on. Written here, and reset by the lease."""
+
     _is_kept_open = False
 
     def watch(self, listener: StatementListener | None) -> None:
@@ -84,7 +88,10 @@ class WatchedConnection(WireConnection):
             if effects.ends_transaction:
                 self._refuse_if_kept_open(repr(text))
             step = effects.savepoint
-            listener(step)
+            # The text of an end looks like a rollback to a savepoint, which takes back only a part.
+            listener(None if effects.ends_transaction else step)
+            if effects.ends_transaction:
+                self._note_ending(TransactionEvent.VANISH)
             if effects.deallocates or (step is not None and step.command is SavepointCommand.ROLLBACK):
                 self.known_statements.forget()  # psycopg, too, ends all that is prepared after a rollback
 
@@ -127,6 +134,26 @@ class WatchedConnection(WireConnection):
             return False
         return True
 
+    @contextmanager
+    def _ends_by(self, ending: TransactionEvent) -> Iterator[None]:
+        """Note the end of the transaction, if one is open, for which a block asks."""
+        if self.pgconn.transaction_status == TransactionStatus.IDLE:
+            yield
+            return
+        try:
+            yield
+        except BaseException as error:
+            # A server that refuses to commit rolls back. A cut connection or an interruption leaves the outcome open.
+            is_refused = isinstance(error, psycopg.Error) and not self.closed
+            self._note_ending(TransactionEvent.APPLICATION_ROLLS_BACK if is_refused else TransactionEvent.VANISH)
+            raise
+        self._note_ending(ending)
+
+    def _note_ending(self, ending: TransactionEvent) -> None:
+        # A second end before the next statement is the end of another transaction, which holds nothing of the session.
+        if self.ending is None:
+            self.ending = ending
+
     def _refuse_if_kept_open(self, what: str) -> None:
         if self._is_kept_open:
             raise TransactionInProgressException(
@@ -148,11 +175,15 @@ class WatchedConnection(WireConnection):
 
     def commit(self) -> None:
         self._refuse_if_kept_open("commit()")
-        super().commit()
+        is_aborted = self.pgconn.transaction_status == TransactionStatus.INERROR  # then COMMIT rolls back
+        ending = TransactionEvent.APPLICATION_ROLLS_BACK if is_aborted else TransactionEvent.APPLICATION_COMMITS
+        with self._ends_by(ending):
+            super().commit()
 
     def rollback(self) -> None:
         self._refuse_if_kept_open("rollback()")
-        super().rollback()
+        with self._ends_by(TransactionEvent.APPLICATION_ROLLS_BACK):
+            super().rollback()
 
     def close(self) -> None:
         self._refuse_if_kept_open("close()")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg.pq import TransactionStatus
 from sqlalchemy import orm, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from jmsql import Connection, ConnectionFactory, JMSException, Message, Queue, Session, TransactionRolledBackException
 from tests.integration.client.server import Server
@@ -32,6 +38,73 @@ def session(connection: Connection) -> Session:
 
 def send(session: Session, name: str) -> None:
     session.create_producer(QUEUE).send(session.create_text_message(name))
+
+
+FAILURE_AT_COMMIT = """
+    create temporary table twice (i int unique deferrable initially deferred) on commit drop;
+    insert into twice values (1), (1)"""
+
+
+def driver_connection(session: Session) -> psycopg.Connection[object]:
+    connection = session.database.connection.driver_connection
+    assert isinstance(connection, psycopg.Connection)
+    return connection
+
+
+def driver_block(session: Session) -> None:
+    connection = driver_connection(session)
+    with connection.transaction():
+        connection.execute("select 1")
+
+
+STEPS: dict[str, Callable[[Session], object]] = {
+    "select": lambda session: session.database.execute(text("select 1")),
+    "failure": lambda session: session.database.execute(text("select 1 / 0")),
+    "failure at commit": lambda session: session.database.execute(text(FAILURE_AT_COMMIT)),
+    "commit": lambda session: session.database.commit(),
+    "rollback": lambda session: session.database.rollback(),
+    "commit as text": lambda session: session.database.execute(text("/* done */ commit")),
+    "rollback as text": lambda session: session.database.execute(text("rollback")),
+    "rollback and chain": lambda session: session.database.execute(text("rollback and chain")),
+    "commit and chain": lambda session: session.database.execute(text("commit and chain")),
+    "commit of the driver": lambda session: driver_connection(session).commit(),
+    "rollback of the driver": lambda session: driver_connection(session).rollback(),
+    "block of the driver": driver_block,
+    "receive": lambda session: session.create_consumer(Queue("database.empty")).receive(timeout=0),
+    "send": lambda session: None,
+}
+
+
+class Application:
+    """Uses a session and its database connection, and remembers the messages that it has sent."""
+
+    def __init__(self, session: Session, queue: Queue = QUEUE) -> None:
+        self._session = session
+        self.queue = queue
+        self.sent: list[str] = []
+        self.committed: list[str] = []
+        """The messages that were sent before its last commit that succeeded."""
+
+    def do(self, *steps: str) -> None:
+        """Take steps; a failure of one that is the application's own is caught."""
+        for step in steps:
+            if step == "send":
+                name = str(len(self.sent))
+                self._session.create_producer(self.queue).send(self._session.create_text_message(name))
+                self.sent.append(name)
+            with contextlib.suppress(SQLAlchemyError, psycopg.Error):
+                is_whole = step.startswith("commit") and not self._has_failed()
+                STEPS[step](self._session)
+                if is_whole:
+                    self.committed = list(self.sent)
+
+    def end(self, *steps: str) -> None:
+        """Take steps, and commit the session."""
+        self.do(*steps)
+        self._session.commit()
+
+    def _has_failed(self) -> bool:
+        return driver_connection(self._session).info.transaction_status == TransactionStatus.INERROR
 
 
 SETTINGS = [
@@ -199,19 +272,69 @@ class TestEndedByTheApplication:
         session.commit()
         assert texts_left(jmsql_factory, QUEUE) == ["sent"]
 
-    def test_through_the_driver_the_outcome_is_not_known(
-        self, session: Session, jmsql_factory: ConnectionFactory
-    ) -> None:
+    def test_a_rollback_of_the_driver_does_too(self, session: Session, jmsql_factory: ConnectionFactory) -> None:
         send(session, "one")
-        driver_connection = session.database.connection.driver_connection
-        assert isinstance(driver_connection, psycopg.Connection)
-        driver_connection.rollback()
-        with pytest.raises(JMSException, match="whether it took effect is not known") as raised:
+        driver_connection(session).rollback()
+        with pytest.raises(TransactionRolledBackException, match=r"session\.database was rolled back"):
             session.commit()
-        assert raised.value.error_code == "08007"
         send(session, "two")
         session.commit()
         assert texts_left(jmsql_factory, QUEUE) == ["two"]
+
+    @pytest.mark.parametrize("steps", [["failure", "commit"], ["failure at commit", "commit"]], ids=" and ".join)
+    def test_a_commit_that_the_server_refuses_is_a_rollback(
+        self, session: Session, jmsql_factory: ConnectionFactory, steps: list[str]
+    ) -> None:
+        Application(session).do("send", "select", *steps)
+        with pytest.raises(TransactionRolledBackException, match=r"session\.database was rolled back"):
+            session.commit()
+        assert texts_left(jmsql_factory, QUEUE) == []
+
+    @pytest.mark.parametrize("then", [["send"], ["select"], ["send", "select"], ["receive"]], ids=" and ".join)
+    @pytest.mark.parametrize("how", ["commit as text", "rollback as text", "rollback and chain"])
+    @pytest.mark.parametrize("is_continued", [False, True], ids=["first part", "second part"])
+    def test_work_after_a_hidden_end_does_not_hide_it(
+        self, session: Session, jmsql_factory: ConnectionFactory, how: str, then: list[str], is_continued: bool
+    ) -> None:
+        application = Application(session)
+        if is_continued:
+            application.do("send", "select", "commit")
+        application.do("send", "select", how)
+        with pytest.raises(JMSException, match="whether it took effect is not known") as raised:
+            application.end(*then)
+        assert raised.value.error_code == "08007"
+        session.rollback()
+        application.do("send")
+        session.commit()
+        assert len(texts_left(jmsql_factory, QUEUE)) == 1 + is_continued + how.startswith("commit")
+
+    def test_a_rollback_of_nothing_after_a_commit_does_no_harm(
+        self, session: Session, jmsql_factory: ConnectionFactory
+    ) -> None:
+        Application(session).do("send", "select", "commit", "select", "rollback")
+        session.commit()
+        assert texts_left(jmsql_factory, QUEUE) == ["0"]
+
+    @given(steps=st.lists(st.sampled_from(list(STEPS)), max_size=8))
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_a_commit_that_succeeds_has_committed_all(
+        self, connection: Connection, jmsql_factory: ConnectionFactory, steps: list[str]
+    ) -> None:
+        with connection.create_session(transacted=True) as session:
+            application = Application(session, Queue(f"database.{uuid.uuid4()}"))
+            outcome: JMSException | None = None
+            try:
+                application.end(*steps)
+            except JMSException as error:
+                outcome = error
+        left = texts_left(jmsql_factory, application.queue)
+        if outcome is None:
+            assert left == application.sent
+        elif isinstance(outcome, TransactionRolledBackException):
+            assert left == application.committed
+        else:
+            assert outcome.error_code is not None
+            assert outcome.error_code.startswith("08")
 
 
 def test_a_listener_whose_transaction_was_rolled_back_goes_on(

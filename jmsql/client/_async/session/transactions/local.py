@@ -355,8 +355,14 @@ class LocalTransaction(OwnTransaction):
 
     async def _before_statement(self, step: SavepointStep | None) -> None:
         """Bring the store to where the session is, before the application runs a statement."""
-        self.database.used_by_application()
         await self._catch_up(step)
+        # Last, since the statement runs only if nothing was raised.
+        self.database.used_by_application(is_awaited=self._relies_on_application)
+
+    @property
+    def _relies_on_application(self) -> bool:
+        """True if the commit stands for the application's statements, though the session may have run none."""
+        return False
 
     async def _catch_up(self, step: SavepointStep | None) -> None:
         if not self.database.has_failed:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.store.rows.message_rows import MessageKey, MessageRow
     from jmsql.store.statement import Query, Steps
-    from jmsql.store.wire.application_sql import SavepointStep
 
 
 T = TypeVar("T")
@@ -498,11 +497,10 @@ class HandlerTransaction(LocalTransaction):
         """Return psycopg's own connection for the handler to use in the transaction, which it is not let end."""
         return self._share(self.database.lend_driver)
 
-    def _before_statement(self, step: SavepointStep | None) -> None:
-        # The message is not in the transaction. But it is handled only if what the handler does in it is committed.
-        if self._received.handled:
-            self.database.used_by_application(is_awaited=True)
-        super()._before_statement(step)
+    @property
+    def _relies_on_application(self) -> bool:
+        # The message is not in the transaction. But it is handled only if the handler's statements are committed.
+        return bool(self._received.handled)
 
     # Receiving
 

@@ -1,0 +1,156 @@
+"""The states of a transacted session's transaction, and the events that lead from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Final
+
+# One session has one transaction at a time, and the application may share its connection. Then the application can end
+# the transaction, on purpose or not, and a later commit must not report lost work as committed.
+#
+#                         APPLICATION_COMMITS              OPEN, JOIN
+#                       +---------------------> COMMITTED -----------> CONTINUED
+#                       |                                                  | as OURS and SHARED
+#   NONE -> BEGUN -> OURS, SHARED
+#                       |  APPLICATION_ROLLS_BACK
+#                       +---------------------> ROLLED_BACK
+#                       |  VANISH
+#                       +---------------------> VANISHED
+#                       |  INTERRUPT
+#                       +---------------------> INTERRUPTED             END leads from every state to NONE.
+#
+# Invariants:
+#
+# 1. A state of LOST_STATES is left by END alone: only a rollback, or a commit that fails, ends it.
+# 2. OURS, SHARED and CONTINUED mean that the server's transaction holds work of the session. If that transaction is
+#    found to be gone in one of them, the work is lost or committed by somebody else, and the session cannot say which.
+# 3. In BEGUN and COMMITTED the server's transaction holds nothing of the session, so its end changes nothing.
+#
+# Things that do not work:
+#
+# - A flag for "committed" beside a flag for "has work": the second part of a transaction that the application committed
+#   half-way then inherits the first part's flag, and its loss goes unnoticed.
+# - Taking an idle server for "nothing was done yet": after ROLLBACK as text the next statement begins a transaction of
+#   its own, and the commit of that one looks like success.
+
+
+class TransactionState(Enum):
+    """The relation between a session and the transaction of its connection."""
+
+    NONE = auto()
+    """The session needs no transaction."""
+    BEGUN = auto()
+    """The session needs it, and has run nothing in it."""
+    OURS = auto()
+    """The session has begun it with a statement, and the application has run none."""
+    SHARED = auto()
+    """It holds work of the session, and maybe of the application; or the session relies on the application's alone."""
+    COMMITTED = auto()
+    """The application has committed it, which is the session's part, and the session has run nothing since."""
+    CONTINUED = auto()
+    """The session works in the transaction that follows one that the application has committed."""
+    ROLLED_BACK = auto()
+    """The application has rolled it back, and the session's work with it."""
+    VANISHED = auto()
+    """The application has ended it, and the session's work was not simply rolled back: the end came as text, which
+    does not tell how it ended; or a part was committed before."""
+    INTERRUPTED = auto()
+    """The server was asked to interrupt its end, since the task was cancelled."""
+
+
+class TransactionEvent(Enum):
+    """A cause for another state."""
+
+    BEGIN = auto()
+    """The session asks for a transaction."""
+    OPEN = auto()
+    """The session runs a statement that opens the server's transaction."""
+    JOIN = auto()
+    """The session runs a statement in a transaction that is open."""
+    APPLICATION_WORKS = auto()
+    """The application runs a statement whose fate the session need not know."""
+    SESSION_RELIES = auto()
+    """The application runs a statement that the session's commit stands for."""
+    APPLICATION_COMMITS = auto()
+    """The application has committed, by a method of SQLAlchemy or of the driver."""
+    APPLICATION_ROLLS_BACK = auto()
+    """The application has rolled back, by a method of SQLAlchemy or of the driver, or the server refused to commit."""
+    VANISH = auto()
+    """The server's transaction is gone, by a statement or a call that does not tell how it ended."""
+    INTERRUPT = auto()
+    """The end of the transaction was interrupted."""
+    END = auto()
+    """The session has ended it, or given its connection up."""
+
+
+_S, _E = TransactionState, TransactionEvent
+
+WORKING_STATES: Final = frozenset({_S.OURS, _S.SHARED, _S.CONTINUED})
+"""The server's transaction holds work that the session's commit stands for."""
+LOST_STATES: Final = frozenset({_S.ROLLED_BACK, _S.VANISHED, _S.INTERRUPTED})
+"""Work of the session is gone, or its fate is unknown."""
+COMMITTED_STATES: Final = frozenset({_S.COMMITTED, _S.CONTINUED})
+"""The application has committed a part of the session's work."""
+
+_APPLICATION = (_E.APPLICATION_WORKS, _E.SESSION_RELIES, _E.APPLICATION_COMMITS, _E.APPLICATION_ROLLS_BACK, _E.VANISH)
+_ENDS_WORK = {
+    _E.APPLICATION_COMMITS: _S.COMMITTED,
+    _E.APPLICATION_ROLLS_BACK: _S.ROLLED_BACK,
+    _E.VANISH: _S.VANISHED,
+    _E.INTERRUPT: _S.INTERRUPTED,
+    _E.END: _S.NONE,
+}
+
+TRANSITIONS: Final[Mapping[TransactionState, Mapping[TransactionEvent, TransactionState]]] = {
+    _S.NONE: {
+        _E.BEGIN: _S.BEGUN,
+        **dict.fromkeys(_APPLICATION, _S.NONE),
+        _E.INTERRUPT: _S.NONE,
+        _E.END: _S.NONE,
+    },
+    _S.BEGUN: {
+        _E.BEGIN: _S.BEGUN,
+        _E.OPEN: _S.OURS,
+        _E.JOIN: _S.SHARED,
+        **dict.fromkeys(_APPLICATION, _S.BEGUN),
+        _E.SESSION_RELIES: _S.SHARED,
+        _E.INTERRUPT: _S.INTERRUPTED,
+        _E.END: _S.NONE,
+    },
+    _S.OURS: {
+        **dict.fromkeys((_E.BEGIN, _E.OPEN, _E.JOIN), _S.OURS),
+        **dict.fromkeys((_E.APPLICATION_WORKS, _E.SESSION_RELIES), _S.SHARED),
+        **_ENDS_WORK,
+    },
+    _S.SHARED: {
+        **dict.fromkeys((_E.BEGIN, _E.OPEN, _E.JOIN, _E.APPLICATION_WORKS, _E.SESSION_RELIES), _S.SHARED),
+        **_ENDS_WORK,
+    },
+    _S.COMMITTED: {
+        _E.BEGIN: _S.COMMITTED,
+        **dict.fromkeys((_E.OPEN, _E.JOIN), _S.CONTINUED),
+        **dict.fromkeys(_APPLICATION, _S.COMMITTED),
+        _E.SESSION_RELIES: _S.CONTINUED,
+        _E.INTERRUPT: _S.INTERRUPTED,
+        _E.END: _S.NONE,
+    },
+    _S.CONTINUED: {
+        **dict.fromkeys((_E.BEGIN, _E.OPEN, _E.JOIN, _E.APPLICATION_WORKS, _E.SESSION_RELIES), _S.CONTINUED),
+        **_ENDS_WORK,
+        _E.APPLICATION_ROLLS_BACK: _S.VANISHED,  # a part was committed, so "rolled back" would be a lie
+    },
+    **{lost: {**dict.fromkeys((*_APPLICATION, _E.INTERRUPT), lost), _E.END: _S.NONE} for lost in LOST_STATES},
+}
+"""The next state, by state and event. A pair that is not here cannot occur."""
+
+
+def state_after(state: TransactionState, event: TransactionEvent) -> TransactionState:
+    """Return the state after an event.
+
+    Raises:
+        AssertionError: The event cannot occur in this state.
+    """
+    following = TRANSITIONS[state].get(event)
+    assert following is not None, f"{event.name} cannot occur in the state {state.name}"
+    return following
