@@ -142,15 +142,4 @@ TRANSITIONS: Final[Mapping[TransactionState, Mapping[TransactionEvent, Transacti
     },
     **{lost: {**dict.fromkeys((*_APPLICATION, _E.INTERRUPT), lost), _E.END: _S.NONE} for lost in LOST_STATES},
 }
-"""The next state, by state and event. A pair that is not here cannot occur."""
-
-
-def state_after(state: TransactionState, event: TransactionEvent) -> TransactionState:
-    """Return the state after an event.
-
-    Raises:
-        AssertionError: The event cannot occur in this state.
-    """
-    following = TRANSITIONS[state].get(event)
-    assert following is not None, f"{event.name} cannot occur in the state {state.name}"
-    return following
+"""The next state, by state and event. A pair that is not here cannot occur, and raises KeyError."""

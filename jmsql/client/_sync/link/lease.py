@@ -19,10 +19,10 @@ from jmsql.client._sync.link.watched_connection import StatementListener, Watche
 from jmsql.client.transaction_state import (
     COMMITTED_STATES,
     LOST_STATES,
+    TRANSITIONS,
     WORKING_STATES,
     TransactionEvent,
     TransactionState,
-    state_after,
 )
 from jmsql.concurrency.threads import CancelledError, Lock
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
@@ -134,7 +134,7 @@ class Lease:
         self.holding = Holding.NONE
         """Whose the connection is."""
         self._state = TransactionState.NONE
-        """Written by `_note` alone, in the thread or task that uses the session."""
+        """Written by transitions alone, in the thread or task that uses the session."""
         self._uses = 0
         self._taking = Lock()
 
@@ -353,7 +353,7 @@ class Lease:
         if connection.closed or self._state in LOST_STATES:
             self._require_whole()
         if self._transacted:
-            self._note(TransactionEvent.BEGIN)
+            self._state = TRANSITIONS[self._state][TransactionEvent.BEGIN]
             if self._shared is not None and not self._shared.in_transaction():
                 if self._shared.get_transaction() is not None:  # the server refused the application's commit
                     connection.rollback()
@@ -363,11 +363,10 @@ class Lease:
                 else:
                     self._shared.begin()
             if works:
-                self._note(TransactionEvent.OPEN if self.is_idle else TransactionEvent.JOIN)
+                opens = self._runner is None or self._runner.is_idle
+                event = TransactionEvent.OPEN if opens else TransactionEvent.JOIN
+                self._state = TRANSITIONS[self._state][event]
         return connection
-
-    def _note(self, event: TransactionEvent) -> None:
-        self._state = state_after(self._state, event)
 
     def _notice_end(self) -> None:
         """Note if the application has ended the transaction of its connection."""
@@ -377,7 +376,7 @@ class Lease:
             if event is None and self._state in WORKING_STATES and self.is_idle:
                 event = TransactionEvent.VANISH
             if event is not None:
-                self._note(event)
+                self._state = TRANSITIONS[self._state][event]
 
     def _run(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
         """Run statements in the transaction, which begins if none is open."""
@@ -581,8 +580,8 @@ class Lease:
         self._driver_connection.watch(before_statement)
         self._driver_connection.ending = None
         if self.is_idle:  # after a statement that was interrupted before it reached the server
-            self._note(TransactionEvent.END)
-            self._note(TransactionEvent.BEGIN)
+            self._state = TRANSITIONS[self._state][TransactionEvent.END]
+            self._state = TRANSITIONS[self._state][TransactionEvent.BEGIN]
         self._runner = PsycopgRunner(self._driver_connection, self._pool.schema)
 
     def used_by_application(self, *, is_awaited: bool = False) -> None:
@@ -592,7 +591,8 @@ class Lease:
             is_awaited: Whether the session relies on what the application does, though it has run nothing itself.
         """
         self._notice_end()
-        self._note(TransactionEvent.SESSION_RELIES if is_awaited else TransactionEvent.APPLICATION_WORKS)
+        event = TransactionEvent.SESSION_RELIES if is_awaited else TransactionEvent.APPLICATION_WORKS
+        self._state = TRANSITIONS[self._state][event]
 
     # Ending the transaction
 
@@ -658,7 +658,7 @@ class Lease:
         )
 
     def _ended(self) -> None:
-        self._note(TransactionEvent.END)
+        self._state = TRANSITIONS[self._state][TransactionEvent.END]
         driver = self._driver_connection
         if driver is not None:
             driver.ending = None
@@ -783,7 +783,7 @@ class Lease:
         try:
             return end
         except CancelledError:
-            self._note(TransactionEvent.INTERRUPT)
+            self._state = TRANSITIONS[self._state][TransactionEvent.INTERRUPT]
             raise
 
     def rollback(self) -> None:
@@ -878,4 +878,4 @@ class Lease:
         self._connection = self._runner = self._implicit = self._driver_connection = self._shared = None
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.NONE
-        self._note(TransactionEvent.END)
+        self._state = TRANSITIONS[self._state][TransactionEvent.END]
