@@ -18,6 +18,7 @@ from jmsql.store.administration.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
+from jmsql.store.administration.now import ConsumerNow
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
 from jmsql.store.administration.places import Place
 from jmsql.store.administration.searching import Position, SearchResult
@@ -37,6 +38,7 @@ __all__ = [
     "BrowsedMessage",
     "Cancellation",
     "ClientSummary",
+    "ConsumerNow",
     "DeadLetter",
     "DeliveryState",
     "DestinationOverview",

@@ -26,6 +26,7 @@ from jmsql.store.administration.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
+from jmsql.store.administration.now import ConsumerNow
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
 from jmsql.store.administration.places import Place
 from jmsql.store.administration.searching import Position, SearchResult
@@ -45,6 +46,7 @@ __all__ = [
     "BrowsedMessage",
     "Cancellation",
     "ClientSummary",
+    "ConsumerNow",
     "DeadLetter",
     "DeliveryState",
     "DestinationOverview",

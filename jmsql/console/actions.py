@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from jmsql import Queue
-from jmsql.admin import BoundedCount, Place, ScheduleSummary
+from jmsql.admin import BoundedCount, Cancellation, Place, ScheduleSummary
 from jmsql.console.access import Visitor
 from jmsql.console.database import Database
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
@@ -224,6 +224,15 @@ class Actions:
             message_id = administration.send_scheduled(schedule.name)
             noted.message_ids = [message_id]
             return message_id
+
+    def cancel(self, actor: Actor, look: DestinationLook, message_id: str) -> Cancellation:
+        """Cancel a message, in each queue and subscription that holds it, and end its handler."""
+        noted = self._noted(actor, "cancel", look)
+        with noted, self._database.administration(_said_by(actor)) as administration:
+            outcome = administration.cancel(message_id)
+            if outcome in {Cancellation.removed, Cancellation.asked}:
+                noted.message_ids = [message_id]
+            return outcome
 
     def unsubscribe(self, actor: Actor, look: DestinationLook, name: str) -> None:
         """Delete a durable subscription, if its name is repeated.

@@ -15,11 +15,12 @@ from urllib.parse import urlencode
 from starlette.exceptions import HTTPException
 
 from jmsql import InvalidSelectorException, JMSException, MessageFormatException, Topic
-from jmsql.admin import BoundedCount, DestinationOverview, Place, ScheduleSummary
+from jmsql.admin import BoundedCount, Cancellation, DestinationOverview, Place, ScheduleSummary
 from jmsql.console.access import Level
 from jmsql.console.actions import MESSAGE_ACTIONS, Actions, Done
 from jmsql.console.database import Database
 from jmsql.console.listing import ListingPages
+from jmsql.console.now import NowPages
 from jmsql.console.past_actions import ActivityPages
 from jmsql.console.poller import Poller
 from jmsql.console.presentation import Body, typed_properties, visible
@@ -75,6 +76,7 @@ class Pages:
         yield "/", self.overview, look, False
         yield from ListingPages(self._database, self._poller).routes()
         yield from SearchPages(self._database, hidden=self.hidden).routes()
+        yield from NowPages(self._database, self._poller, hidden=self.hidden).routes()
         yield from ActivityPages(self._database, hidden=self.hidden).routes()
         yield "/search", self.search, look, False
         yield "/dead-letters", self.dead_letters, look, False
@@ -373,6 +375,7 @@ class Pages:
             "count": None,
             "address": _address_of(look),
             "target": f"{view.base}/destinations/{look.queue_id}/{action}",
+            "message_id": view.query.get("message_id"),
             "destination": look.destination,
             "title": f"{_VERBS[action]}?",
             "verb": _VERBS[action],
@@ -404,6 +407,9 @@ class Pages:
             notice = Notice(f"{visible(look.destination)} is paused." if action == "pause" else "Delivery goes on.")
         elif action == "send":
             notice = self._send(view, look.destination)
+        elif action == "cancel":
+            outcome = self._actions.cancel(view.actor, look, form.get("message_id"))
+            notice = Notice(_CANCELLED[outcome], is_problem=outcome in {Cancellation.locked, Cancellation.gone})
         else:
             self._actions.unsubscribe(view.actor, look, form.get("name"))
             address = f"/topics/{look.topic_id}"
@@ -441,6 +447,7 @@ class Pages:
         """Say what an action would do to a topic, and ask."""
         topic, action = self._topic(view)
         values: dict[str, Any] = {
+            "message_id": "",
             "look": None,
             "action": action,
             "keys": [],
@@ -587,6 +594,7 @@ _VERBS = {
     "retry": "Retry dead letters",
     "deliver": "Deliver messages now",
     "move": "Move messages",
+    "cancel": "Cancel the message",
     "purge": "Delete messages",
     "pause": "Pause delivery",
     "resume": "Resume delivery",
@@ -595,6 +603,12 @@ _VERBS = {
 }
 
 
+_CANCELLED = {
+    Cancellation.removed: "The message is cancelled: it waited, and is not delivered any more.",
+    Cancellation.asked: "The message is cancelled: its client is told, and cannot commit its work any more.",
+    Cancellation.locked: "An open transaction has locked the message: it stays. Cancel it again later.",
+    Cancellation.gone: "There is nothing to cancel: the message was handled, has expired or is a dead letter.",
+}
 _SCHEDULE_VERBS = {"pause": "Pause the schedule", "resume": "Resume the schedule", "send": "Send its message now"}
 
 

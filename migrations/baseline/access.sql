@@ -376,7 +376,8 @@ declare
         'insert (topic_id, client_id, name, selector, durable, shared, no_local), update (ended, selector, no_local) '
             'on jmsql_internal.subscription',
         'insert (queue_id, connection_id, consumers), update (connection_id, consumers) on jmsql_internal.subscriber',
-        'insert (connection_id, queue_id, selector, consumers), update (consumers) on jmsql_internal.consumer',
+        'insert (connection_id, queue_id, selector, consumers), update (consumers, acknowledged, rolled_back, last_at) '
+            'on jmsql_internal.consumer',
         'insert (destination_id, sent, acknowledged, rolled_back, redelivered), '
             'update (sent, acknowledged, rolled_back, redelivered) on jmsql_internal.destination_counters',
         'insert (queue_id, seconds, keeps_message), update (seconds, keeps_message) on jmsql_internal.result_keeping',

@@ -123,6 +123,10 @@ comment on column jmsql.consumers.connection_id is 'The number of the connection
 comment on column jmsql.consumers.host is 'The machine on which the client runs';
 comment on column jmsql.consumers.process_id is 'Its process on that machine';
 comment on column jmsql.consumers.user_name is 'Its role in PostgreSQL';
+comment on column jmsql.consumers.acknowledged is
+    'How many deliveries of the queue the connection has ended with the message gone, whatever the selector';
+comment on column jmsql.consumers.rolled_back is 'How many it has released';
+comment on column jmsql.consumers.last_at is 'When it has ended the last one, to a second; null: none yet';
 
 comment on column jmsql.counters.kind is 'queue, topic or subscription';
 comment on column jmsql.counters.destination is 'The name of the queue or topic';

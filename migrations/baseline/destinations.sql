@@ -104,11 +104,17 @@ create table jmsql_internal.consumer (
     queue_id      integer not null,
     selector      text not null,
     consumers     integer not null check (consumers >= 0),
+    acknowledged  bigint not null default 0,
+    rolled_back   bigint not null default 0,
+    last_at       timestamptz,
     primary key (connection_id, queue_id, selector)
-);
+) with (fillfactor = 50);
 comment on table jmsql_internal.consumer is
     'How many consumers of a queue or subscription a connection has, and with which selector, if not an empty one.';
 comment on column jmsql_internal.consumer.consumers is 'Set to 0, it removes the row.';
+comment on column jmsql_internal.consumer.acknowledged is
+    'How many deliveries of the queue the connection has ended with the message gone, whatever the selector.';
+comment on column jmsql_internal.consumer.last_at is 'When it has ended the last one, to a second.';
 create index consumer_queue on jmsql_internal.consumer (queue_id);
 
 create table jmsql_internal.configuration (

@@ -229,7 +229,8 @@ comment on view jmsql.clients is 'One row a connection of a client.';
 
 create view jmsql.consumers with (security_invoker) as
 select q.name as queue, o.name as topic, s.name as subscription, s.client_id,
-       nullif(c.selector, '') as selector, c.consumers, c.connection_id, k.host, k.process_id, k.user_name
+       nullif(c.selector, '') as selector, c.consumers, c.connection_id, k.host, k.process_id, k.user_name,
+       c.acknowledged, c.rolled_back, c.last_at
 from jmsql_internal.consumer c
 join jmsql_internal.connection k using (connection_id)
 join jmsql_internal.queue q using (queue_id)

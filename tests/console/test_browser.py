@@ -65,7 +65,8 @@ def spoil(factory: jmsql.ConnectionFactory, url: str) -> None:
     """Fill the store with names, bodies, properties and errors that mean something in HTML, or nothing at all."""
     with Administration(factory, actor=HOSTILE) as administration:
         administration.create_queue(HOSTILE, maximum_deliveries=1)
-        administration.alter(HOSTILE, dead_letter_queue="DLQ")
+        administration.pause(HOSTILE)
+        administration.resume(HOSTILE)
         administration.subscribe(f"topic {EVIL}", HOSTILE, "color = '<b>'", shared=True)
     with factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
         for number in range(2):
@@ -92,7 +93,7 @@ def spoil(factory: jmsql.ConnectionFactory, url: str) -> None:
 
 def paths_of(console: Browsing) -> list[str]:
     """Return an address of each page, and of all messages on first pages."""
-    found = ["/", "/search", "/dead-letters", "/clients", "/activity"]
+    found = ["/", "/search", "/dead-letters", "/clients", "/activity", "/now"]
     places = [path for path in console.get("/search").ids.values() if "/destinations/" in path]
     found += [path for path in console.get("/search").ids.values() if "/topics/" in path]
     for path in places:
@@ -204,7 +205,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
     kinds = [message_paths(console.get(console.find(kind)).text)[0] for kind in ("map", "hex", "json", "stream")]
     letters = console.find("DLQ")
     paths = [
-        "/", "/search", "/dead-letters", "/clients", "/activity", orders, f"{orders}?selector=a+=+=+1",
+        "/", "/search", "/dead-letters", "/clients", "/activity", "/now", orders, f"{orders}?selector=a+=+=+1",
         f"{orders}/purge",
         f"{orders}/send", f"{orders}/move", console.find("prices"), console.find("web"),
         f"{console.find('web')}/delete", f"{console.find('invoices')}/history", letters,

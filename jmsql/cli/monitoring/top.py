@@ -23,6 +23,7 @@ from jmsql.client._sync.link.opening import open_runner
 from jmsql.store.administration import overview
 from jmsql.store.administration.looks import COUNTED
 from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement
+from jmsql.store.administration.now import ConsumerNow, Rates, consumers_now
 from jmsql.store.administration.overview import DestinationOverview, Memory, OverviewOrder
 from jmsql.store.administration.running import RunningMessage, running
 from jmsql.store.wire._sync.runner import Runner
@@ -68,6 +69,8 @@ _REST = 4.0
 """How many times as long as a look took, the store is left alone after it."""
 
 _LONG = 60.0
+_CONSUMERS = 20
+"""The most consumers shown."""
 _RUNNING = 20
 """The most messages shown with their progress."""
 _NUMBERS = ("ready", "claimed", "waiting", "delayed", "in/s", "out/s", "back/s", "redelivered", "consumers", "oldest")
@@ -99,7 +102,9 @@ def top(
     thousands of queues hold messages, the order by depth is complete after several looks. With --exact all messages are
     read, and the store is left alone for four times as long as that took.
 
-    Below them stand up to 20 messages that are being handled and whose handlers report their progress.
+    Below them stand the 20 slowest consumers: the connection, the number of messages that it holds, for how long, how
+    many deliveries it ends in a second, and when it has ended the last one. Then up to 20 messages that are being
+    handled and whose handlers report their progress.
 
     Rates are those of acknowledgements, as clients count them, and of arrivals, which follow from the depth.
 
@@ -150,6 +155,7 @@ class _Look(NamedTuple):
 
     store: StoreMeasurement
     destinations: list[DestinationOverview]
+    consumers: list[ConsumerNow]
     running: list[RunningMessage]
 
 
@@ -173,6 +179,7 @@ class _View:
         self._pattern = pattern
         self._count_limit = count_limit
         self._memory = Memory()
+        self._rates = Rates()
         self._now: _Look | None = None
 
     def looks(self, keys: Keyboard) -> Iterator[None]:
@@ -201,7 +208,11 @@ class _View:
             like=self._pattern,
             moment=store.server_time,
         )
-        return _Look(store, self._runner.run(found), self._runner.run(running(_RUNNING, like=self._pattern)))
+        destinations = self._runner.run(found)
+        # Chosen by a pattern after the slowest were found.
+        most = _CONSUMERS if self._pattern is None else _CONSUMERS * 50
+        consumers = self._rates.of(self._runner.run(consumers_now(most, like=self._pattern)))[:_CONSUMERS]
+        return _Look(store, destinations, consumers, self._runner.run(running(_RUNNING, like=self._pattern)))
 
     def document(self) -> dict[str, object]:
         """Return the result, for JSON."""
@@ -209,6 +220,7 @@ class _View:
         return {
             "store": self._now.store._asdict(),
             "destinations": [_document(each, self._now.store.server_time) for each in self._now.destinations],
+            "consumers_now": [_consumer_document(each, self._now.store.server_time) for each in self._now.consumers],
             "running": [_running_document(each, self._now.store.server_time) for each in self._now.running],
         }
 
@@ -225,6 +237,8 @@ class _View:
             cells = _cells(each, self._now.store.server_time)
             listing.add_row(*cells, *("yes" if each.paused else "" for _ in paused))
         parts: list[RenderableType] = [_headline(self._now.store), Text(), listing]
+        if self._now.consumers:
+            parts += [Text(), _consumers_table(self._now.consumers, self._now.store.server_time)]
         if self._now.running:
             parts += [Text(), _running_table(self._now.running, self._now.store.server_time)]
         return Group(*parts)
@@ -287,6 +301,43 @@ def _document(each: DestinationOverview, now: float) -> dict[str, object]:
         "rolled_back_per_second": each.returned,
         "paused": each.paused,
         "browsable": each.browsable,
+    }
+
+
+def _consumers_table(consumers: list[ConsumerNow], now: float) -> RenderableType:
+    listing = table(
+        *("connection", "receives from", "process", "holds", "longest", "ended/s", "last", "done"),
+        numbers=("connection", "holds", "longest", "ended/s", "last", "done"),
+        spare=("process", "done"),
+    )
+    for each in consumers:
+        name = each.destination if each.subscription is None else f"{each.destination}, {each.subscription}"
+        listing.add_row(
+            *(str(each.connection_id), name, "gone" if each.host is None else f"{each.process_id} on {each.host}"),
+            f"{each.held:,}" if each.held else "",
+            "" if each.held_since is None else _duration(_seconds_since(each.held_since, now)),
+            _rate(each.per_second),
+            "" if each.last_at is None else _duration(_seconds_since(each.last_at, now)),
+            "" if each.progress is None else f"{each.progress:.0%}",
+        )
+    return listing
+
+
+def _consumer_document(each: ConsumerNow, now: float) -> dict[str, object]:
+    return {
+        "connection": each.connection_id,
+        "client_id": each.client_id,
+        "host": each.host,
+        "process": each.process_id,
+        "destination": each.destination,
+        "subscription": each.subscription,
+        "consumers": each.consumers,
+        "held": each.held,
+        "held_seconds": None if each.held_since is None else _seconds_since(each.held_since, now),
+        "message_id": each.message_id,
+        "progress": each.progress,
+        "ended_per_second": each.per_second,
+        "seconds_since_last": None if each.last_at is None else _seconds_since(each.last_at, now),
     }
 
 

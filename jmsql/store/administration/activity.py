@@ -1,7 +1,5 @@
 """The actions of administrators: what a program says of them beforehand, and the lines that they leave."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -81,7 +79,7 @@ class Saying(NamedTuple):
     details: str | None = None
     action_id: str | None = None
 
-    def in_steps(self) -> Saying:
+    def in_steps(self) -> "Saying":
         """Return the same for one action that commits in steps."""
         return self if self.action_id is not None else self._replace(action_id=str(uuid.uuid4()))
 

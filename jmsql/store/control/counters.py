@@ -102,13 +102,15 @@ class DestinationCounters:
                 self._counts[number] = [added + before for added, before in zip(counts, known, strict=True)]
 
 
-def add_counters(counted: Mapping[int, Counts]) -> Query[None]:
+def add_counters(counted: Mapping[int, Counts], connection_id: int | None = None) -> Query[None]:
     """Add to what is written down; the statement is to commit by itself.
 
     Args:
         counted: What was counted, by the number of the queue, or of the topic (negative).
+        connection_id: The number of the client's connection; None: it is none of a client.
     """
     return _add.bind(
+        connection_id=connection_id,
         destination_ids=array_literal(counted),
         sent=array_literal(counts.sent for counts in counted.values()),
         acknowledged=array_literal(counts.acknowledged for counts in counted.values()),

@@ -46,8 +46,8 @@ class Reporting:
             return
         self._next_report = now + self._interval
         try:
-            self.write_counters(control)
             self._write_consumers(control)
+            self.write_counters(control)
         except JMSException as error:
             if is_connection_lost(error):
                 raise
@@ -62,7 +62,7 @@ class Reporting:
         counted = self._counters.drain()
         if counted:
             try:
-                control.run(add_counters(counted))
+                control.run(add_counters(counted, self.connection_id))
             except JMSSecurityException:
                 raise  # for good: the role had access, and has it no more
             except JMSException:

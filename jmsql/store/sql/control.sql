@@ -119,7 +119,15 @@ where {has_message};
 select queue_id from jmsql_internal.queue where history;
 
 -- name: add_counters
--- In one order, so that two clients do not wait for each other. What was deleted meanwhile is not counted.
+-- In one order, so that two clients do not wait for each other. What was deleted meanwhile is not counted. The client's own
+-- consumers tell what they have ended, and when.
+with own as (
+    update jmsql_internal.consumer n
+    set acknowledged = n.acknowledged + c.acknowledged, rolled_back = n.rolled_back + c.rolled_back,
+        last_at = statement_timestamp()
+    from unnest(%(destination_ids)s::integer[], %(acknowledged)s::bigint[], %(rolled_back)s::bigint[])
+        as c (queue_id, acknowledged, rolled_back)
+    where n.connection_id = %(connection_id)s::bigint and n.queue_id = c.queue_id and c.acknowledged + c.rolled_back > 0)
 insert into jmsql_internal.destination_counters as t (destination_id, sent, acknowledged, rolled_back, redelivered)
 select c.*
 from unnest(%(destination_ids)s::integer[], %(sent)s::bigint[], %(acknowledged)s::bigint[], %(rolled_back)s::bigint[],

@@ -100,6 +100,8 @@ EXCEPTIONS = {
     "function jmsql_internal.bury_dead_letters": (2, _BY_KEY),
     "function jmsql_internal.cancel_at": (3, _BY_KEY),
     "delivering.sql: waiting_keys": (1, _BY_KEY),
+    "now.sql: consumers": (2, _BY_KEY),
+    "now.sql: held_messages": (1, _BY_KEY),
     "function jmsql_internal.deliver_waiting": (1, _BY_KEY),
     "function jmsql_internal.dequeue_next": (2, "It asks in its own words, and then goes by address."),
     "function jmsql_internal.forget_deliveries": (1, _BY_ADDRESS),

@@ -42,6 +42,7 @@ from jmsql.store.administration.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
+from jmsql.store.administration.now import ConsumerNow, Rates, consumers_now
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
 from jmsql.store.administration.places import Place, require_place
 from jmsql.store.administration.searching import Position, SearchResult
@@ -121,6 +122,7 @@ class Administration:
         self._link = ConnectionOnDemand(self._open_runner)
         self._memory = overview.Memory()
         self._saying = Saying(actor)
+        self._rates = Rates()
 
     def _open_runner(self) -> PsycopgRunner:
         database = in_thread(default_url, self._schema) if self._database is None else self._database
@@ -298,6 +300,25 @@ class Administration:
     def clients(self) -> list[ClientSummary]:
         """Return the connections of clients, the oldest first."""
         return self._link.run(inspection.clients)
+
+    def now(self, limit: int = 100, *, connection_id: int | None = None) -> list[ConsumerNow]:
+        """Return what each client does with each queue and subscription at this moment, the slow ones first.
+
+        First come those that hold a message for longest, then those that could receive one and have ended none for
+        longest. Rates are those since the call before, of the same object. No statement reads more than 20,000 rows.
+
+        Args:
+            limit: How many at most.
+            connection_id: The number of the client's connection; None: all.
+
+        Raises:
+            ValueError: The limit is below 1.
+            TypeError: It is not an int.
+        """
+        _require_number("limit", limit, 1)
+        if connection_id is not None:
+            _require_number("connection_id", connection_id, 0)
+        return self._rates.of(self._link.run(consumers_now(limit, connection_id=connection_id)))
 
     def count(self, queue: Queue | str, selector: str | None = None) -> int:
         """Return how many messages a queue holds that match a selector, whatever their state.

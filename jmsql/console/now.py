@@ -1,0 +1,88 @@
+"""The pages of what clients do at this moment: all consumers, and one connection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, TypeVar
+
+from starlette.exceptions import HTTPException
+
+from jmsql.console.access import Level
+from jmsql.console.database import Database
+from jmsql.console.poller import Poller
+from jmsql.console.views import Reply, RouteRow, View
+from jmsql.store.administration import looks
+from jmsql.store.administration.now import (
+    ConnectionNow,
+    ConsumerNow,
+    HeldMessage,
+    Rates,
+    connection_now,
+    consumers_now,
+    held_messages,
+)
+from jmsql.store.statement import Steps
+
+T = TypeVar("T")
+
+_SHOWN = 50
+_HELD_SHOWN = 100
+
+
+class NowPages:
+    """Makes the pages of consumers and connections."""
+
+    def __init__(self, database: Database, poller: Poller, *, hidden: bool) -> None:
+        self._database = database
+        self._poller = poller
+        self._hidden = hidden
+        self._rates = Rates()
+
+    def routes(self) -> Iterator[RouteRow]:
+        """Return the pages: address, function, the level that a visitor needs, and True if it is for forms."""
+        yield "/now", self.now, Level.LOOK, False
+        yield "/connections/{connection}", self.connection, Level.LOOK, False
+
+    def now(self, view: View) -> Reply:
+        """Show what each consumer does, the slow ones first."""
+        found = self._look(view, "now", lambda: self._rates.of(self._database.look(consumers_now(_SHOWN + 1))))
+        values = {"consumers": found[:_SHOWN], "has_more": len(found) > _SHOWN, "title": "Now", "cursor": ""}
+        return self._reply(view, "now.html", values)
+
+    def connection(self, view: View) -> Reply:
+        """Show a connection: its client, what it receives from, and the messages that it holds."""
+        number = view.number("connection")
+        client, consumers, held, named = self._look(
+            view, ("connection", number), lambda: self._database.look(self._found(number))
+        )
+        if client is None and not held and not consumers:
+            raise HTTPException(404)
+        values = {
+            "number": number,
+            "client": client,
+            "consumers": self._rates.of(consumers),
+            "held": held[:_HELD_SHOWN],
+            "has_more": len(held) > _HELD_SHOWN,
+            "named": named,
+            "title": f"Connection {number}",
+        }
+        return self._reply(view, "connection.html", values)
+
+    def _look(self, view: View, key: Hashable, look: Callable[[], T]) -> T:
+        """Look for a whole page; the part that stays current may be a moment old, and is one for all."""
+        return self._poller.shared(key, look) if view.is_fragment else look()
+
+    def _found(self, number: int) -> Steps[tuple[ConnectionNow | None, list[ConsumerNow], list[HeldMessage], Any]]:
+        clients = yield from connection_now(number)
+        consumers = yield from consumers_now(_SHOWN, connection_id=number)
+        held = yield from held_messages(number, _HELD_SHOWN + 1)
+        found = yield from looks.destinations(list(dict.fromkeys(each.queue_id for each in held)))
+        named = {each.queue_id: each for each in found if each.exists}
+        return clients[0] if clients else None, consumers, held, named
+
+    def _reply(self, view: View, template: str, values: dict[str, Any]) -> Reply:
+        shown = values | {"now": time.time(), "hidden_notes": self._hidden, "notice": None}
+        if view.is_fragment:
+            self._poller.touch()
+        return Reply(template, shown, is_fragment=view.is_fragment)
