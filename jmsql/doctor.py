@@ -815,7 +815,7 @@ def _schedules(runner: Runner) -> Iterator[Finding]:
             "Start a worker whose role administers the schema: such clients send what schedules have due.",
         )
     if undeclared:
-        commands = "; ".join(f"`jmsql schedule delete {shlex.quote(each.name)}`" for each in undeclared[:_SHOWN])
+        commands = "; ".join(f"`jmsql schedule delete {shlex.quote(each.name)} --yes`" for each in undeclared[:_SHOWN])
         since = min(each.undeclared or 0.0 for each in undeclared)
         yield _note(
             "schedules",

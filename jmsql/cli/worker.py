@@ -189,9 +189,12 @@ def _list(application: str, concurrency: int, only: Sequence[str], without: Sequ
     if as_json:
         print_json(listeners)
         return
+    titles = (("chunk", "Chunk"), ("rate", "Rate"), ("at_most", "At most"), ("schedules", "Schedules"))
+    further = [(name, title) for name, title in titles if any(each[name] for each in listeners)]
     listing = table(
         *("Listener", "Destination", "Subscription", "Selector", "Body", "Concurrency", "Transacted", "Timeout"),
         "Reply to",
+        *(title for _, title in further),
         numbers=("Concurrency", "Timeout"),
         spare=("Selector", "Reply to", "Body"),
     )
@@ -204,8 +207,16 @@ def _list(application: str, concurrency: int, only: Sequence[str], without: Sequ
             *(str(each["concurrency"]), "yes" if each["transacted"] else "no"),
             None if each["timeout"] is None else f"{each['timeout']:g} s",
             each["reply_to"],
+            *(None if each[name] is None else _written(each[name]) for name, _ in further),
         )
     print_table(listing)
+
+
+def _written(value: object) -> str:
+    """Return an option of a listener, or its schedules, for people."""
+    if not isinstance(value, list):
+        return str(value)
+    return "; ".join(f"every {each['every']:g} s" if each["cron"] is None else each["cron"] for each in value)
 
 
 def _timings(given: Sequence[str]) -> WorkerTimings:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from jmsql.messages.codecs.schemas import Schema
+from jmsql.store.schedules.definition import Schedule
+from jmsql.values.ticks import Cron
 from jmsql.worker.handlers.bodies import body_schema
 from jmsql.worker.handlers.listener import Listener
 from jmsql.worker.loading import choose_listeners, load_application
@@ -33,11 +35,12 @@ def listeners_of(
     if (directory := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, directory)
     with redirect_stdout(sys.stderr):  # what the application prints is no part of the list
-        listeners = choose_listeners(load_application(application).listeners, only, without)
-    return [_document(listener, concurrency) for listener in listeners]
+        loaded = load_application(application)
+        listeners = choose_listeners(loaded.listeners, only, without)
+    return [_document(listener, concurrency, loaded.schedules) for listener in listeners]
 
 
-def _document(listener: Listener, concurrency: int) -> dict[str, Any]:
+def _document(listener: Listener, concurrency: int, schedules: Sequence[Schedule]) -> dict[str, Any]:
     facts = listener.facts(concurrency)
     policy = listener.redelivery
     return {
@@ -47,9 +50,17 @@ def _document(listener: Listener, concurrency: int) -> dict[str, Any]:
         "redelivery": None if policy is None else asdict(policy),
         "no_retry_for": [f"{each.__module__}.{each.__qualname__}" for each in listener.no_retry_for],
         "reply_to": None if listener.reply_to is None else str(listener.reply_to),
+        "schedules": [_schedule(each) for each in schedules if each.destination == listener.destination],
         "body": _name(listener.body),
         "body_schema": _json_schema(listener.body),
     }
+
+
+def _schedule(schedule: Schedule) -> dict[str, Any]:
+    timing = schedule.timing
+    if isinstance(timing, Cron):
+        return {"name": schedule.name, "cron": timing.text, "every": None, "time_zone": timing.time_zone}
+    return {"name": schedule.name, "cron": None, "every": timing.interval.total_seconds(), "time_zone": None}
 
 
 def _name(annotation: Any) -> str | None:

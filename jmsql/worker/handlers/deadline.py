@@ -36,6 +36,8 @@ class Deadline:
         self.limit: asyncio.Timeout | None = None
         """The limit that cancels a coroutine function, whose event loop sets it."""
         self._loop = running_loop()
+        self._raised: type[TimeoutError] | None = None
+        """The class of the exception that was raised in the handler's thread. Written by the thread that ends it."""
 
     def restart(self) -> None:
         """Give the handler its time once more; may be called from any thread.
@@ -74,7 +76,18 @@ class Deadline:
         """Return a class whose objects say the same without arguments, for an exception raised from another thread."""
         text = self._text
         body = {"__init__": lambda self: TimeoutError.__init__(self, text), "__module__": TimeoutError.__module__}
-        return type(TimeoutError.__name__, (TimeoutError,), body)
+        self._raised = type(TimeoutError.__name__, (TimeoutError,), body)
+        return self._raised
+
+    def error_for(self, error: BaseException) -> TimeoutError:
+        """Return the error of the deadline, caused by an error that it has caused in the handler.
+
+        The exception that was raised in the handler's thread says the same. It only lends its traceback.
+        """
+        if self._raised is not None and type(error) is self._raised:
+            return self.error.with_traceback(error.__traceback__)
+        self.error.__cause__ = error
+        return self.error
 
     @property
     def _text(self) -> str:

@@ -90,5 +90,5 @@ def test_the_doctor_names_schedules_that_do_not_go_well(jmsql: Command, jmsql_cl
         ):
             database.execute(f"update jmsql_internal.schedule set {change} where name = '{name}'".encode())
     assert re.search(r"'late': no client has sent .* 3 hours|'failing' fails: There is no queue", found()["problem"])
-    assert re.search(r"'gone': no worker .* 3 hours.*`jmsql schedule delete gone`", found()["note"])
+    assert re.search(r"'gone': no worker .* 3 hours.*`jmsql schedule delete gone --yes`", found()["note"])
     assert "well" not in str(found())

@@ -77,6 +77,9 @@ def test_a_handler_that_can_be_ended_is_ended(
     [(count, error)] = database.rows(FAILED)
     assert count == 1
     assert error.endswith("TimeoutError: The handler has taken longer than its timeout of 0.5 s.\n")
+    if kind.startswith("a thread in code"):
+        assert error.count("TimeoutError: ") == 1, error
+        assert "in wait_for_leave" in error
     assert (worker.directory / "cleaned").exists()
     assert database.rows("select from jmsql.messages where queue = 'sent'") == []
     assert len({process for _, process in worker.began()}) == 1, "its process goes on"

@@ -50,6 +50,26 @@ async def note(message: jmsql.TextMessage): ...
 @app.listener("texts", redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=3))
 def print_it(body: str): ...
 """
+FURTHER = """
+from datetime import timedelta
+
+from jmsql.worker import Application, Rate
+
+app = Application()
+
+
+@app.periodic("*/5 * * * *", time_zone="Europe/Berlin")
+@app.listener("chunks", chunk=10, rate=Rate(5))
+def handle(bodies: list[str]): ...
+
+
+@app.listener("few", at_most=3)
+def one_of_few(body: str): ...
+
+
+app.schedule("again", timedelta(minutes=1), handle, "x")
+app.schedule("elsewhere", "@daily", "others")
+"""
 
 
 @pytest.fixture
@@ -59,6 +79,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("JMSQL_URL", "postgresql://nowhere.invalid/shop")
     (tmp_path / "listed_shop.py").write_text(APPLICATION)
+    (tmp_path / "further_shop.py").write_text(FURTHER)
     (tmp_path / "broken_shop.py").write_text("1 / 0\n")
 
     def run(*arguments: str) -> Result:
@@ -66,6 +87,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     yield run
     sys.modules.pop("listed_shop", None)
+    sys.modules.pop("further_shop", None)
 
 
 def test_people_see_a_table(listed: Any) -> None:
@@ -104,6 +126,7 @@ def test_programs_read_json_with_the_schemas_of_bodies(listed: Any) -> None:
         "redelivery": None,
         "no_retry_for": ["builtins.ValueError"],
         "reply_to": "queue://answers",
+        "schedules": [],
         "body": "Order",
         "body_schema": {
             "properties": {"number": {"title": "Number", "type": "integer"}},
@@ -116,6 +139,19 @@ def test_programs_read_json_with_the_schemas_of_bodies(listed: Any) -> None:
     assert (note["body"], note["body_schema"]) == (None, None)
     assert (print_it["body"], print_it["body_schema"]) == ("str", None)
     assert print_it["redelivery"]["maximum_deliveries"] == 3
+
+
+def test_chunks_limits_and_schedules_are_shown_where_there_are_some(listed: Any) -> None:
+    header, row, _ = listed("further_shop:app", "--list").stdout.splitlines()
+    assert header.split()[-6:] == ["to", "Chunk", "Rate", "At", "most", "Schedules"]
+    assert row.endswith("*/5 * * * *; every 60 s")
+    assert " 10 " in row
+    document, few = json.loads(listed("further_shop:app", "--list", "--json").stdout)
+    assert (document["chunk"], few["at_most"], few["schedules"]) == (10, "3", [])
+    assert document["schedules"] == [
+        {"name": "further_shop.handle", "cron": "*/5 * * * *", "every": None, "time_zone": "Europe/Berlin"},
+        {"name": "again", "cron": None, "every": 60.0, "time_zone": None},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,8 @@ class HandlerCall(AnyCall):
                 self.result = await self._function_call.run(call, self.listener.handler, **arguments)
             except BaseException as error:
                 if self.deadline is not None and self.deadline.has_caused(error):
-                    raise self.deadline.error from error
+                    own = self.deadline.error_for(error)
+                    raise own from own.__cause__
                 raise
 
     if ASYNC:
