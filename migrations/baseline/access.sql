@@ -422,6 +422,7 @@ declare
         'select, update, delete on jmsql_internal.coalescing',
         'select on sequence jmsql_internal.message_sequence',
         'delete on jmsql_internal.batch, jmsql_internal.batch_member',
+        'select on jmsql_internal.batch_check',
         'execute on function jmsql_internal.check_batches(integer), jmsql_internal.remove_batches(integer)',
         'execute on function' || jmsql_internal.functions_of_administrators()];
     actions text[] := array(

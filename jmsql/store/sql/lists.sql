@@ -29,9 +29,9 @@ limit %(limit)s::integer;
 
 -- name: lagging
 -- Of each topic, how many subscriptions it has, of the first hundred, and the one whose first message is the oldest.
-select t.topic_id, count(s.queue_id),
+select t.topic_id, pg_catalog.count(s.queue_id),
        (pg_catalog.array_agg(s.queue_id order by f.sequence) filter (where f.sequence is not null))[1]
-from unnest(%(topic_ids)s::integer[]) as t (topic_id)
+from pg_catalog.unnest(%(topic_ids)s::integer[]) as t (topic_id)
 left join lateral (
     select s.queue_id from jmsql_internal.subscription s where s.topic_id = t.topic_id limit 100) s on true
 left join lateral (

@@ -87,6 +87,7 @@ def everywhere() -> Iterator[Refused]:
         "move({}, 'other')": lambda a, d: a.move(d, "other"),
         "move('orders', {})": lambda a, d: a.move("orders", d),
         "purge({})": lambda a, d: a.purge(d),
+        "deliver({})": lambda a, d: a.deliver(d),
         "depth({})": lambda a, d: a.depth(d),
         "retry({})": lambda a, d: a.retry(d),
         "replay('orders', {}, '-infinity')": lambda a, d: a.history.replay("orders", d, since=ALL_TIME),
@@ -204,6 +205,7 @@ def others() -> Iterator[Refused]:
         "move('orders', 'other', max_messages => -1)",
         "purge('orders', max_messages => -1)",
         "retry('orders', -1)",
+        "deliver('orders', max_messages => -1)",
     ):
         yield Refused(call, WRONG_VALUE)
     yield Refused("depth('orders', -1)", WRONG_VALUE, lambda a, _: a.depth("orders", -1))
