@@ -104,12 +104,22 @@ def test_sql_functions_leave_a_line_in_the_transaction_of_their_caller(
         producer.send(session.create_text_message("e"))
     before = len(administration.activity())
     with psycopg.connect(jmsql_clean_url, application_name="cron of ops") as sql:
-        for call in ("retry('DLQ')", "deliver('orders')", "move('orders', 'other', most => 2)", "purge('orders')"):
+        for call in (
+            "retry('DLQ')",
+            "deliver('orders')",
+            "move('orders', 'other', max_messages => 2)",
+            "purge('orders')",
+        ):
             sql.execute(f"select jmsql.{call}".replace("'orders'", f"'{queue.name}'"))
         sql.rollback()
         assert len(administration.activity()) == before
         sql.execute("select set_config('jmsql.actor', 'the nightly job', true)")
-        for call in ("retry('DLQ')", "deliver('orders')", "move('orders', 'other', most => 2)", "purge('orders')"):
+        for call in (
+            "retry('DLQ')",
+            "deliver('orders')",
+            "move('orders', 'other', max_messages => 2)",
+            "purge('orders')",
+        ):
             sql.execute(f"select jmsql.{call}".replace("'orders'", f"'{queue.name}'"))
         sql.execute("select jmsql.pause(%s), jmsql.resume(%s)", [queue.name, queue.name])
         sql.commit()
