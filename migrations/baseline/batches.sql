@@ -278,6 +278,20 @@ create trigger callback_names_its_queue before insert on jmsql_internal.batch_ca
 
 -- The end.
 
+create function jmsql_internal.notify_of_batch(payload text) returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- PostgreSQL does not prepare a transaction that has notified, and this one may be about to be prepared. Where it can be,
+    -- clients find the message, or the note, within a second by themselves.
+    if current_setting('max_prepared_transactions') = '0' then
+        perform jmsql_internal.notify(payload);
+    end if;
+end
+$$;
+comment on function jmsql_internal.notify_of_batch(text) is 'Notifies at the commit, where no transaction can be prepared.';
+
 create function jmsql_internal.send_callback(c jmsql_internal.batch_callback, counts jsonb) returns void
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
@@ -298,7 +312,7 @@ begin
            c.jms_type, c.properties, c.property_types, c.text_body,
            case when c.message_type is null then counts else c.json_body end, c.body_types, c.bytes_body
     where pg_current_xact_id() is not null;  -- before a sequence: by that, consumers know what may still come
-    perform jmsql_internal.notify(target::text);
+    perform jmsql_internal.notify_of_batch(target::text);
 end
 $$;
 comment on function jmsql_internal.send_callback(jmsql_internal.batch_callback, jsonb) is 'Sends a message of a batch''s end.';
@@ -375,8 +389,7 @@ begin
         perform jmsql_internal.end_batch(new.batch_id);
     else
         insert into jmsql_internal.batch_check (batch_id) values (new.batch_id);
-        -- After the commit, the client that does the maintenance looks.
-        perform jmsql_internal.notify('-2147483647');
+        perform jmsql_internal.notify_of_batch('-2147483647');
     end if;
     return null;
 end

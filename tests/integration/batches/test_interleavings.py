@@ -1,0 +1,171 @@
+"""Transactions that end messages of one batch side by side: every order of their steps, and every end.
+
+A transaction ends a message, decides whether it was the last one, as it else does at its commit, and ends itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+Connection = psycopg.Connection[Any]
+
+ENDS = ("commit", "rollback", "kill", "prepare")
+LEVELS = ("read committed", "read committed", "repeatable read")
+DECIDE = "set constraints jmsql_internal.batch_member_has_ended immediate"
+CLOSING = -1
+MOVING = -2
+
+
+class Batches:
+    """Batches, seen and ended by SQL, with no client of jmsql."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.sql = psycopg.connect(url, autocommit=True)
+        self.sql.execute("insert into jmsql_internal.queue (name) values ('parts'), ('ends'), ('target')")
+
+    def connect(self) -> Connection:
+        connection = psycopg.connect(self._url, autocommit=True)
+        connection.execute("set lock_timeout = '3s'")  # none waits for another
+        return connection
+
+    def open(self, members: int) -> int:
+        """Open a batch with so many messages, and leave it open."""
+        with self.sql.transaction():
+            [(batch,)] = self.sql.execute("insert into jmsql_internal.batch (name) values ('a') returning batch_id")
+            self.sql.execute(
+                "insert into jmsql_internal.batch_callback (batch_id, event, queue_id) "
+                "select %s, 'end', queue_id from jmsql_internal.queue where name = 'ends'",
+                (batch,),
+            )
+            for number in range(members):
+                self.sql.execute(
+                    "insert into jmsql_internal.message (queue_id, inverse_priority, jms_message_id, jms_delivery_mode, "
+                    "message_type, properties, property_types, text_body) "
+                    "select queue_id, 5, %s, 2, 'TextMessage', %s, %s, %s from jmsql_internal.queue where name = 'parts'",
+                    (uuid4(), json.dumps({"JMS_jmsql_Batch": batch}), '{"JMS_jmsql_Batch": "long"}', str(number)),
+                )
+        return int(batch)
+
+    def callbacks(self) -> list[Any]:
+        return [
+            json_body
+            for (json_body,) in self.sql.execute(
+                "select json_body from jmsql_internal.message join jmsql_internal.queue q using (queue_id) "
+                "where q.name = 'ends'"
+            )
+        ]
+
+    def outstanding(self, batch: int) -> int:
+        [(number,)] = self.sql.execute(
+            "select count(*) from jmsql_internal.batch_member where batch_id = %s and copies > 0", (batch,)
+        )
+        return int(number)
+
+    def forget(self) -> None:
+        self.sql.execute("delete from jmsql_internal.message; delete from jmsql_internal.batch_check")
+        self.sql.execute("delete from jmsql_internal.batch_member; delete from jmsql_internal.batch")
+
+
+@pytest.fixture
+def batches(jmsql_clean_url: str) -> Iterator[Batches]:
+    found = Batches(jmsql_clean_url)
+    yield found
+    for (identifier,) in found.sql.execute("select gid from pg_prepared_xacts where database = current_database()"):
+        found.sql.execute(f"rollback prepared '{identifier}'".encode())
+    found.sql.close()
+
+
+def schedules(number: int, most: int) -> list[tuple[tuple[int, ...], tuple[str, ...], tuple[str, ...]]]:
+    """Return orders of the three steps of so many transactions, with their ends and isolation levels."""
+    chance = random.Random(number)
+    orders: list[tuple[int, ...]]
+    if number == 2:
+        orders = sorted(set(itertools.permutations([0, 0, 0, 1, 1, 1])))
+        every = [
+            (order, ends, ("read committed",) * 2) for order in orders for ends in itertools.product(ENDS, repeat=2)
+        ]
+        return chance.sample(every, most)
+    chosen = []
+    for _ in range(most):
+        steps = [*range(number)] * 3
+        chance.shuffle(steps)
+        chosen.append(
+            (
+                tuple(steps),
+                tuple(chance.choice(("commit", *ENDS)) for _ in range(number)),
+                tuple(chance.choice(LEVELS) for _ in range(number)),
+            )
+        )
+    return chosen
+
+
+@pytest.mark.parametrize(("number", "most"), [(2, 120), (3, 60), (4, 40)])
+@pytest.mark.parametrize(
+    "others", [(), (CLOSING,), (MOVING,)], ids=["ends", "with the end of the block", "with a move"]
+)
+def test_the_callback_is_sent_once(batches: Batches, number: int, most: int, others: tuple[int, ...]) -> None:
+    connections = [batches.connect() for _ in range(number)]
+    for order, ends, levels in schedules(number, most):
+        case = (order, ends, levels)
+        members = number - len(others)
+        extra = 1 if MOVING in others else 0
+        batch = batches.open(members + extra)
+        if CLOSING not in others:
+            batches.sql.execute("update jmsql_internal.batch set closed = true where batch_id = %s", (batch,))
+        steps = [0] * number
+        prepared: list[str] = []
+        for each in order:
+            connection = connections[each]
+            what = others[0] if each == 0 and others else each - len(others)
+            if steps[each] == 0:
+                connection.execute(f"begin isolation level {levels[each]}".encode())
+                if what == CLOSING:
+                    connection.execute("update jmsql_internal.batch set closed = true where batch_id = %s", (batch,))
+                elif what == MOVING:
+                    connection.execute("select jmsql.move('parts', 'target', most => 1)")
+                else:
+                    # By addresses, as clients do: from the end, so that the first one moves.
+                    connection.execute(
+                        "delete from jmsql_internal.message where text_body = %s", (str(members + extra - 1 - what),)
+                    )
+            elif steps[each] == 1:
+                connection.execute(DECIDE)
+            elif ends[each] == "kill":
+                connection.close()
+                connections[each] = batches.connect()
+            elif ends[each] == "prepare" and what != MOVING:  # which has notified
+                prepared.append(f"{batch} {each}")
+                connection.execute(f"prepare transaction '{prepared[-1]}'".encode())
+            else:
+                connection.execute(b"rollback" if ends[each] == "rollback" else b"commit")
+            steps[each] += 1
+            if batches.callbacks():
+                assert batches.outstanding(batch) == 0, case
+        batches.sql.execute("select jmsql_internal.check_batches(100)")
+        for identifier in prepared:
+            batches.sql.execute(f"commit prepared '{identifier}'".encode())
+            if batches.callbacks():
+                assert batches.outstanding(batch) == 0, case
+        batches.sql.execute("select jmsql_internal.check_batches(100)")
+        if batches.outstanding(batch):
+            assert batches.callbacks() == [], case
+            batches.sql.execute("update jmsql_internal.batch set closed = true where batch_id = %s", (batch,))
+            batches.sql.execute("delete from jmsql_internal.message where text_body is not null")
+        batches.sql.execute("select jmsql_internal.check_batches(100)")
+        total = members + extra
+        found = batches.callbacks()
+        assert len(found) == 1, case
+        [callback] = found
+        assert callback["total"] == callback["done"] == total, case
+        batches.forget()
+    for connection in connections:
+        connection.close()
