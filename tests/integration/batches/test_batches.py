@@ -27,9 +27,9 @@ def callbacks(connection: Connection, queue: str = "ends") -> list[Any]:
         return [message.get_body(object) for message in receive_all(session.create_consumer(queue))]
 
 
-def counts(batch: str = "import", **different: int) -> dict[str, Any]:
+def counts(**different: int) -> dict[str, Any]:
     """Return the body of a callback."""
-    return {"batch": batch, "total": 0, "done": 0, "failed": 0, "expired": 0, "cancelled": 0, **different}
+    return {"batch": "import", "total": 0, "done": 0, "failed": 0, "expired": 0, "cancelled": 0, **different}
 
 
 def progress(connection: Connection, batch: Batch) -> BatchProgress:
