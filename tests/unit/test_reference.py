@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 from collections import Counter
@@ -60,7 +61,7 @@ def members(directive: Directive, filters: list[str]) -> list[str]:
         return []
     inherited = directive.options.get("inherited_members", False)
     classes = [each for each in kind.__mro__ if each.__module__.startswith("jmsql")] if inherited else [kind]
-    names = {name for each in classes for name in (*vars(each), *each.__dict__.get("__annotations__", {}))}
+    names = {name for each in classes for name in (*vars(each), *inspect.get_annotations(each))}
     if isinstance(inherited, list):
         names = {*vars(kind), *inherited}
     excluded = [re.compile(each.removeprefix("!")) for each in directive.options.get("filters", filters)]
