@@ -137,7 +137,7 @@ def test_an_error_in_a_traceback_is_named_as_programs_catch_it() -> None:
 
 
 def test_the_documentation_lists_each_name_where_it_is_imported_from() -> None:
-    pages = "\n".join(path.read_text() for path in ROOT.glob("docs/*.md"))
+    pages = "\n".join(path.read_text() for path in ROOT.glob("docs/**/*.md"))
     entries = re.findall(r"^::: (jmsql[\w.]*)\n((?:    .*\n)*)", pages, re.MULTILINE)
     assert len(entries) == len({path for path, _ in entries})
     modules = {*MODULES, *AWAITED}
