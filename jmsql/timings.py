@@ -147,6 +147,8 @@ class InternalTimings(Timings):
     """How often the maintenance looks for delivery states without a message."""
     result_removal_interval: float = 10.0
     """How often it removes results whose time is over."""
+    rate_interval: float = 60.0
+    """How often it notes the rates of destinations."""
     table_check_interval: float = 10.0
     """How often it checks the page counts of the tables."""
     history_maintenance_interval: float = 60.0
@@ -220,6 +222,7 @@ _FOR_ALL = {
     "missed_message_interval": 1.0,
     "orphan_interval": 60.0,
     "result_removal_interval": 10.0,
+    "rate_interval": 60.0,
     "table_check_interval": 10.0,
     "history_maintenance_interval": 60.0,
     "history_lock_timeout": 0.1,

@@ -584,14 +584,27 @@ class PrefetchBuffer:
         self.recorded = 0
         self.rows = deque(row for row in self.rows if row.group_hash not in groups)
 
-    def count(self, outcome: str, delivery_counts: Sequence[int | None]) -> None:
+    def count(self, outcome: str, rows: Sequence[MessageRow], delivered_at: float | None = None) -> None:
         """Count deliveries that have ended.
 
         Args:
-            outcome: How: a field of `Counts`.
-            delivery_counts: How often each of the messages was delivered before.
+            outcome: How: ``acknowledged`` or ``rolled_back``.
+            rows: The messages.
+            delivered_at: When they were given to a handler, on the monotonic clock; None: to no handler.
         """
-        if self._counters is not None:
-            redelivered = len(delivery_counts) - delivery_counts.count(None) - delivery_counts.count(0)
-            counts = Counts(redelivered=redelivered, **{outcome: len(delivery_counts)})
-            self._counters.count(self.source.queue_id, self.source.destination, counts)
+        if self._counters is None:
+            return
+        number, redelivered, waited = len(rows), 0, 0
+        now = self._clock.milliseconds()
+        for row in rows:
+            if row.delivery_count:
+                redelivered += 1
+            since = row.jms_delivery_time or row.jms_timestamp
+            if since and now > since:
+                waited += now - since
+        calls, handled = (0, 0) if delivered_at is None else (1, int((monotonic() - delivered_at) * 1_000_000))
+        if outcome == "acknowledged":
+            counts = Counts(0, number, 0, redelivered, 0, 0, waited * 1000, calls, handled)
+        else:
+            counts = Counts(0, 0, number, redelivered, 0, 0, 0, calls, handled)
+        self._counters.count(self.source.queue_id, self.source.destination, counts)

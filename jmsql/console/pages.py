@@ -18,6 +18,7 @@ from jmsql import InvalidSelectorException, JMSException, MessageFormatException
 from jmsql.admin import BoundedCount, Cancellation, DestinationOverview, Place, ScheduleSummary
 from jmsql.console.access import Level
 from jmsql.console.actions import MESSAGE_ACTIONS, Actions, Done
+from jmsql.console.charts import RatePages
 from jmsql.console.database import Database
 from jmsql.console.listing import ListingPages
 from jmsql.console.now import NowPages
@@ -75,6 +76,7 @@ class Pages:
         place = "/destinations/{queue}/messages/{table}/{first}/{sequence}"
         yield "/", self.overview, look, False
         yield from ListingPages(self._database, self._poller).routes()
+        yield from RatePages(self._database, self._poller).routes()
         yield from SearchPages(self._database, hidden=self.hidden).routes()
         yield from NowPages(self._database, self._poller, hidden=self.hidden).routes()
         yield from ActivityPages(self._database, hidden=self.hidden).routes()

@@ -318,6 +318,7 @@ begin atomic
         ' jmsql.forget_spark_source(uuid),'
         ' jmsql_internal.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),'
         ' jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql_internal.restore_pages(),'
+        ' jmsql_internal.note_rates(), jmsql.keep_rates(integer),'
         ' jmsql_internal.send_scheduled(jmsql_internal.schedule, timestamptz, integer),'
         ' jmsql_internal.fire_schedule(text, integer, timestamptz, timestamptz, timestamptz, integer, boolean)';
 end;
@@ -344,11 +345,11 @@ declare
             ' jmsql_internal.message_history, jmsql_internal.result, jmsql_internal.result_keeping,'
             ' jmsql_internal.reported_progress, jmsql_internal.administrative_action,'
             ' jmsql_internal.batch, jmsql_internal.batch_member, jmsql_internal.listener_limit,'
-            ' jmsql_internal.limit_usage, jmsql_internal.limit_holder',
+            ' jmsql_internal.limit_usage, jmsql_internal.limit_holder, jmsql_internal.rate',
         'select on'
             ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.counters,'
             ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups, jmsql.results,'
-            ' jmsql.progress, jmsql.activity, jmsql.batches, jmsql.limits',
+            ' jmsql.progress, jmsql.activity, jmsql.batches, jmsql.limits, jmsql.rates',
         'select (transaction_id) on jmsql_internal.pending_transaction',
         'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
             'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
@@ -378,8 +379,8 @@ declare
         'insert (queue_id, connection_id, consumers), update (connection_id, consumers) on jmsql_internal.subscriber',
         'insert (connection_id, queue_id, selector, consumers), update (consumers, acknowledged, rolled_back, last_at) '
             'on jmsql_internal.consumer',
-        'insert (destination_id, sent, acknowledged, rolled_back, redelivered), '
-            'update (sent, acknowledged, rolled_back, redelivered) on jmsql_internal.destination_counters',
+        'insert (destination_id, sent, acknowledged, rolled_back, redelivered, waited, calls, handled), '
+            'update (sent, acknowledged, rolled_back, redelivered, waited, calls, handled) on jmsql_internal.destination_counters',
         'insert (queue_id, seconds, keeps_message), update (seconds, keeps_message) on jmsql_internal.result_keeping',
         'insert (message_id, queue_id, deliveries, sent_at, started_at, finished_at, kept_until, state, value, error, '
             'jms_type, properties, text_body), '
@@ -412,7 +413,7 @@ declare
         'select on jmsql_internal.permission, jmsql.grants, jmsql.spark_sources, jmsql.schedules',
         'select, insert, update, delete on jmsql_internal.schedule',
         'insert, update, delete on jmsql_internal.binding',
-        'update (automatic_creation) on jmsql_internal.configuration',
+        'update (automatic_creation, rates_days) on jmsql_internal.configuration',
         'select, insert, update, delete on'
             ' jmsql_internal.pending_transaction, jmsql_internal.spark_staging, jmsql_internal.spark_write,'
             ' jmsql_internal.spark_source, jmsql_internal.spark_batch, jmsql_internal.spark_cursor',

@@ -5,10 +5,18 @@ create table jmsql_internal.destination_counters (
     sent           bigint not null default 0,
     acknowledged   bigint not null default 0,
     rolled_back    bigint not null default 0,
-    redelivered    bigint not null default 0
+    redelivered    bigint not null default 0,
+    waited         bigint not null default 0,
+    calls          bigint not null default 0,
+    handled        bigint not null default 0
 ) with (fillfactor = 50, vacuum_truncate = off);
 comment on table jmsql_internal.destination_counters is
     'What went through a queue, or a topic (minus its number), as the clients count it: once a second.';
+
+comment on column jmsql_internal.destination_counters.waited is
+    'Microseconds from the time when acknowledged messages could be delivered to their acknowledgement, in all.';
+comment on column jmsql_internal.destination_counters.calls is 'Calls of handlers.';
+comment on column jmsql_internal.destination_counters.handled is 'Microseconds that the calls took, in all.';
 
 create function jmsql_internal.forget_counters() returns trigger
     language plpgsql

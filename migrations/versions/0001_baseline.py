@@ -58,6 +58,7 @@ THEMES = (
     "progress",
     "activity",
     "limits",
+    "rates",
     "comments",
     "access",
 )

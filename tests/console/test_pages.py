@@ -106,7 +106,7 @@ def test_dead_letters_are_grouped_by_origin_and_error(
     text = console.get(message_paths(console.get(html.unescape(show)).text)[0]).text
     assert "Traceback (most recent call last)" in text
     assert re.search(
-        r"Comes from queue://mails \( its history there \) Died .* Dead because of maximum deliveries, after 1 delivery",
+        r"from queue://mails \( its history there \) Died .* Dead because of maximum deliveries, after 1 delivery",
         words(text),
     )
 

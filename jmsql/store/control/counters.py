@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from operator import add
 from typing import NamedTuple
 
 from jmsql.store.statement import Query, SqlFile, array_literal, nothing
@@ -23,7 +24,8 @@ class Counts(NamedTuple):
     """So many messages were sent, and so many deliveries ended, one way or the other.
 
     `redelivered` is how many of those that ended were not the first of their message. `duplicates` and `coalesced` were
-    not sent, since their deduplication id was, or a message with their key waited.
+    not sent, since their deduplication id was, or a message with their key waited. Acknowledged messages were in the
+    queue for `waited` microseconds in all. `calls` of handlers took `handled` microseconds in all.
     """
 
     sent: int = 0
@@ -32,17 +34,13 @@ class Counts(NamedTuple):
     redelivered: int = 0
     duplicates: int = 0
     coalesced: int = 0
+    waited: int = 0
+    calls: int = 0
+    handled: int = 0
 
     def plus(self, other: Counts) -> Counts:
         """Return the sum."""
-        return Counts(
-            self.sent + other.sent,
-            self.acknowledged + other.acknowledged,
-            self.rolled_back + other.rolled_back,
-            self.redelivered + other.redelivered,
-            self.duplicates + other.duplicates,
-            self.coalesced + other.coalesced,
-        )
+        return Counts._make(map(add, self, other))
 
 
 Meter = Callable[[Destination, Counts], None]
@@ -85,6 +83,9 @@ class DestinationCounters:
                 known[1] += counts[1]
                 known[2] += counts[2]
                 known[3] += counts[3]
+                known[6] += counts[6]
+                known[7] += counts[7]
+                known[8] += counts[8]
 
     def drain(self) -> dict[int, Counts]:
         """Return what was counted since the last time."""
@@ -116,6 +117,9 @@ def add_counters(counted: Mapping[int, Counts], connection_id: int | None = None
         acknowledged=array_literal(counts.acknowledged for counts in counted.values()),
         rolled_back=array_literal(counts.rolled_back for counts in counted.values()),
         redelivered=array_literal(counts.redelivered for counts in counted.values()),
+        waited=array_literal(counts.waited for counts in counted.values()),
+        calls=array_literal(counts.calls for counts in counted.values()),
+        handled=array_literal(counts.handled for counts in counted.values()),
     )
 
 

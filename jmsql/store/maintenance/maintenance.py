@@ -107,6 +107,7 @@ _missed_messages = SqlFile("control").statement(
     "missed_messages", "looking for messages", column, {"has_message": HAS_MESSAGE}
 )
 _forget_activity = _sql.statement("forget_activity", "removing old lines of the activity", value(int))
+_note_rates = _sql.statement("note_rates", "noting the rates of destinations", value(int)).bind()
 _restore_pages = _sql.statement("restore_pages", "restoring pages", column)
 
 
@@ -128,6 +129,7 @@ class Maintenance:
             MaintenanceTask("batches", self._remove_batches, timings.result_removal_interval),
             MaintenanceTask("keys", self._forget_keys, timings.orphan_interval),
             MaintenanceTask("activity", self._forget_activity, timings.orphan_interval),
+            MaintenanceTask("rates", self._note_rates, timings.rate_interval),
             MaintenanceTask("pages", self._restore_pages, timings.table_check_interval),
             MaintenanceTask("history", history.run, timings.history_maintenance_interval),
         )
@@ -329,6 +331,10 @@ class Maintenance:
 
     def _forget_activity(self, runner: Runner) -> bool:
         return runner.run(_forget_activity.bind(limit=_PURGE_LIMIT)) == _PURGE_LIMIT
+
+    def _note_rates(self, runner: Runner) -> bool:
+        runner.run(_note_rates)
+        return False
 
     def _restore_pages(self, runner: Runner) -> bool:
         """Give tables back the pages with which every plan is to count, if they were taken away."""

@@ -128,16 +128,19 @@ with own as (
     from unnest(%(destination_ids)s::integer[], %(acknowledged)s::bigint[], %(rolled_back)s::bigint[])
         as c (queue_id, acknowledged, rolled_back)
     where n.connection_id = %(connection_id)s::bigint and n.queue_id = c.queue_id and c.acknowledged + c.rolled_back > 0)
-insert into jmsql_internal.destination_counters as t (destination_id, sent, acknowledged, rolled_back, redelivered)
+insert into jmsql_internal.destination_counters as t
+    (destination_id, sent, acknowledged, rolled_back, redelivered, waited, calls, handled)
 select c.*
 from unnest(%(destination_ids)s::integer[], %(sent)s::bigint[], %(acknowledged)s::bigint[], %(rolled_back)s::bigint[],
-            %(redelivered)s::bigint[]) as c (destination_id, sent, acknowledged, rolled_back, redelivered)
+            %(redelivered)s::bigint[], %(waited)s::bigint[], %(calls)s::bigint[], %(handled)s::bigint[])
+    as c (destination_id, sent, acknowledged, rolled_back, redelivered, waited, calls, handled)
 where exists (select from jmsql_internal.queue q where q.queue_id = c.destination_id)
    or exists (select from jmsql_internal.topic o where o.topic_id = -c.destination_id)
 order by c.destination_id
 on conflict (destination_id) do update
 set sent = t.sent + excluded.sent, acknowledged = t.acknowledged + excluded.acknowledged,
-    rolled_back = t.rolled_back + excluded.rolled_back, redelivered = t.redelivered + excluded.redelivered;
+    rolled_back = t.rolled_back + excluded.rolled_back, redelivered = t.redelivered + excluded.redelivered,
+    waited = t.waited + excluded.waited, calls = t.calls + excluded.calls, handled = t.handled + excluded.handled;
 
 -- name: replace_consumers
 with given as (

@@ -88,6 +88,9 @@ moved as (
     order by e.sequence){kept}
 select count(*){count_of_told} from deleted;
 
+-- name: note_rates
+select jmsql_internal.note_rates();
+
 -- name: restore_pages
 select name from jmsql_internal.restore_pages() as name;
 

@@ -64,11 +64,11 @@ class Delivery(ABC):
 
 def count_outcome(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]], outcome: str) -> None:
     """Count deliveries that have ended."""
-    counts: dict[PrefetchBuffer, list[int | None]] = {}
+    ended: dict[PrefetchBuffer, list[MessageRow]] = {}
     for buffer, row in delivered:
-        if buffer in counts:
-            counts[buffer].append(row.delivery_count)
+        if buffer in ended:
+            ended[buffer].append(row)
         else:
-            counts[buffer] = [row.delivery_count]
-    for buffer, numbers in counts.items():
-        buffer.count(outcome, numbers)
+            ended[buffer] = [row]
+    for buffer, rows in ended.items():
+        buffer.count(outcome, rows)

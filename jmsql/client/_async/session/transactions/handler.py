@@ -215,6 +215,8 @@ class _Claimed(NamedTuple):
     claimed_for: float | None
     """For how many seconds it is claimed, unless that is extended; None: for as long as the client lives."""
     message: Message
+    delivered_at: float
+    """When the handler got it, on the monotonic clock."""
 
 
 class _HandlerLocks(Locks):
@@ -266,13 +268,13 @@ class _HandlerLocks(Locks):
             self._redelivery.result_kept(self.result)
             self.result = None
         if handled:
-            delivery_counts: list[int | None] = []
+            rows: list[MessageRow] = []
             for each in handled:
-                delivery_counts.append(each.row.delivery_count)
+                rows.append(each.row)
                 if each.key.group_hash is not None:
                     each.buffer.source.notify(each.key)
                     freed.append(each.key)
-            handled[0].buffer.count("acknowledged", delivery_counts)
+            handled[0].buffer.count("acknowledged", rows, handled[0].delivered_at)
         return freed
 
     async def before_rollback(self, failure: Failure | None = None) -> None:
@@ -316,7 +318,7 @@ class _HandlerLocks(Locks):
         self.has_dead_letter = bool(self.dead_letters)
         if self.has_dead_letter:
             await self._redelivery.bury()
-        handled[0].buffer.count("rolled_back", [each.row.delivery_count for each in handled])
+        handled[0].buffer.count("rolled_back", [each.row for each in handled], handled[0].delivered_at)
         for each in handled:
             each.buffer.source.notify(each.key)
         return [each.key for each in handled]
@@ -522,7 +524,7 @@ class HandlerTransaction(LocalTransaction):
         buffer = consumer.buffer
         message = row.message(consumer.destination, self.acknowledge)
         self._is_released = False
-        self._received.handled.append(_Claimed(buffer, buffer.key(row), row, buffer.claimed_for, message))
+        self._received.handled.append(_Claimed(buffer, buffer.key(row), row, buffer.claimed_for, message, monotonic()))
         return message
 
     async def close(self) -> None:

@@ -314,7 +314,7 @@ class AutoAcknowledge(OwnAcknowledge):
                 self._tell_of_return(buffer, row)
             raise
         if row is not None:
-            buffer.count("acknowledged", [row.delivery_count])
+            buffer.count("acknowledged", [row])
             if row.group_hash is not None:
                 self._tell_of_return(buffer, row)
         return row

@@ -1,0 +1,135 @@
+"""What went through destinations, minute by minute, as maintenance notes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+import jmsql
+from jmsql.admin import Administration
+from jmsql.testing import wait_for
+
+ORDERS = jmsql.Queue("orders")
+
+
+@pytest.fixture
+def database(jmsql_clean_url: str) -> Any:
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        yield connection
+
+
+def count(database: Any, **counters: int) -> None:
+    """Add to the counters of the queue orders, as clients do."""
+    names = ", ".join(counters)
+    database.execute(
+        f"insert into jmsql_internal.destination_counters as t (destination_id, {names}) "
+        f"select queue_id, {', '.join(map(str, counters.values()))} from jmsql_internal.queue where name = 'orders' "
+        f"on conflict (destination_id) do update set "
+        + ", ".join(f"{name} = t.{name} + excluded.{name}" for name in counters)
+    )
+
+
+def note(database: Any) -> int:
+    return int(database.execute("select jmsql_internal.note_rates()").fetchone()[0])
+
+
+def rates(database: Any) -> list[tuple[Any, ...]]:
+    return list(
+        database.execute(
+            "select kind, destination, sum(sent)::int, sum(acknowledged)::int, sum(rolled_back)::int, "
+            "max(extract(epoch from time_in_queue))::float8, max(extract(epoch from handling_time))::float8 "
+            "from jmsql.rates group by 1, 2 order by 1 desc"
+        )
+    )
+
+
+def test_differences_of_counters_are_noted_for_each_destination_and_all(database: Any) -> None:
+    database.execute("select jmsql.create_queue('orders')")
+    count(database, sent=100, acknowledged=100)
+    assert note(database) == 0  # nothing is known of when they came
+    count(database, sent=5, acknowledged=4, rolled_back=2, waited=4 * 1_500_000, calls=4, handled=4 * 250_000)
+    assert note(database) == 1
+    assert note(database) == 0
+    count(database, sent=1)
+    note(database)
+    expected = [("queue", "orders", 6, 4, 2, 1.5, 0.25), ("all", None, 6, 4, 2, 1.5, 0.25)]
+    assert rates(database) == expected
+    database.execute("select jmsql.delete_destination('orders')")
+    database.execute("delete from jmsql_internal.queue where name is null and deleted_at is not null")
+    assert [row[0] for row in rates(database)] == ["all"]
+
+
+def test_old_minutes_become_ten_and_are_forgotten_after_some_days(database: Any) -> None:
+    database.execute("select jmsql.create_queue('orders')")
+    note(database)
+    for minutes in (61 + 9, 61 + 15, 100, 8 * 24 * 60):
+        database.execute(
+            "insert into jmsql_internal.rate select queue_id, date_trunc('minute', now()) - make_interval(mins => %s), "
+            "1, 1, 1, 1, 1, 1, 1 from jmsql_internal.queue where name = 'orders'",
+            [minutes],
+        )
+    note(database)
+    [(total, oldest, unaligned)] = database.execute(
+        "select sum(sent)::int, now() - min(minute) < interval '2 hours', "
+        "count(*) filter (where mod(extract(minute from minute), 10) <> 0 and minute < now() - interval '75 minutes') "
+        "from jmsql_internal.rate"
+    ).fetchall()
+    assert (total, oldest, unaligned) == (3, True, 0)
+
+
+def test_rates_are_noted_of_the_busiest_thousand_and_the_rest_later(database: Any) -> None:
+    database.execute("insert into jmsql_internal.queue (name) select 'queue ' || n from generate_series(1, 1500) n")
+    note(database)
+    database.execute(
+        "insert into jmsql_internal.destination_counters (destination_id, sent) "
+        "select queue_id, queue_id from jmsql_internal.queue where name like 'queue %'"
+    )
+    assert [note(database), note(database), note(database)] == [1000, 500, 0]
+    [(noted, all_of_them)] = database.execute(
+        "select sum(r.sent) filter (where r.destination_id > 0) = max(t.sent),"
+        "sum(r.sent) filter (where r.destination_id = 0) = max(t.sent) "
+        "from jmsql_internal.rate r cross join ("
+        "  select sum(sent) as sent from jmsql_internal.destination_counters) t"
+    ).fetchall()
+    assert (noted, all_of_them) == (True, True)
+
+
+def test_a_setting_keeps_none(database: Any) -> None:
+    database.execute("select jmsql.create_queue('orders')")
+    note(database)
+    count(database, sent=1)
+    note(database)
+    database.execute("select jmsql.keep_rates(0)")
+    note(database)
+    assert rates(database) == []
+    count(database, sent=10)
+    database.execute("select jmsql.keep_rates(1)")
+    assert (note(database), note(database)) == (0, 0)
+    assert rates(database) == []
+    for wrong in ("-1", "367", "null"):
+        with pytest.raises(psycopg.Error, match="number of days from 0 to 366"):
+            database.execute(f"select jmsql.keep_rates({wrong})")
+
+
+def test_clients_count_the_time_in_queue_and_the_time_of_handling(
+    jmsql_factory: jmsql.ConnectionFactory, database: Any
+) -> None:
+    def counted() -> tuple[int, ...]:
+        row = database.execute(
+            "select acknowledged, waited, calls, handled from jmsql_internal.destination_counters t "
+            "join jmsql_internal.queue q on q.queue_id = t.destination_id where q.name = 'orders'"
+        ).fetchone()
+        return (0, 0, 0, 0) if row is None else tuple(row)
+
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("orders")
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(ORDERS, "x")
+    database.execute("update jmsql_internal.message set jms_timestamp = jms_timestamp - 60000")
+    with jmsql_factory.create_context() as context:
+        assert context.create_consumer(ORDERS).receive(timeout=5) is not None
+    wait_for(lambda: counted()[0] == 1, timeout=20)
+    assert 60_000_000 <= counted()[1] < 3_600_000_000
+    assert counted()[2:] == (0, 0)  # no handler had it
