@@ -33,6 +33,8 @@ class Throttle:
         self.limit = limit
         self.is_declared = False
         """True once a session has declared the limit."""
+        self.counts_values = any(each is not None and each.by is not None for each in limit)
+        """True if it has a part for each value of a property, as far as is known."""
         self._closed_until = 0.0
         self._due = math.inf
 

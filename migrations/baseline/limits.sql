@@ -102,20 +102,6 @@ create policy may_update on jmsql_internal.limit_holder for update
     using (role = current_user) with check (role = current_user);
 alter table jmsql_internal.limit_holder enable row level security;
 
--- Called for each message that a scan passes, so it is one expression, which the planner puts in its place.
-create function jmsql_internal.limit_value(
-        by text, properties jsonb, jms_type text, correlation_id text, inverse_priority smallint) returns text
-    language sql immutable parallel safe
-begin atomic
-    select left(coalesce(case by
-        when 'JMSType' then jms_type
-        when 'JMSCorrelationID' then correlation_id
-        when 'JMSPriority' then (9 - inverse_priority)::text
-        else properties ->> by end, ''), 200);
-end;
-comment on function jmsql_internal.limit_value(text, jsonb, text, text, smallint) is
-    'The value of the property or header by which a limit counts; messages without it share the empty one.';
-
 -- A handler that has ended has no claim, and a client that is gone has no row: the claims that maintenance took from it
 -- say nothing of its handlers, which run on where it has lost its control connection alone.
 create function jmsql_internal.held_slots(usage jmsql_internal.limit_usage)
@@ -140,7 +126,8 @@ end;
 comment on function jmsql_internal.held_slots(jmsql_internal.limit_usage) is
     'The slots that are held still: the handler runs, as far as can be known, and its process is not silent.';
 
-create function jmsql_internal.enter_limit(queue integer, chosen text, holder bigint, most bigint)
+create function jmsql_internal.enter_limit(
+        queue integer, chosen text, holder bigint, most bigint, counts_values boolean)
     returns table (limit_id bigint, granted bigint, rate_by text, at_most_by text, shut_rates text[], shut_slots text[],
                    few_rates text[], few_slots text[], rate_share bigint, slot_share bigint, starts_left bigint,
                    slots_left bigint, pause float8)
@@ -162,6 +149,9 @@ begin
     granted := case when found and (l.at_most is null or exists (
             select from jmsql_internal.limit_holder h
             where h.holder_id = holder and h.expires_at > clock_timestamp())) then most else 0 end;
+    if not counts_values and (l.rate_by is not null or l.at_most_by is not null) then
+        granted := 0;
+    end if;
     rate_by := l.rate_by;
     at_most_by := l.at_most_by;
     shut_rates := '{}';
@@ -233,7 +223,7 @@ begin
     return next;
 end
 $$;
-comment on function jmsql_internal.enter_limit(integer, text, bigint, bigint) is
+comment on function jmsql_internal.enter_limit(integer, text, bigint, bigint, boolean) is
     'Locks the limit of a queue and a selector until the transaction ends, and returns how many messages may be claimed, '
     'and of which values none; without a limit_id: it is not declared.';
 

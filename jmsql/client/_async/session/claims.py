@@ -118,14 +118,18 @@ class Claims(Delivery):
         throttle, slots = self._throttle, self._control.slots
         assert throttle is not None
         yield from slots.use()
-        claiming = claim_within_limit(
-            *(queue_id, selector, start, limit, self._control.connection_id, slots.holder_id),
-            *(self._visibility_timeout, groups),
-        )
-        found = yield from claiming
-        if not found.allowance.is_declared:  # the queue was made again
-            yield from declare(queue_id, "" if selector is None else selector.text, throttle.limit, replaces=False)
-            found = yield from claiming
+        while True:
+            found = yield from claim_within_limit(
+                *(queue_id, selector, start, limit, self._control.connection_id, slots.holder_id),
+                *(self._visibility_timeout, groups),
+                counts_values=throttle.counts_values,
+            )
+            if not found.allowance.is_declared:  # the queue was made again
+                yield from declare(queue_id, "" if selector is None else selector.text, throttle.limit, replaces=False)
+            elif found.allowance.counts_values and not throttle.counts_values:  # another release has declared it
+                throttle.counts_values = True
+            else:
+                break
         throttle.learn(found.allowance, len(found.rows))
         is_cut = found.allowance.granted < limit and (selector is not None or groups is not None)
         self._passes_over = found.allowance.passes_over or is_cut
