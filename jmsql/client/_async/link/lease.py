@@ -556,7 +556,8 @@ class Lease:
             return connection
         if not self.is_lent:
             self._share(connection, before_statement)
-        self._shared = synchronous(connection)
+        # The driver's connection refers to the session weakly. The session stays as long as the application has this one.
+        self._shared = synchronous(connection).execution_options(jmsql_session=before_statement)
         return await self.begin()
 
     async def lend_driver(self, before_statement: StatementListener) -> psycopg.AsyncConnection[Any]:
