@@ -35,7 +35,7 @@ COMMANDS = {
         "Create the schema in the database, or migrate it to the version of this release.",
     ),
     "send": Listed(
-        "messages.send:send", "Send messages to a queue, which is made if need be, or to the subscriptions of a topic."
+        "messages.send:send", "Send messages to a queue, created if missing, or to the subscriptions of a topic."
     ),
     "receive": Listed(
         "messages.receive:receive", "Dequeue messages of a queue, or of a subscription to a topic, and print them."

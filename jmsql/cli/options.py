@@ -77,7 +77,7 @@ _URL_VARIABLE = "JMSQL_URL"
 GlobalUrl = Annotated[
     str | None,
     typer.Option(
-        "--url", callback=_note_url, metavar="postgresql://USER@HOST/DATABASE", help="The same as after COMMAND."
+        "--url", callback=_note_url, metavar="postgresql://USER@HOST/DATABASE", help="Database URL; may follow COMMAND."
     ),
 ]
 Url = Annotated[
@@ -87,7 +87,7 @@ Url = Annotated[
         show_envvar=True,
         callback=_database_url,
         metavar="postgresql://USER@HOST/DATABASE",
-        help="The database; without it, the embedded server.",
+        help="Database URL. Default: a worker's own factory, else the embedded server.",
     ),
 ]
 
@@ -110,7 +110,7 @@ def _schema(context: typer.Context, parameter: typer.CallbackParam, schema: str 
 
 _SCHEMA_VARIABLE = "JMSQL_SCHEMA"
 GlobalSchema = Annotated[
-    str | None, typer.Option("--schema", callback=_note_schema, metavar="NAME", help="The same as after COMMAND.")
+    str | None, typer.Option("--schema", callback=_note_schema, metavar="NAME", help="Schema; may follow COMMAND.")
 ]
 Schema = Annotated[
     str,
@@ -143,7 +143,7 @@ Pattern = Annotated[
     typer.Argument(
         callback=_check_pattern,
         metavar="[PATTERN]",
-        help="Only names that are like it, by SQL's LIKE: 'orders.%'.",
+        help="Only names that match this LIKE pattern: 'orders.%'.",
         show_default=False,
     ),
 ]

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @set_module("jmsql")
 class DeliveryMode(IntEnum):
-    """How much a producer cares for its messages (JMS 1.1 chapter 4.7)."""
+    """Whether messages survive a server crash (JMS 1.1 chapter 4.7)."""
 
     NON_PERSISTENT = 1
     """A crash of the server may lose the message."""

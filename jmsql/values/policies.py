@@ -68,7 +68,7 @@ class RedeliveryPolicy:
         if not (1 <= _number(self.multiplier, "multiplier") < math.inf):
             raise ValueError(f"multiplier is at least 1, not {self.multiplier!r}: delays do not become shorter.")
         if not 0 <= _number(self.jitter, "jitter") <= 1:
-            raise ValueError(f"jitter is a share from 0 to 1, not {self.jitter!r}.")
+            raise ValueError(f"jitter must be between 0 and 1, got {self.jitter!r}.")
         if self.maximum_delay is not None and self.maximum_delay < self.delay:  # type: ignore[operator] # see above
             raise ValueError(f"maximum_delay, {self.maximum_delay} s, is less than delay, {self.delay} s.")
         if self.dead_letter_queue is not None:

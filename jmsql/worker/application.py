@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class Application(Router):
     """The listeners that a worker runs: ``jmsql worker package.module:name``.
 
-    An application of asyncio's can run them itself: see `running` and `run_async`.
+    An asyncio application can run them itself: see `running` and `run_async`.
 
     Args:
         factory: Where the messages are: a factory of `jmsql` or of `jmsql.asyncio`. None: the database that the worker

@@ -25,7 +25,7 @@ def listeners_of(
     Args:
         application: The application: ``package.module:name``.
         concurrency: How many messages a listener handles at a time, unless it says so itself.
-        only: Patterns of the destinations that are wanted; none: all are.
+        only: Patterns of destinations. Default: all destinations.
         without: Patterns of those that are not.
 
     Raises:

@@ -39,7 +39,7 @@ def load_application(reference: str) -> Application:
     """
     module_name, _, name = reference.partition(":")
     if not module_name or not name:
-        raise RefusalError(f"{reference!r} names no application; write package.module:name.")
+        raise RefusalError(f"Expected MODULE:NAME of an application, such as shop.messaging:app, got {reference!r}.")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -73,7 +73,7 @@ def choose_listeners(
 
     Args:
         listeners: All of the application.
-        only: Patterns of the destinations that are wanted, separated by commas perhaps; none: all are wanted.
+        only: Patterns of destinations, each perhaps several that commas separate. Default: all destinations.
         without: Those of the others, which take precedence.
 
     Raises:

@@ -73,7 +73,7 @@ class Router:
 
         Args:
             destination: A queue or a topic; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``.
-            selector: Which of its messages are wanted; None or "": all.
+            selector: A message selector. Default: all messages.
             transacted: Whether receiving the message, the statements of its `database`, and the messages that its
                 `session` or `context` sends, are one transaction. If not, the message is acknowledged when the handler
                 returns, and no transaction is open while it runs.

@@ -60,7 +60,7 @@ def test_a_policy_is_a_value() -> None:
         ({"multiplier": 0.5}, ValueError, "delays do not become shorter"),
         ({"multiplier": float("inf")}, ValueError, "multiplier is at least 1"),
         ({"multiplier": None}, TypeError, "multiplier is a number"),
-        ({"jitter": 1.5}, ValueError, "jitter is a share from 0 to 1"),
+        ({"jitter": 1.5}, ValueError, "jitter must be between 0 and 1"),
         ({"delay": 5, "maximum_delay": 1}, ValueError, "maximum_delay, 1 s, is less than delay, 5 s"),
         ({"dead_letter_queue": "dead"}, ValueError, "Nothing would come to the dead-letter queue 'dead'"),
         ({"maximum_deliveries": 1, "dead_letter_queue": ""}, InvalidDestinationException, "at least one character"),

@@ -61,7 +61,7 @@ def queues(
     else:
         _print(listed, pattern)
     if len(found) > limit:
-        typer.echo(f"There are more than {limit:,}: --limit shows more of them, and a pattern those that are like it.",
+        typer.echo(f"There are more than {limit:,}: --limit shows more of them, and a pattern those that match it.",
                    err=True)  # fmt: skip
 
 

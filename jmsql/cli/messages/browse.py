@@ -42,7 +42,7 @@ def browse(
         typer.Option(
             metavar="PLACE",
             parser=_parse_place,
-            help="Go on behind the message at this place, which --json shows of each.",
+            help="Start after this position, which --json shows for each message.",
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The maximum number of messages.")] = 20,

@@ -172,7 +172,7 @@ def send(
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    r"""Send messages to a queue, which is made if need be, or to the subscriptions of a topic.
+    r"""Send messages to a queue, created if missing, or to the subscriptions of a topic.
 
     The body is taken as it is, with its last end of line. With --lines, each line without its end becomes a message;
     lines that are read at once are committed at once.

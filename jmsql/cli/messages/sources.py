@@ -101,7 +101,7 @@ class Source(NamedTuple):
         Args:
             administration: Lists the queues and subscriptions.
             connection: The consumer's; nothing has been done with it yet.
-            selector: Which messages are wanted; None: all, or those that the durable subscription has collected.
+            selector: A message selector. Default: all messages, or those that the durable subscription has collected.
 
         Raises:
             InvalidDestinationException: There is no such queue.

@@ -95,7 +95,7 @@ def top(
 ) -> None:
     """Watch the queues and subscriptions: the messages that wait in each, the rates in and out, and the consumers.
 
-    In a terminal q ends it, as Ctrl-C does, and b, d, a, n sort by business, depth, age and name. Without a terminal it
+    In a terminal q ends it, as Ctrl-C does, and b, d, a, n sort by rate, depth, age and name. Without a terminal it
     prints a table for each look.
 
     Messages are counted up to 1,000, so that a look costs little whatever waits: 1,000+ stands for more. Where

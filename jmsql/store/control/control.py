@@ -367,7 +367,7 @@ class ControlConnection:
                 former_ids.append(self.connection_id)
                 logger.info("The control connection is still lost: %s", error)
             else:
-                logger.info("The control connection is there again.")
+                logger.info("Control connection restored.")
                 self._duties.handlers.call_all()  # which has prefetch buffers give up what was claimed before
                 self.wake_ups.wake_all()
                 self._service.is_lost = False

@@ -94,7 +94,7 @@ class QueueHandlers:
             try:
                 handler(MessageKey(queue_id, 0, 0))
             except Exception:  # the connection is there, and consumers look for themselves before long
-                logger.exception("A consumer could not be told that the control connection is there again.")
+                logger.exception("A consumer was not notified of the restored control connection.")
 
     def _all(self) -> list[tuple[int, _Handler]]:
         with self._lock:

@@ -106,7 +106,7 @@ def time_limit(name: str, timeout: float | timedelta | None) -> float | None:
         return None
     duration = seconds(timeout, "timeout")
     if not duration:
-        raise ValueError(f"The timeout of the handler {name} is more than 0 s.")
+        raise ValueError(f"The timeout of the handler {name} must be greater than 0 s.")
     return duration
 
 

@@ -165,7 +165,7 @@ def read_parameters(
         TypeError: It is no function that can be called with a message, or asks for something that there is not.
     """
     if not callable(handler) or is_generator_function(handler):
-        raise TypeError(f"The handler {name} is no function that is called once for each message.")
+        raise TypeError(f"The handler {name} must be a function or coroutine function, not a generator.")
     try:
         signature = inspect.signature(handler, eval_str=True)
     except (NameError, AttributeError) as error:

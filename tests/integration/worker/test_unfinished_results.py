@@ -103,7 +103,7 @@ def dead(database: WorkerDatabase) -> dict[str, str]:
 
 @pytest.mark.parametrize("handler", [generate, generate_awaited, functools.partial(generate)])
 def test_a_generator_function_is_no_handler(handler: Callable[..., object]) -> None:
-    with pytest.raises(TypeError, match="no function that is called once for each message"):
+    with pytest.raises(TypeError, match="must be a function or coroutine function"):
         Application().listener("orders")(handler)
 
 

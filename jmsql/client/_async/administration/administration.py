@@ -575,7 +575,7 @@ class Administration:
         """Make a durable subscription if it is not there: it collects messages before its first consumer comes.
 
         Args:
-            topic: The topic, which is made if need be.
+            topic: The topic, created if missing.
             name: The subscription's name.
             selector: Which of the topic's messages are wanted; None or "": all.
             client_id: The client identifier that it belongs to; None: it is shared, and belongs to none.

@@ -412,7 +412,7 @@ class Connection:
             await self._sessions.stop()
 
     async def close(self) -> None:
-        """Close the connection, its sessions and all that they made. Closing again does nothing.
+        """Close the connection, and with it its sessions, producers and consumers. Closing again does nothing.
 
         Open transactions are rolled back, and messages that were received and not acknowledged are delivered again. It
         waits for running listeners, which can use the connection and its sessions until they return, and for

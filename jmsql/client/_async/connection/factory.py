@@ -30,7 +30,7 @@ class ConnectionFactory:
 
     Args:
         url: Where the database is: ``postgresql://user@host/database``. None: that of the environment variable
-            ``JMSQL_URL``, else the embedded server, whose schema is made if need be, unless ``JMSQL_EMBEDDED``
+            ``JMSQL_URL``, else the embedded server, whose schema is created if missing, unless ``JMSQL_EMBEDDED``
             is ``off``.
         client_id: The client identifier of the connections; then no two are open at once.
         schema: The PostgreSQL schema of jmsql's tables.

@@ -203,7 +203,7 @@ class Requestor:
             )
         limit = seconds(timeout, "timeout")
         if not limit:
-            raise ValueError("The timeout of a request is more than 0 s.")
+            raise ValueError("The timeout of a request must be greater than 0 s.")
         message = message_of(body)
         return await self._replies.request(self._queue, message, limit)
 

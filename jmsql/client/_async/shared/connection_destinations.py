@@ -43,7 +43,7 @@ class ConnectionDestinations:
         self._temporary: set[Destination] = set()
 
     async def find(self, destination: Destination) -> int:
-        """Return the number of a destination, which is made if need be; a topic's is negative.
+        """Return the number of a destination, which is created if missing; a topic's is negative.
 
         Raises:
             InvalidDestinationException: It is temporary, and gone.

@@ -146,7 +146,7 @@ class Redelivery:
         self._policies: dict[int, tuple[float, QueuePolicy | None]] = {}
 
     async def rules_of(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
-        """Return what a consumer's own policy means; its dead-letter queue is made if need be.
+        """Return what a consumer's own policy means; its dead-letter queue is created if missing.
 
         Raises:
             JMSSecurityException: The role may not send to the dead-letter queue, nor is it the one of the queue.
