@@ -1,6 +1,6 @@
 """jmsql in a Django project: ``jmsql.django`` in `INSTALLED_APPS`, and listeners in the `messages` modules of its apps.
 
-See [Django](django.md). It needs Django 5.2 or newer, and psycopg 3.
+See [Django](/django.md). It needs Django 5.2 or newer, and psycopg 3.
 """
 
 from __future__ import annotations

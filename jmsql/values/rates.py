@@ -15,7 +15,7 @@ _LONGEST = 366 * 86_400
 @set_module("jmsql.worker")
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most so many messages of a listener start within a time, over all workers: see [limits](limits.md).
+    """At most so many messages of a listener start within a time, over all workers: see [limits](/limits.md).
 
     Within any `per` seconds, no more than `count` start. They may start together: `Rate(1, per=0.2)` spreads five a
     second evenly, and `Rate(5, per=1.0)` does not.
@@ -50,7 +50,7 @@ class Rate:
 @set_module("jmsql.worker")
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """At most so many messages of a listener are handled at a time, over all workers: see [limits](limits.md).
+    """At most so many messages of a listener are handled at a time, over all workers: see [limits](/limits.md).
 
     Args:
         count: The most messages, from 1 to 1,000,000.

@@ -53,10 +53,10 @@ class Application(Router):
             is given, which is that of the environment variable ``JMSQL_URL``, else the embedded server.
         on_dead_letter: Called with each message that a handler has failed with for good, and the error, once it has
             moved to the dead-letter queue; a function, or if all handlers are coroutine functions perhaps one, too. See
-            [dead letters](handlers.md#when-a-message-becomes-a-dead-letter).
+            [dead letters](/handlers.md#when-a-message-becomes-a-dead-letter).
         around: Surrounds each call of a handler: a function that takes the [call][jmsql.worker.HandlerCall], and
             returns a context manager, for coroutine functions perhaps an asynchronous one; see
-            [around each call](handlers.md#around-each-call).
+            [around each call](/handlers.md#around-each-call).
         provides: The classes of which it provides values. Parameters of any other class are refused when the handler
             is registered; None: when it is called first.
 
@@ -190,7 +190,7 @@ class Application(Router):
                 transaction open.
             on_subscription_change: The action on a durable subscription that a listener has with another selector.
             timings: The intervals and time-outs.
-            registry: Shows the handlers' [metrics](metrics.md#a-worker) while the block lasts, such as
+            registry: Shows the handlers' [metrics](/metrics.md#a-worker) while the block lasts, such as
                 `prometheus_client.REGISTRY`; None: they are not shown. `jmsql.metrics.register` adds those of the
                 connections.
 
@@ -297,7 +297,7 @@ class Application(Router):
         only: Chosen | Iterable[Chosen] | None = None,
         without: Chosen | Iterable[Chosen] = (),
     ) -> list[DrainedMessage] | Coroutine[Any, Any, list[DrainedMessage]]:
-        """Handle the messages that a transaction has sent, inside of it, until none is left: for [tests](testing.md).
+        """Handle the messages that a transaction has sent, inside of it, until none is left: for [tests](/testing.md).
 
         Handlers are called as a worker calls them, each with a savepoint in place of a transaction of its own. Messages
         of other transactions are left alone, and nothing is committed. Topics need their subscriptions before something

@@ -69,7 +69,7 @@ class Router:
     ) -> Callable[[Callable[P, R]], ListenerFunction[P, R]]:
         """Register a handler: a function, or a coroutine function, which is called with one message at a time.
 
-        Its parameters say what it is given; see [the worker](worker.md#what-a-handler-is-given).
+        Its parameters say what it is given; see [the worker](/worker.md#what-a-handler-is-given).
 
         Args:
             destination: A queue or a topic; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``.
@@ -89,23 +89,23 @@ class Router:
             no_retry_for: Exceptions with which a message fails for good: it moves to the dead-letter queue at once, as
                 if the handler had raised `Reject` from them.
             timeout: After how many seconds (or a `timedelta`) the handler is ended, and its message has failed with a
-                `TimeoutError`: see [time-outs](handlers.md#time-outs). None: it may take any time.
+                `TimeoutError`: see [time-outs](/handlers.md#time-outs). None: it may take any time.
             reply_to: Where the reply goes if the message has no JMSReplyTo: a queue, the name of one, or
-                a topic; None: nowhere. See [replies](handlers.md#replies).
+                a topic; None: nowhere. See [replies](/handlers.md#replies).
             on_dead_letter: Called with each message that the handler has failed with for good, and the error, once it
                 has moved to the dead-letter queue; a function, or for a coroutine function perhaps one, too. See
-                [dead letters](handlers.md#when-a-message-becomes-a-dead-letter).
+                [dead letters](/handlers.md#when-a-message-becomes-a-dead-letter).
             keep_result: For how many seconds (or a `timedelta`) the value that the handler returns is kept, for
                 [`jmsql.result`][jmsql.result], and so is the end of a message that fails or expires; None: not at all.
-                See [results and status](results.md).
+                See [results and status](/results.md).
             chunk: The handler is called with a list of up to so many messages or bodies, from 1 to 1,000, in one
-                transaction: see [chunks](chunks.md). None: with one message.
+                transaction: see [chunks](/chunks.md). None: with one message.
             chunk_wait: How many seconds (or a `timedelta`) after its first message a chunk waits for more; 0: it takes
                 what is there.
             rate: How many of its messages start in a time, over all workers, such as ``Rate(5, per=1.0)``; None: any
-                number. See [limits](limits.md).
+                number. See [limits](/limits.md).
             at_most: How many of its messages are handled at a time, over all workers: a number, or
-                ``AtMost(3, by="tenant")`` for each value of a property; None: any number. See [limits](limits.md).
+                ``AtMost(3, by="tenant")`` for each value of a property; None: any number. See [limits](/limits.md).
 
         Returns:
             A decorator that registers the handler, and returns it as a
@@ -168,7 +168,7 @@ class Router:
         group: str | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """Send a message at each tick of a schedule: see [schedules](schedules.md).
+        """Send a message at each tick of a schedule: see [schedules](/schedules.md).
 
         A worker makes the schedule when it starts, or changes the one of that name; `Administration.pause_schedule`
         pauses it. A release without it leaves it there: `Administration.delete_schedule` ends it.
@@ -223,7 +223,7 @@ class Router:
         missed: Missed | Literal["once", "skip", "all"] = Missed.ONCE,
         overlap: bool = True,
     ) -> Callable[[Callable[P, R]], ListenerFunction[P, R]]:
-        """Call a handler at each tick of a schedule; see [schedules](schedules.md).
+        """Call a handler at each tick of a schedule; see [schedules](/schedules.md).
 
         Above ``@app.listener`` its messages go to the queue of that. A function that is not registered is, for a queue
         by the schedule's name.

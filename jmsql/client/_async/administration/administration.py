@@ -510,7 +510,7 @@ class Administration:
         waits to be delivered again. One that a client has received is removed, too, and the client is told: a coroutine
         function gets a `CancelledError`, the statement of a plain function is interrupted, or it gets a
         `CancelledError` at whatever line it is. What it has not committed by then is rolled back; if it has committed,
-        the message is `gone`. See [cancelling](handlers.md#cancelling).
+        the message is `gone`. See [cancelling](/handlers.md#cancelling).
 
         There is no index of identifiers: the whole table of messages is read, as by `message`.
 
@@ -856,7 +856,7 @@ class Administration:
         group: str | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make a schedule, or change the one of that name, which stays paused if it is: see [schedules](schedules.md).
+        """Make a schedule, or change the one of that name, which stays paused if it is: see [schedules](/schedules.md).
 
         A tick that is due, and that no client has sent yet, is sent with the new message.
 

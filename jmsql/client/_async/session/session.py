@@ -495,7 +495,7 @@ class Session:
 
         Args:
             error: Why. It is kept with the messages that were received, up to 10,000 characters of an exception's
-                traceback; and where no [redelivery policy](redelivery.md) says otherwise, they come again at once
+                traceback; and where no [redelivery policy](/redelivery.md) says otherwise, they come again at once
                 after their first error, and then after ever longer pauses. `Reject` and `RetryAfter` of `jmsql.worker`
                 decide what becomes of them instead.
 

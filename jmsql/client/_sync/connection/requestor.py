@@ -176,8 +176,8 @@ class Requestor:
     def request(self, body: object, timeout: float | timedelta = 30.0) -> Message:
         """Send a request, and wait for its reply.
 
-        The request expires with the timeout. The value that a handler of a [worker](handlers.md#replies) returns is the
-        reply; any other program sends its reply to JMSReplyTo, with the request's
+        The request expires with the timeout. The return value of a [worker's](/handlers.md#replies) handler is the reply;
+        any other program sends its reply to JMSReplyTo, with the request's
         JMSCorrelationID, or its JMSMessageID, as the JMSCorrelationID.
 
         Args:

@@ -262,7 +262,7 @@ def status(
 ) -> ResultState:
     """Return the state of any message: "waiting", "running", "retrying", "done", "failed" and so on.
 
-    A message that is done is known as such as long as its result or its [history](history.md) is kept, and "unknown"
+    A message that is done is known as such as long as its result or its [history](/history.md) is kept, and "unknown"
     afterwards.
 
     Args:
