@@ -68,6 +68,7 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
         "unwanted",
         "redelivery",
         "schedules",
+        "limits",
         "dead letters",
         "pooler",
         "notifications",

@@ -557,16 +557,6 @@ def test_advice_about_a_checkpoint_that_was_restored_fits_the_name_of_the_write(
             decide(connection, write(), batch=6, name=name)
 
 
-def test_ledger_of_the_release_before_takes_batches_too(
-    connection: psycopg.Connection, server: Server, write: Write
-) -> None:
-    server.rows("begin")
-    server.rows("alter table jmsql_internal.spark_write drop column query_id")
-    assert decide(connection, write(), batch=0)
-    assert not decide(connection, write(), batch=0)
-    server.rows("rollback")
-
-
 def test_job_that_is_run_again_with_other_rows_is_refused(
     connection: psycopg.Connection, server: Server, write: Write
 ) -> None:
