@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on first use from requirements.lock. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cost check-fast pythons packages java current-pgbouncer generate lint types format docs benchmarks worker-speed lock clean
+.PHONY: help setup demo test test-cost check-fast pythons packages java current-pgbouncer generate lint types format dist-check docs benchmarks worker-speed lock clean
 
 # Every command, and every process that the tests start, would compile again all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -115,6 +115,10 @@ types: $(SETUP) ## check types alone
 format: $(SETUP) ## put the code in shape
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
+
+# Some minutes: Spark among the extras is large.
+dist-check: $(SETUP) ## build the wheel and the sdist, and use each extra in a clean environment (EXTRAS="worker …")
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tools.dist_check $(EXTRAS)
 
 # The variable silences an advertisement of the theme's. `--quiet` would hide warnings, and --strict would not count them.
 docs: $(SETUP) ## build the documentation into site/
