@@ -80,16 +80,22 @@ def _tab(before: str) -> str | None:
 def programs(page: str) -> list[Block]:
     """The programs of a page: its blocks of Python, each with those that continue it."""
     found: list[Block] = []
+    file: Block | None = None
     for block in blocks(page, "python"):
         if FILE.fullmatch(block.title or ""):
+            file = block  # begins a program only if another block continues it
             continue
         if block.title == CONTINUED:
+            if file is not None:
+                found.append(file)
+                file = None
             begun = found[-1]
             # Empty lines keep the numbers of lines in tracebacks as they are on the page.
             between = "\n" * (block.line - begun.line - begun.text.count("\n"))
             found[-1] = begun._replace(text=begun.text + between + block.text)
         else:
             found.append(block)
+            file = None
     return found
 
 
