@@ -175,7 +175,7 @@ class Requestor:
     async def request(self, body: object, timeout: float | timedelta = 30.0) -> Message:
         """Send a request, and wait for its reply.
 
-        The request expires with the timeout. The return value of a [worker's](/handlers.md#replies) handler is the reply;
+        The request expires with the timeout. The return value of a [handler](/handlers.md#replies) is the reply;
         any other program sends its reply to JMSReplyTo, with the request's
         JMSCorrelationID, or its JMSMessageID, as the JMSCorrelationID.
 
