@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from jmsql.exceptions import JMSException
+from jmsql.exceptions import TransactionRolledBackException
 from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store.history.keeping import QueuesWithHistory
 from jmsql.store.receiving import receive
-from jmsql.store.receiving.acknowledge import Recipient, missing_messages
+from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.redelivery import Release, record_attempts, record_first_deliveries
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Query
@@ -345,10 +345,10 @@ class TestTheFence:
         first, *_, last = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, strangers + 2, CONNECTION))
         client.run(recipient.release([Release(key(queue_id, first), first.handle)]))
 
-        with pytest.raises(JMSException) as failure:
+        with pytest.raises(TransactionRolledBackException, match="The message was taken away") as failure:
             client.run(recipient.last_acknowledgement([(queue_id, [first, last])]))
 
-        assert missing_messages(failure.value) is not None
+        assert failure.value.error_code == "JMS05"
         assert client.rows("select count(*) from jmsql_internal.message") == [(2 + strangers,)]
 
     def test_a_lost_claim_does_not_release(self, recipient: Recipient, client: Client, queue_id: int) -> None:
