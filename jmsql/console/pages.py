@@ -6,7 +6,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from threading import Lock
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from jmsql.console.database import Database
 from jmsql.console.listing import ListingPages
 from jmsql.console.now import NowPages
 from jmsql.console.past_actions import ActivityPages
-from jmsql.console.poller import Poller
+from jmsql.console.poller import SHOWN, Poller
 from jmsql.console.presentation import Body, typed_properties, visible
 from jmsql.console.searching import SearchPages
 from jmsql.console.views import NUMBER, Form, Reply, RouteRow, View, message_address
@@ -101,7 +101,14 @@ class Pages:
     def overview(self, view: View) -> Reply:
         """Show the problems, and the destinations that wait for longest."""
         snapshot = self._poller.snapshot()
-        values = {"snapshot": snapshot, "now": time.time(), "title": "Overview"}
+        waiting = [each.messages for each in snapshot.attention if each.messages is not None]
+        values = {
+            "snapshot": snapshot,
+            "waiting": _sum(waiting, has_more=len(waiting) >= SHOWN),
+            "letters": _sum(snapshot.origins.values(), has_more=bool(snapshot.further.queues)),
+            "now": time.time(),
+            "title": "Overview",
+        }
         return self._reply(view, "overview.html", values)
 
     def search(self, view: View) -> Reply:
@@ -660,6 +667,11 @@ def _address_of(look: DestinationLook) -> str:
 
 def _address(found: looks.Found) -> str:
     return f"/topics/{found.topic_id}" if found.queue_id is None else f"/destinations/{found.queue_id}"
+
+
+def _sum(counts: Iterable[BoundedCount], *, has_more: bool) -> BoundedCount:
+    known = list(counts)
+    return BoundedCount(sum(each.number for each in known), has_more or any(each.has_more for each in known))
 
 
 def _origin_of(letter: dict[str, str]) -> dict[str, str] | None:

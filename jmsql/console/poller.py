@@ -18,7 +18,7 @@ from jmsql.doctor import Finding, Health, Thresholds, examine_quickly, judge_pau
 from jmsql.exceptions import JMSException
 from jmsql.store.administration import looks, overview
 from jmsql.store.administration.diagnosis import PausedDestination, WaitingQueue
-from jmsql.store.administration.lists import Origin
+from jmsql.store.administration.lists import Origin, Totals, totals
 from jmsql.store.administration.looks import DeadLetterGroup, DestinationLook
 from jmsql.store.statement import Steps
 from jmsql.values.clock import monotonic
@@ -41,6 +41,9 @@ SHOWN = 50
 _TRACKED = 100
 """How many destinations a look includes: of those that are not shown, the rates are kept for their pages."""
 _MOST = 300
+_RECENT = 12.0
+"""Seconds over which the rates of all destinations are taken: clients write down what they count once a second."""
+_MOST_LOOKS = 10
 _LETTER_QUEUES = 10
 _NAMED = 10
 """How many queues without a consumer are counted for a finding, which names fewer."""
@@ -68,6 +71,16 @@ class Further(NamedTuple):
     """The number of queues whose dead letters were not looked at."""
 
 
+class Figures(NamedTuple):
+    """The store as a whole: messages a second, the connections that receive, and the paused destinations."""
+
+    incoming: float
+    outgoing: float
+    failed: float
+    receiving: int
+    paused: int
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """What a look has found.
@@ -87,6 +100,7 @@ class Snapshot:
     letter_queues: list[DestinationLook] = field(default_factory=list)
     origins: dict[Origin, BoundedCount] = field(default_factory=dict)
     unattended: list[int] = field(default_factory=list)
+    figures: Figures = field(default_factory=lambda: Figures(0.0, 0.0, 0.0, 0, 0))
     error: str | None = None
 
 
@@ -107,6 +121,7 @@ class Poller:
         self._snapshot = Snapshot()
         self._looks = 0
         self._past = Past()
+        self._totals: list[tuple[float, Totals]] = []
         self._watched: dict[int, float] = {}
         self._memory_of_watched = overview.Memory()
         self._administration: Administration | None = None
@@ -191,7 +206,7 @@ class Poller:
     def _look(self) -> Snapshot:
         if self._administration is None:
             self._administration = Administration(self._database.factory)
-        notable, paused, letters = self._database.look(_surroundings())
+        notable, paused, letters, totals = self._database.look(_surroundings())
         full = {each.queue_id for each in letters if each.has_messages}
         found = self._administration.overview(min(_TRACKED + len(full), _MOST))
         waiting = [each for each in found if each.number not in full and each.messages is not None]
@@ -236,7 +251,19 @@ class Poller:
             letter_queues=[each for each in letters if each.queue_id in full],
             origins=_by_origin(dead),
             unattended=self._unattended,
+            figures=self._figures(now, totals, notable.all_paused),
         )
+
+    def _figures(self, now: float, seen: Totals, paused: int) -> Figures:
+        """Return the rates of all destinations, over the looks of the last ten seconds."""
+        self._totals = [(then, before) for then, before in self._totals if then > now - _RECENT][-_MOST_LOOKS:]
+        self._totals.append((now, seen))
+        then, before = self._totals[0]
+        seconds = now - then
+        sent, acknowledged, rolled_back, _ = (
+            max(0, last - first) / seconds if seconds else 0.0 for last, first in zip(seen, before, strict=True)
+        )
+        return Figures(sent, acknowledged, rolled_back, seen.receiving, paused)
 
     def _paused(self, paused: list[DestinationLook], known: dict[int, DestinationOverview]) -> list[PausedDestination]:
         queues = [each.queue_id for each in paused if each.topic_id is None]
@@ -292,6 +319,7 @@ class _Surroundings(NamedTuple):
     notable: overview.Notable
     paused: list[DestinationLook]
     letters: list[DestinationLook]
+    totals: Totals
 
 
 def _surroundings() -> Steps[_Surroundings]:
@@ -299,9 +327,8 @@ def _surroundings() -> Steps[_Surroundings]:
     notable = yield from overview.notable
     paused = yield from looks.destinations(notable.paused)
     letters = yield from looks.destinations(sorted(set(notable.letters)))
-    return _Surroundings(
-        notable, [each for each in paused if each.name is not None and not each.is_subscription], letters
-    )
+    named = [each for each in paused if each.name is not None and not each.is_subscription]
+    return _Surroundings(notable, named, letters, (yield from totals))
 
 
 def _by_origin(letters: list[DeadLetters]) -> dict[Origin, BoundedCount]:

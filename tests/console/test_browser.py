@@ -93,12 +93,22 @@ def spoil(factory: jmsql.ConnectionFactory, url: str) -> None:
 
 def paths_of(console: Browsing) -> list[str]:
     """Return an address of each page, and of all messages on first pages."""
-    found = ["/", "/search", "/dead-letters", "/clients", "/activity", "/now"]
+    found = [
+        "/",
+        "/search",
+        "/destinations",
+        "/rates",
+        "/messages?type=<b>&id=<b>",
+        "/dead-letters",
+        "/clients",
+        "/activity",
+        "/now",
+    ]
     places = [path for path in console.get("/search").ids.values() if "/destinations/" in path]
     found += [path for path in console.get("/search").ids.values() if "/topics/" in path]
     for path in places:
         messages = message_paths(console.get(path).text)
-        found += [path, f"{path}/purge", f"{path}/history", *messages[:2]]
+        found += [path, f"{path}/purge", f"{path}/history", f"{path}/rates", *messages[:2]]
         if messages:
             found.append(f"{path}/retry?key=p5.1")
     return found
@@ -205,7 +215,8 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
     kinds = [message_paths(console.get(console.find(kind)).text)[0] for kind in ("map", "hex", "json", "stream")]
     letters = console.find("DLQ")
     paths = [
-        "/", "/search", "/dead-letters", "/clients", "/activity", "/now", orders, f"{orders}?selector=a+=+=+1",
+        "/", "/search", "/destinations", "/messages?property=weight%3D7", "/dead-letters",
+        "/clients", "/activity", "/now", f"{orders}/rates", orders, f"{orders}?selector=a+=+=+1",
         f"{orders}/purge",
         f"{orders}/send", f"{orders}/move", console.find("prices"), console.find("web"),
         f"{console.find('web')}/delete", f"{console.find('invoices')}/history", letters,
@@ -394,6 +405,13 @@ def test_screenshots_of_the_main_pages(
             "where properties ? 'JMS_jmsql_LastError'",
             [str(Path(__file__).parents[2])],
         )
+        database.execute(
+            "delete from jmsql_internal.rate; insert into jmsql_internal.rate "
+            "select queue_id, date_trunc('minute', now()) - make_interval(mins => n), 300 + (200 * sin(n))::integer, "
+            "280 + (150 * cos(n))::integer, case when mod(n, 7) = 0 then n else 0 end, 0, "
+            "420000000::bigint * (1 + mod(n, 5)), 280, 70000000::bigint * (1 + mod(n, 3)) "
+            "from jmsql_internal.queue, generate_series(1, 14) n where name = 'orders'"
+        )
     folder = Path(os.environ.get(SCREENSHOTS) or tmp_path)
     folder.mkdir(exist_ok=True)
     console = Browsing(serve())
@@ -404,6 +422,8 @@ def test_screenshots_of_the_main_pages(
         "overview-phone": ("/", 390, "light"),
         "queue": (f"{console.find('orders')}?selector=weight+%3E+7", 1280, "light"),
         "dead-letters": ("/dead-letters", 1280, "light"),
+        "destinations": ("/destinations", 1280, "light"),
+        "rates": (f"{console.find('orders')}/rates", 1280, "light"),
         "dead-letter": (message_paths(console.get(letters).text)[0], 1280, "dark"),
     }
     for name, (path, width, scheme) in pages.items():

@@ -43,6 +43,7 @@ def fail_all(factory: jmsql.ConnectionFactory, queue: str, error: Exception) -> 
 
 def test_empty_store_says_what_to_do_first(console: Browsing) -> None:
     text = words(console.get("/").text)
+    assert re.search(r"waiting 0 oldest \S in /s 0 out /s 0 failed /s 0 dead letters 0 receiving 0 paused 0", text)
     assert "No dead letters" in text
     assert "Nothing waits" in text
     assert "No client is connected" in words(console.get("/clients").text)
@@ -77,6 +78,7 @@ def test_overview_shows_problems_before_notes_with_the_way_out(
         finally:
             database.execute("alter table jmsql_internal.delivery reset (autovacuum_enabled)")
     assert text.startswith("Overview · jmsql")
+    assert "dead letters 0 receiving 0 paused 1" in text
     assert "1 problem" in text
     assert "Turn autovacuum on: alter table jmsql_internal.delivery reset (autovacuum_enabled)" in text
     assert text.index("Turn autovacuum on") < text.index("'orders' (0 messages) is paused")

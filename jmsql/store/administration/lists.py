@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jmsql.exceptions import InvalidDestinationException
-from jmsql.store.statement import Query, SqlFile, Steps, column, records, rows
+from jmsql.store.statement import Query, SqlFile, Steps, column, record, records, rows
 from jmsql.values.destinations import Destination, Topic, parse_destination
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
@@ -27,7 +27,18 @@ class Lag(NamedTuple):
     slowest: int | None
 
 
+class Totals(NamedTuple):
+    """What clients have counted of all destinations, and how many connections receive."""
+
+    sent: int
+    acknowledged: int
+    rolled_back: int
+    receiving: int
+
+
 _sql = SqlFile("lists")
+totals = _sql.statement("totals", "looking at the destinations", record(Totals._make)).bind()
+"""The totals, of ten thousand destinations and consumers at most."""
 _numbers_of = _sql.statement("numbers_of", "looking for destinations", rows)
 _topic_of_name = _sql.statement("topic_of_name", "looking for a topic", column)
 _most_consumers = _sql.statement("most_consumers", "looking at consumers", column)
