@@ -15,7 +15,7 @@ with held as materialized (
 consuming as materialized (
     select f.connection_id, f.queue_id, sum(f.consumers)::integer as consumers, max(f.acknowledged) as acknowledged,
            max(f.rolled_back) as rolled_back, max(f.last_at) as last_at,
-           case when count(*) = 1 then max(nullif(f.selector, '')) else count(*) || ' selectors' end as selector
+           case when count(*) = 1 then max(nullif(f.selector, ''::text)) else count(*)::text || ' selectors'::text end as selector
     from (select c.* from jmsql_internal.consumer c
           where %(connection_id)s::bigint is null or c.connection_id = %(connection_id)s::bigint limit %(window)s) f
     group by f.connection_id, f.queue_id),
