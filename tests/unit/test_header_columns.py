@@ -17,7 +17,7 @@ PACKAGE = Path(jmsql.__file__).parent
 FOLDERS = ("messages", "selectors", "spark", "store")
 
 
-@pytest.mark.parametrize(("name", "most"), [("jms_type", 17), ("jms_correlation_id", 10), ("jms_reply_to", 8)])
+@pytest.mark.parametrize(("name", "most"), [("jms_type", 21), ("jms_correlation_id", 11), ("jms_reply_to", 8)])
 def test_a_header_is_named_in_few_files(name: str, most: int) -> None:
     files = [
         str(path.relative_to(PACKAGE))

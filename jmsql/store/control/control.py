@@ -125,7 +125,7 @@ class ControlConnection:
         self.progress_reports = ProgressReports(wake_socket.wake)
         """Writes down the progress of handlers."""
         slots = Slots(wake_socket.wake, timings)
-        slots.begin(link.connection_id)
+        slots.hold_for(link.connection_id)
         self._duties = ClientDuties(
             handlers,
             announcing,

@@ -212,7 +212,7 @@ class Service:
         )
         duties.queues_with_history.changed()
         duties.announcing.begin()
-        duties.slots.begin(link.connection_id)
+        duties.slots.hold_for(link.connection_id)
         duties.cancellations.begin(is_deaf=link.is_pooled)
         duties.notifier.echo = self._heed if link.is_pooled else None
         # Those that come with the answer to a statement.

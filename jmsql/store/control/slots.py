@@ -41,8 +41,8 @@ class Slots:
         self.holder_id = 0
         """The client's number among those that hold slots; 0: it holds none."""
 
-    def begin(self, connection_id: int) -> None:
-        """Begin on a new connection."""
+    def hold_for(self, connection_id: int) -> None:
+        """Hold the slots for another connection from now on."""
         self._connection_id = connection_id
         if self.holder_id:
             self._next_run = 0.0

@@ -556,7 +556,7 @@ class Lease:
             return connection
         if not self.is_lent:
             self._share(connection, before_statement)
-        # The driver's connection refers to the session weakly. The session stays as long as the application has this one.
+        # The driver's connection refers to the session weakly; this one keeps it for as long as the application has it.
         self._shared = synchronous(connection).execution_options(jmsql_session=before_statement)
         return await self.begin()
 
