@@ -8,6 +8,7 @@ from jmsql.client._sync.administration.administered_objects import AdministeredO
 from jmsql.client._sync.administration.administration import Administration
 from jmsql.client._sync.administration.history import History
 from jmsql.store.administration.activity import Activity
+from jmsql.store.administration.batches import BatchSummary
 from jmsql.store.administration.cancelling import Cancellation
 from jmsql.store.administration.dead_letters import DeadLetter, Retry
 from jmsql.store.administration.inspection import (
@@ -34,6 +35,7 @@ __all__ = [
     "Activity",
     "AdministeredObject",
     "Administration",
+    "BatchSummary",
     "BoundedCount",
     "BrowsedMessage",
     "Cancellation",

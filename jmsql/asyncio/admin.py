@@ -16,6 +16,7 @@ from jmsql.client._async.administration.administered_objects import Administered
 from jmsql.client._async.administration.administration import Administration
 from jmsql.client._async.administration.history import History
 from jmsql.store.administration.activity import Activity
+from jmsql.store.administration.batches import BatchSummary
 from jmsql.store.administration.cancelling import Cancellation
 from jmsql.store.administration.dead_letters import DeadLetter, Retry
 from jmsql.store.administration.inspection import (
@@ -42,6 +43,7 @@ __all__ = [
     "Activity",
     "AdministeredObject",
     "Administration",
+    "BatchSummary",
     "BoundedCount",
     "BrowsedMessage",
     "Cancellation",

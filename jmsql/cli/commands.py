@@ -129,6 +129,7 @@ COMMANDS = {
     "schedule": Listed(
         "schedules:application", "Make, pause and explain schedules, which send a message at each of their ticks."
     ),
+    "batch": Listed("batches:application", "See batches and their progress, and end or delete one that was left open."),
     "selector": Listed("destinations.selectors:application", "See what becomes of a selector in PostgreSQL."),
     "roles": Listed(
         "administration:roles", "Make the roles that have access to all destinations, and see who has access to which."

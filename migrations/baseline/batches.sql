@@ -148,6 +148,8 @@ create function jmsql_internal.add_batch_member() returns trigger
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_sort = off
 as $$
 declare
     batch constant bigint := jmsql_internal.whole_number(new.properties ->> 'JMS_jmsql_Batch');
@@ -184,13 +186,16 @@ create function jmsql_internal.remove_batch_member() returns trigger
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_sort = off
 as $$
 begin
     if old.properties ? 'JMS_jmsql_DeadLetterReason' or not old.properties ? 'JMS_jmsql_Batch' then
         return null;
     end if;
     update jmsql_internal.batch_member m
-    set copies = m.copies - 1, failure = coalesce(m.failure, jmsql_internal.current_ending())
+    set copies = m.copies - 1, failure = coalesce(
+            m.failure, case when current_setting('jmsql.ending', true) <> '' then jmsql_internal.current_ending() end)
     where m.batch_id = jmsql_internal.whole_number(old.properties ->> 'JMS_jmsql_Batch')
       and m.message_id = old.jms_message_id and m.copies > 0;
     return null;
@@ -217,12 +222,21 @@ create function jmsql_internal.hold_batch(batch bigint, member uuid) returns voi
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_sort = off
 as $$
 begin
     perform from jmsql_internal.batch_member m
     where m.batch_id = batch and m.message_id = member and m.copies > 0
     for share;
-    if not found then
+    -- This transaction may have deleted the message already, and decides at its end whether that was the last one. A row that
+    -- is to be seen and whose transaction is in progress is its own, or one of its savepoints'.
+    if not found and not exists (
+            select from jmsql_internal.batch_member m,
+                        lateral (select pg_snapshot_xmax(pg_current_snapshot())::text::numeric as next) s
+            where m.batch_id = batch and m.message_id = member
+              and pg_xact_status((s.next - mod(mod(s.next, 4294967296) - m.xmin::text::numeric + 4294967296, 4294967296)
+                                 )::text::xid8) = 'in progress') then
         raise exception 'The batch % has ended, or the message that adds to it has.', batch using errcode = 'JMS02';
     end if;
 end
@@ -354,6 +368,8 @@ create function jmsql_internal.end_batch_after() returns trigger
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_sort = off
 as $$
 begin
     if not exists (

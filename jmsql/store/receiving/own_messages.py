@@ -28,12 +28,20 @@ _reads = {
     for committed, own in _CHOICES.items()
 }
 
+_decide_batches = _sql.statement("decide_batches", "ending batches", nothing).bind()
+_defer_batches = _sql.statement("defer_batches", "ending batches", nothing).bind()
 set_savepoint = _sql.statement("set_savepoint", "setting a savepoint", nothing).bind()
 release_savepoint = _sql.statement("release_savepoint", "releasing a savepoint", nothing).bind()
 undo_savepoint = _sql.statement("undo_savepoint", "rolling back to a savepoint", nothing).bind()
 
 empty = _sql.statement("empty", "deleting all messages", nothing).bind()
 """Deletes all messages of all queues, with their history."""
+
+
+def end_batches() -> Steps[None]:
+    """End the batches whose last message the transaction has ended, as its commit would."""
+    yield from _decide_batches
+    yield from _defer_batches
 
 
 def queue_of(name: str) -> Steps[int | None]:

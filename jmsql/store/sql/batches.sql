@@ -15,6 +15,11 @@ values (%(batch)s::bigint, %(event)s::text, %(queue_id)s::integer, %(message_typ
 -- name: close
 update jmsql_internal.batch set closed = true where batch_id = %(batch)s::bigint and not closed;
 
+-- name: delete
+-- Its messages stay, as messages of no batch.
+with members as (delete from jmsql_internal.batch_member where batch_id = %(batch)s::bigint)
+delete from jmsql_internal.batch where batch_id = %(batch)s::bigint;
+
 -- name: hold
 select jmsql_internal.hold_batch(%(batch)s::bigint, %(member)s::text::uuid);
 

@@ -49,6 +49,12 @@ with deliveries as (delete from jmsql_internal.delivery),
     bodies as (delete from jmsql_internal.body)
 delete from jmsql_internal.message;
 
+-- name: decide_batches
+set constraints jmsql_internal.batch_member_has_ended immediate;
+
+-- name: defer_batches
+set constraints jmsql_internal.batch_member_has_ended deferred;
+
 -- name: set_savepoint
 savepoint jmsql_handler;
 

@@ -14,7 +14,7 @@ from jmsql.concurrency.threads import call, in_thread, sleep
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store.administration import browsing, inspection, looks, overview, searching
+from jmsql.store.administration import batches, browsing, inspection, looks, overview, searching
 from jmsql.store.administration.activity import (
     LAST,
     Activity,
@@ -25,6 +25,7 @@ from jmsql.store.administration.activity import (
     saying,
     set_activity_days,
 )
+from jmsql.store.administration.batches import BatchSummary
 from jmsql.store.administration.cancelling import Cancellation, cancel
 from jmsql.store.administration.dead_letters import (
     DeadLetter,
@@ -820,6 +821,44 @@ class Administration:
         """
         named = None if destination is None else require_destination(destination)
         return self._link.run(access.access_summaries(named))
+
+    # Batches
+
+    def batches(self, name: str | None = None, *, limit: int = 100) -> list[BatchSummary]:
+        """Return the last batches, with the counts of their messages.
+
+        Args:
+            name: Only those of this name.
+            limit: So many at most.
+
+        Raises:
+            JMSException: The server could not be asked.
+        """
+        return self._link.run(batches.batches(name, limit))
+
+    def batch(self, batch_id: int) -> BatchSummary:
+        """Return the batch of a number.
+
+        Raises:
+            JMSException: There is no such batch.
+        """
+        return self._link.run(batches.batch(batch_id))
+
+    def close_batch(self, batch_id: int) -> None:
+        """End the block of a batch that its opener has left open: the callback comes when its messages have ended.
+
+        Raises:
+            JMSException: There is no such batch, or it is closed.
+        """
+        self._change(batches.close(batch_id))
+
+    def delete_batch(self, batch_id: int) -> None:
+        """Delete a batch, so that no callback comes. Its messages stay where they are.
+
+        Raises:
+            JMSException: There is no such batch.
+        """
+        self._change(batches.delete(batch_id))
 
     # Schedules
 

@@ -84,6 +84,7 @@ class SavepointSession(EnlistedSession):
         connection = await self.autocommit_connection()
         if connection is None:
             self._block = None
+            await self.run_steps(own_messages.end_batches())
             await self.run_steps(own_messages.set_savepoint)
         else:
             self._block = AsyncExitStack()

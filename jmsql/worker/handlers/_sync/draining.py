@@ -85,6 +85,7 @@ class SavepointSession(EnlistedSession):
         connection = self.autocommit_connection()
         if connection is None:
             self._block = None
+            self.run_steps(own_messages.end_batches())
             self.run_steps(own_messages.set_savepoint)
         else:
             self._block = ExitStack()

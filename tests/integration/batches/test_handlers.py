@@ -1,0 +1,114 @@
+"""Batches in handlers: messages that they add, batches that they open, and tests in a transaction of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+import jmsql
+import jmsql.asyncio
+from jmsql import Connection, ConnectionFactory, IllegalStateException, Session, TextMessage
+from jmsql.admin import Administration
+from jmsql.cli.application import app as command
+from jmsql.worker import Application
+from tests.integration.batches.test_batches import callbacks, counts, end_next, progress
+
+app = Application()
+seen: list[Any] = []
+
+
+@app.listener("sites")
+def crawl(message: TextMessage, session: Session) -> None:
+    batch = jmsql.batch_of(session, message)
+    assert batch is not None
+    if message.text == "root":
+        batch.send("sites", "leaf")
+        with jmsql.batch(session, "nested", on_end="nested ends") as nested:
+            nested.send("parts", "nested")
+
+
+@app.listener("parts")
+def end() -> None:
+    pass
+
+
+@app.listener("ends")
+def note(body: dict[str, Any], session: Session) -> None:
+    seen.append(body)
+    with jmsql.batch(session, "after", on_end="nested ends"):
+        pass
+
+
+@app.listener("nested ends")
+def note_nested(body: dict[str, Any]) -> None:
+    seen.append(body)
+
+
+def test_handlers_add_messages_and_open_batches_in_the_transaction_of_a_test(jmsql_clean_url: str) -> None:
+    seen.clear()
+    with psycopg.connect(jmsql_clean_url) as database:
+        with jmsql.batch(database, "import", on_end=note) as batch:
+            batch.send(crawl, "root")
+        app.drain(transaction=database)
+        assert {body["batch"]: body["done"] for body in seen} == {"import": 2, "nested": 1, "after": 0}
+        assert len(seen) == 3
+        assert batch.progress().is_ended
+        database.rollback()
+
+
+def test_nothing_is_added_once_the_message_of_the_handler_has_ended(connection: Connection, sender: Session) -> None:
+    with jmsql.batch(connection, "import", on_end="ends") as batch:
+        batch.send("parts", "one")
+    message = sender.create_consumer("parts").receive(10)
+    assert message is not None
+    own = jmsql.batch_of(sender, message)
+    assert own is not None
+    own.send("parts", "two")
+    sender.commit()
+    assert progress(connection, batch).total == 2
+    end_next(sender)
+    sender.commit()
+    with pytest.raises(IllegalStateException, match="has ended"):
+        jmsql.batch_of(sender, message).send("parts", "three")  # type: ignore[union-attr]
+    sender.rollback()
+    assert callbacks(connection) == [counts(total=2, done=2)]
+
+
+async def test_batches_under_asyncio(jmsql_asyncio_factory: jmsql.asyncio.ConnectionFactory) -> None:
+    async with jmsql_asyncio_factory.create_context() as context:
+        async with jmsql.asyncio.batch(context, "import", on_end="ends") as batch:
+            await batch.send("parts", "one")
+        assert (await batch.progress()).waiting == 1
+        async with await context.create_consumer("parts") as consumer:
+            assert await consumer.receive(10) is not None
+        async with await context.create_consumer("ends") as consumer:
+            assert await consumer.receive_body(dict, 10) == counts(total=1, done=1)
+        assert (await jmsql.asyncio.batch_progress(context, batch.id)).is_ended
+
+
+def test_a_batch_that_is_left_open_is_closed_or_deleted_by_the_command(
+    connection: Connection, jmsql_factory: ConnectionFactory, jmsql_clean_url: str
+) -> None:
+    def run(*words: str) -> str:
+        ran = CliRunner().invoke(command, ["batch", *words, "--url", jmsql_clean_url], env={"COLUMNS": "200"})
+        return ran.output
+
+    assert "There are no batches" in run("list")
+    with connection.create_session(transacted=True) as session:
+        for _ in range(2):
+            block = jmsql.batch(session, "import", on_end="ends")
+            block.__enter__().send("parts", "one")
+            session.commit()
+    with Administration(jmsql_factory) as administration:
+        second, first = administration.batches("import")
+        assert (first.state, first.waiting) == ("open", 1)
+        assert "import" in run("show", str(first.id))
+        assert "is closed" in run("close", str(first.id))
+        assert "is closed" in run("close", str(first.id))
+        assert "is deleted" in run("delete", str(second.id), "--yes")
+        assert "no batch" in run("show", str(second.id))
+    assert callbacks(connection, "parts") == ["one", "one"]
+    assert callbacks(connection) == [counts(total=1, done=1)]
