@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -161,6 +161,16 @@ def _of_destinations(measured: Sequence[DestinationOverview], now: float) -> Ite
     redeliveries = CounterMetricFamily(
         "jmsql_redeliveries", "Those of the deliveries that were not the first of their message.", labels=_DESTINATION
     )
+    time_in_queue = SummaryMetricFamily(
+        "jmsql_time_in_queue_seconds",
+        "How long the acknowledged messages were in a queue or subscription, from their sending or delivery time on.",
+        labels=_DESTINATION,
+    )
+    handling_time = SummaryMetricFamily(
+        "jmsql_handling_time_seconds",
+        "How long the calls of workers' handlers took, with their commits, whatever their outcome.",
+        labels=_DESTINATION,
+    )
     for each in measured:
         labels = [each.kind, each.destination.name, each.subscription or "", each.client_id or ""]
         sent.add_metric(labels, each.sent)
@@ -176,7 +186,10 @@ def _of_destinations(measured: Sequence[DestinationOverview], now: float) -> Ite
         deliveries.add_metric([*labels, "acknowledged"], each.acknowledged)
         deliveries.add_metric([*labels, "rolled_back"], each.rolled_back)
         redeliveries.add_metric(labels, each.redeliveries)
-    yield from (messages, redelivered, age, claim_age, consumers, sent, deliveries, redeliveries)
+        time_in_queue.add_metric(labels, each.acknowledged, each.time_in_queue)
+        handling_time.add_metric(labels, each.calls, each.handling_time)
+    yield from (messages, redelivered, age, claim_age, consumers, sent)
+    yield from (deliveries, redeliveries, time_in_queue, handling_time)
 
 
 def _seconds_since(moment: datetime | None, now: float) -> float:

@@ -80,7 +80,8 @@ class DestinationLook(NamedTuple):
     """A queue, or the messages of a subscription, by number.
 
     `oldest` is when the oldest of its first messages could be delivered, in milliseconds since the epoch. What went
-    through is what clients have counted. Where the role may not browse it, nothing of its messages is known.
+    through is what clients have counted; `waited` and `handled` are microseconds. Where the role may not browse it,
+    nothing of its messages is known.
     """
 
     queue_id: int
@@ -100,6 +101,9 @@ class DestinationLook(NamedTuple):
     acknowledged: int
     rolled_back: int
     redelivered: int
+    waited: int
+    calls: int
+    handled: int
 
     @property
     def exists(self) -> bool:

@@ -24,7 +24,8 @@ class DestinationMeasurement(NamedTuple):
     """A queue, a topic, or the subscriptions of one name: what is in it, and what went through it so far.
 
     `oldest` is when the oldest message could first have been delivered, in milliseconds since the epoch; None: it has
-    no message. What went through is what the clients have counted and written down. Where the role may not browse it,
+    no message. What went through is what the clients have counted and written down; `waited` and `handled`
+    are microseconds. Where the role may not browse it,
     `browsable` is False, and what is in it counts as 0.
     """
 
@@ -46,6 +47,9 @@ class DestinationMeasurement(NamedTuple):
     acknowledged: int
     rolled_back: int
     redeliveries: int
+    waited: int
+    calls: int
+    handled: int
     paused: bool
     browsable: bool
 

@@ -38,6 +38,7 @@ _SAMPLED_PAGES = 75
 _COUNTED_FIRST, _COUNTED_LATER = 200_000, 50_000
 """How many messages an overview by depth counts to find the deepest queues, and one that follows, with other queues."""
 _CONSUMERS = 100
+_MICROSECONDS = 1e6
 _FEW = 100
 
 
@@ -103,10 +104,16 @@ class DestinationOverview(NamedTuple):
     """Since when a client holds the message that is held longest, among those that were counted."""
     consumers: int
     sent: int
-    """What clients have counted so far, as are the three that follow."""
+    """What clients have counted so far, as are the six that follow."""
     acknowledged: int
     rolled_back: int
     redeliveries: int
+    time_in_queue: float
+    """Seconds from their sending, or delivery time, to their acknowledgement: the sum for the acknowledged messages."""
+    calls: int
+    """Calls of workers' handlers that have ended."""
+    handling_time: float
+    """Seconds that these calls took, with their commits."""
     incoming: float | None
     """Messages a second since the overview before; None in the first one. So are the two that follow."""
     outgoing: float | None
@@ -528,6 +535,7 @@ def _of_look(look: DestinationLook) -> DestinationOverview:
         None,
         0,
         *(look.sent, look.acknowledged, look.rolled_back, look.redelivered),
+        *(look.waited / _MICROSECONDS, look.calls, look.handled / _MICROSECONDS),
         *(None, None, None),
         look.paused,
     )
@@ -539,6 +547,7 @@ def _of_topic(topic: _TopicFacts) -> DestinationOverview:
         *(None, None, None, None, None, None),
         *(None, None, 0),
         *(topic.sent, topic.acknowledged, topic.rolled_back, topic.redelivered),
+        *(0.0, 0, 0.0),
         *(None, None, None),
         topic.paused,
     )
@@ -563,6 +572,7 @@ def _of_measurement(each: DestinationMeasurement) -> DestinationOverview:
         each.oldest_claim,
         each.consumers,
         *(each.sent, each.acknowledged, each.rolled_back, each.redeliveries),
+        *(each.waited / _MICROSECONDS, each.calls, each.handled / _MICROSECONDS),
         *(None, None, None),
         each.paused,
     )

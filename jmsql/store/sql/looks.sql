@@ -35,7 +35,8 @@ select q.queue_id, coalesce(s.topic_id, q.topic_id), s.queue_id is not null, coa
                where n.queue_id = q.queue_id and n.inverse_priority = p::smallint
                order by n.queue_id, n.inverse_priority, n.sequence limit 1) m
            where {is_sent}) end),
-       coalesce(t.sent, 0), coalesce(t.acknowledged, 0), coalesce(t.rolled_back, 0), coalesce(t.redelivered, 0)
+       coalesce(t.sent, 0), coalesce(t.acknowledged, 0), coalesce(t.rolled_back, 0), coalesce(t.redelivered, 0),
+       coalesce(t.waited, 0), coalesce(t.calls, 0), coalesce(t.handled, 0)
 from (
     select q.queue_id, q.topic_id, q.name, q.connection_id, q.deleted_at, q.paused, q.history,
            {is_browsable} as is_browsable
@@ -47,7 +48,8 @@ left join lateral (
     select o.name, o.connection_id from jmsql_internal.topic o
     where o.topic_id = coalesce(s.topic_id, q.topic_id) offset 0) o on true
 left join lateral (
-    select t.sent, t.acknowledged, t.rolled_back, t.redelivered from jmsql_internal.destination_counters t
+    select t.sent, t.acknowledged, t.rolled_back, t.redelivered, t.waited, t.calls, t.handled
+    from jmsql_internal.destination_counters t
     where t.destination_id = q.queue_id offset 0) t on true
 left join lateral (
     select m.inverse_priority, case when {is_sent} then greatest(m.jms_timestamp, m.jms_delivery_time) end as since

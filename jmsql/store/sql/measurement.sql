@@ -9,7 +9,8 @@ measured as (
            coalesce(q.name, o.name) as destination, s.name as subscription, s.client_id,
            p.all_of_them - p.expired - y.claimed - y.waiting as ready, y.claimed, y.waiting,
            l.delayed, p.expired, y.redelivered, p.oldest, y.oldest_claim, c.consumers, t.sent,
-           t.acknowledged, t.rolled_back, t.redelivered as redeliveries, q.paused, {is_browsable} as is_browsable
+           t.acknowledged, t.rolled_back, t.redelivered as redeliveries, t.waited, t.calls, t.handled,
+           q.paused, {is_browsable} as is_browsable
     from jmsql_internal.queue q
     left join jmsql_internal.subscription s using (queue_id)
     left join jmsql_internal.topic o on o.topic_id = s.topic_id
@@ -39,7 +40,7 @@ measured as (
       and q.connection_id is null and o.connection_id is null
     union all
     select -o.topic_id, 'topic', o.name, null, null, 0, 0, 0, 0, 0, 0, null, null, 0,
-           t.sent, t.acknowledged, t.rolled_back, t.redelivered,
+           t.sent, t.acknowledged, t.rolled_back, t.redelivered, 0, 0, 0,
            coalesce((select s.paused from jmsql_internal.queue s where s.topic_id = o.topic_id), false), true
     from jmsql_internal.topic o
     left join jmsql_internal.destination_counters t on t.destination_id = -o.topic_id
@@ -52,6 +53,7 @@ select min(number), kind, destination, subscription, client_id,
        coalesce(sum(consumers), 0)::integer,
        coalesce(sum(sent), 0)::bigint, coalesce(sum(acknowledged), 0)::bigint,
        coalesce(sum(rolled_back), 0)::bigint, coalesce(sum(redeliveries), 0)::bigint,
+       coalesce(sum(waited), 0)::bigint, coalesce(sum(calls), 0)::bigint, coalesce(sum(handled), 0)::bigint,
        bool_or(paused), bool_and(is_browsable)
 from measured
 group by kind, destination, subscription, client_id

@@ -20,7 +20,7 @@ from jmsql.metrics import StoreCollector
 from jmsql.store.control.counters import Counts
 from jmsql.worker.metrics import Totals, WorkerMetrics, exposition
 from jmsql.worker.reports import HandlerCounters, Progress
-from tests.integration.metrics.alert_cases import CASES
+from tests.integration.metrics.alert_cases import CASES, ORDERS
 from tests.integration.metrics.dead_letters import insert_letters
 
 ROOT = Path(__file__).parents[3]
@@ -111,6 +111,28 @@ def test_prometheus_parses_the_expressions_of_the_dashboard(tmp_path: Path) -> N
     file = tmp_path / "rules.yml"
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     promtool("check", "rules", str(file))
+
+
+def test_panels_of_times_show_means_by_destination(tmp_path: Path) -> None:
+    series, panels = [], []
+    expressions = [each for each in expressions_of_dashboard() if re.search(r"_seconds_sum\{", each)]
+    for number, name in enumerate(("jmsql_time_in_queue_seconds", "jmsql_handling_time_seconds")):
+        # Two queues of the name in two stores: 60 messages a minute of 1.5 s, and 30 a minute of 3 s.
+        for labels, seconds, messages in ((ORDERS, 90, 60), (ORDERS.replace("a:9187", "b:9187"), 90, 30)):
+            series.append({"series": f"{name}_sum{{{labels}}}", "values": f"0+{seconds}x60"})
+            series.append({"series": f"{name}_count{{{labels}}}", "values": f"0+{messages}x60"})
+        [panel] = [each for each in expressions if name in each]
+        expr = panel.replace("$__rate_interval", "5m").replace("$destination", "orders")
+        panels.append(
+            {
+                "expr": expr,
+                "eval_time": f"{20 + number}m",
+                "exp_samples": [{"labels": '{destination="orders"}', "value": 2}],
+            }
+        )
+    file = tmp_path / "tests.yml"
+    file.write_text(json.dumps({"tests": [{"interval": "1m", "input_series": series, "promql_expr_test": panels}]}))
+    promtool("test", "rules", str(file))
 
 
 def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:

@@ -96,8 +96,42 @@ def test_counters_and_consumers(registry: CollectorRegistry, connection: jmsql.C
     assert deliveries("rolled_back") == 2.0
     assert registry.get_sample_value("jmsql_messages_sent_total", labels("orders")) == 2.0
     assert registry.get_sample_value("jmsql_redeliveries_total", labels("orders")) == 2.0
+    assert registry.get_sample_value("jmsql_time_in_queue_seconds_count", labels("orders")) == 2.0
+    assert registry.get_sample_value("jmsql_handling_time_seconds_count", labels("orders")) == 0.0
     wait_for(lambda: registry.get_sample_value("jmsql_consumers", labels("orders")) == 1.0)
     assert registry.get_sample_value("jmsql_clients", {"state": "connected"}) == 1.0
+
+
+@pytest.mark.parametrize("most", [1000, None], ids=["bounded", "exact"])
+def test_times_are_sums_in_seconds_beside_their_counts(
+    jmsql_clean_url: str, connection: jmsql.Connection, most: int | None
+) -> None:
+    connection.create_session().create_shared_durable_consumer(jmsql.Topic("prices"), "audit")
+    with psycopg.connect(jmsql_clean_url) as database:
+        database.execute(
+            "insert into jmsql_internal.destination_counters (destination_id, acknowledged, waited, calls, handled) "
+            "select queue_id, 4, 6000000, 3, 750000 from jmsql_internal.subscription "
+            "union all select -topic_id, 0, 0, 0, 0 from jmsql_internal.topic"
+        )
+    registry = CollectorRegistry()
+    collector = StoreCollector(jmsql_clean_url, count_limit=most)
+    registry.register(collector)
+    try:
+        text = generate_latest(registry).decode()
+    finally:
+        collector.close()
+    found = {
+        sample.name: (sample.labels["subscription"], sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if family.name in {"jmsql_time_in_queue_seconds", "jmsql_handling_time_seconds"}
+    }
+    assert found == {
+        "jmsql_time_in_queue_seconds_count": ("audit", 4.0),
+        "jmsql_time_in_queue_seconds_sum": ("audit", 6.0),
+        "jmsql_handling_time_seconds_count": ("audit", 3.0),
+        "jmsql_handling_time_seconds_sum": ("audit", 0.75),
+    }
 
 
 def test_topics_and_subscriptions(registry: CollectorRegistry, connection: jmsql.Connection) -> None:
