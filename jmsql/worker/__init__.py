@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from jmsql.worker.application import Application
     from jmsql.worker.handlers.drained import DrainedMessage
     from jmsql.worker.handlers.function import ListenerFunction
-    from jmsql.worker.handlers.listener import HandlerCall
+    from jmsql.worker.handlers.listener import HandlerBatch, HandlerCall
     from jmsql.worker.router import Router
 
 __all__ = [
     "Application",
     "AtMost",
     "DrainedMessage",
+    "HandlerBatch",
     "HandlerCall",
     "ListenerFunction",
     "Rate",
@@ -32,6 +33,7 @@ __all__ = [
 _MODULES = {
     "Application": "application",
     "DrainedMessage": "handlers.drained",
+    "HandlerBatch": "handlers.listener",
     "HandlerCall": "handlers.listener",
     "ListenerFunction": "handlers.function",
     "Router": "router",

@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 
 from jmsql.client._sync.connection.simplified import message_of
 from jmsql.concurrency.functions import is_coroutine_function, refuse_coroutine_function, refuse_generator_function
 from jmsql.exceptions import IllegalStateException, MessageFormatException
 from jmsql.messages import Message, as_jms_message
 from jmsql.messages.codecs.schemas import Schema
+from jmsql.messages.properties import BATCH
 from jmsql.public_names import set_module
 from jmsql.store.destinations.subscriptions import ChangeRefusedException
 from jmsql.store.receiving.progress import Progress
@@ -31,6 +32,10 @@ from jmsql.worker.handlers.received import as_received, json_message
 if TYPE_CHECKING:
     import sqlalchemy
     from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from jmsql.client.destination_of import HasDestination
+    from jmsql.client.sending.options import SendOptions
+    from jmsql.values.destinations import Destination
 
 logger = logging.getLogger("jmsql.worker")
 
@@ -151,6 +156,36 @@ class Listener(ListenerOptions):
 
 
 @set_module("jmsql.worker")
+class HandlerBatch(Protocol):
+    """The batch of the message that a handler handles: a [`Batch`][jmsql.Batch].
+
+    In a coroutine function it is a [`Batch` of asyncio][jmsql.asyncio.Batch], whose calls are awaited.
+
+    Attributes:
+        name: Its name in the log: "batch", and its number.
+    """
+
+    name: str
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+
+    def send(
+        self, destination: Destination | str | HasDestination, body: object, **options: Unpack[SendOptions]
+    ) -> Any:
+        """Send a message that belongs to the batch, in the transaction of the handler; see [`Batch`][jmsql.Batch]."""
+
+    def send_many(
+        self, destination: Destination | str | HasDestination, bodies: Iterable[object], **options: Unpack[SendOptions]
+    ) -> Any:
+        """Send many messages that belong to the batch, a hundred in one exchange; see [`Batch`][jmsql.Batch]."""
+
+    def progress(self) -> Any:
+        """Return its counts, a [`BatchProgress`][jmsql.BatchProgress]."""
+
+
+@set_module("jmsql.worker")
 class HandlerCall(Call):
     """A call of a handler, as `around` of an [`Application`][jmsql.worker.Application] gets it.
 
@@ -171,6 +206,9 @@ class HandlerCall(Call):
         """True once the message is known to be cancelled. Written by the client's control thread."""
         self._looks = False
         """True if the handler has asked `is_cancelled`."""
+        self._batch: HandlerBatch | None = None
+        self._knows_batch = False
+        """True once the handler has asked for the batch."""
         self.deadline: Deadline | None = None
         self.provided: dict[type, object] = {}
         self.callbacks: list[Callable[[], object]] = []
@@ -195,6 +233,29 @@ class HandlerCall(Call):
         """
         self._looks = True
         return self._is_cancelled
+
+    @property
+    def batch(self) -> HandlerBatch | None:
+        """The batch that the message belongs to, to which the handler adds messages; None: it has none.
+
+        Its own message has not ended yet, so that the batch does not end before those that are added.
+
+        Raises:
+            IllegalStateException: The messages of a chunk belong to several batches.
+        """
+        if not self._knows_batch:
+            numbers = {each.get_object_property(BATCH) for each in self.messages}
+            if len(numbers) > 1:
+                raise IllegalStateException(
+                    f"{self.listener}: the messages of the chunk belong to several batches. Ask for that of each "
+                    "message: jmsql.batch_of(session, message)."
+                )
+            self._batch = None if numbers == {None} else self._own_batch()
+            self._knows_batch = True
+        return self._batch
+
+    def _own_batch(self) -> HandlerBatch | None:
+        raise NotImplementedError
 
     def provide(self, kind: type, value: object) -> None:
         """Give a value to the handler's parameters that are annotated with a class.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import psycopg
@@ -13,17 +15,20 @@ import jmsql.asyncio
 from jmsql import Connection, ConnectionFactory, IllegalStateException, Session, TextMessage
 from jmsql.admin import Administration
 from jmsql.cli.application import app as command
-from jmsql.worker import Application
+from jmsql.worker import Application, HandlerBatch, HandlerCall
 from tests.integration.batches.test_batches import callbacks, counts, end_next, progress
 
 app = Application()
 seen: list[Any] = []
+kept: list[HandlerBatch] = []
 
 
 @app.listener("sites")
-def crawl(message: TextMessage, session: Session) -> None:
-    batch = jmsql.batch_of(session, message)
+def crawl(message: TextMessage, session: Session, call: HandlerCall) -> None:
+    batch = call.batch
     assert batch is not None
+    assert call.batch is batch
+    kept.append(batch)
     if message.text == "root":
         batch.send("sites", "leaf")
         with jmsql.batch(session, "nested", on_end="nested ends") as nested:
@@ -56,7 +61,62 @@ def test_handlers_add_messages_and_open_batches_in_the_transaction_of_a_test(jms
         assert {body["batch"]: body["done"] for body in seen} == {"import": 2, "nested": 1, "after": 0}
         assert len(seen) == 3
         assert batch.progress().is_ended
+        assert {each.id for each in kept} == {batch.id}
+        with pytest.raises(IllegalStateException, match="has returned"):
+            kept[0].send("sites", "late")
         database.rollback()
+
+
+@pytest.mark.parametrize("world", ["threads", "asyncio"])
+async def test_workers_give_handlers_the_batch_of_their_message(
+    world: str, connection: Connection, jmsql_factory: ConnectionFactory
+) -> None:
+    app, found, has_ended = Application(factory=jmsql_factory), list[int | None](), threading.Event()
+
+    def crawl(body: str, call: HandlerCall) -> None:
+        found.append(None if call.batch is None else call.batch.id)
+        if body == "root" and call.batch is not None:
+            call.batch.send_many("sites", ["leaf", "leaf"])
+
+    async def crawl_async(body: str, call: HandlerCall) -> None:
+        found.append(None if call.batch is None else call.batch.id)
+        if body == "root" and call.batch is not None:
+            await call.batch.send_many("sites", ["leaf", "leaf"])
+
+    def end(body: dict[str, Any]) -> None:
+        assert body == counts(total=3, done=3)
+        has_ended.set()
+
+    app.listener("sites")(crawl if world == "threads" else crawl_async)
+    app.listener("ends")(end)
+    with connection.create_session() as session:
+        session.create_producer(session.create_queue("sites")).send(jmsql.TextMessage("alone"))
+    with jmsql.batch(connection, "import", on_end="ends") as batch:
+        batch.send("sites", "root")
+    async with app.running():
+        assert await asyncio.to_thread(has_ended.wait, 60)
+    assert sorted(map(str, found)) == [*[str(batch.id)] * 3, "None"]
+
+
+def test_a_chunk_of_several_batches_names_none(connection: Connection, jmsql_clean_url: str) -> None:
+    app, found = Application(), list[Any]()
+
+    @app.listener("parts", chunk=3)
+    def handle(bodies: list[str], call: HandlerCall) -> None:
+        try:
+            found.append((bodies, None if call.batch is None else call.batch.id))
+        except IllegalStateException as error:
+            found.append(str(error))
+
+    with psycopg.connect(jmsql_clean_url) as database:
+        with jmsql.batch(database, "import") as first:
+            first.send_many("parts", ["a", "b", "c", "d"])
+        with jmsql.batch(database, "import") as second:
+            second.send_many("parts", ["e"])
+        app.drain(transaction=database)
+        database.rollback()
+    assert found[0] == (["a", "b", "c"], first.id)
+    assert "belong to several batches" in found[1]
 
 
 def test_nothing_is_added_once_the_message_of_the_handler_has_ended(connection: Connection, sender: Session) -> None:

@@ -147,7 +147,7 @@ class Batch:
         if self._context is None or self._is_closed:
             _ = self.id
             raise IllegalStateException(
-                f"The block of the batch {self.name!r} is over. Its handlers may still add to it: jmsql.batch_of(…)."
+                f"The block of the batch {self.name!r} is over. Its handlers may still add to it: call.batch.send(…)."
             )
         if self._member is not None and not self._is_held:
             self._context.run_steps(hold_batch(self.id, self._member))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.connection.simplified import message_of
 from jmsql.client._async.session.session import HandlerSession
-from jmsql.client.batches._async.batch import batch_of
+from jmsql.client.batches._async.batch import Batch, batch_of
 from jmsql.client.sending.steps import next_message
 from jmsql.client.transaction_of_caller import handler_in_transaction
 from jmsql.concurrency import ASYNC
@@ -475,6 +475,9 @@ class HandlerCall(AnyCall):
         if report is None:
             report = self._report = self.session.progress_reporter()
         report(progress)
+
+    def _own_batch(self) -> Batch | None:
+        return batch_of(self.context(), self.message)  # a context that ends with the call
 
     def context(self) -> JMSContext:
         """Return the session as a context."""
