@@ -11,7 +11,6 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from jmsql.client.pacing import PollInterval
-from jmsql.store.control.counters import Counts
 from jmsql.store.control.wake_ups import Competition
 from jmsql.store.destinations.lookup import find_queue
 from jmsql.store.receiving.reader import QueueReader
@@ -592,19 +591,25 @@ class PrefetchBuffer:
             rows: The messages.
             delivered_at: When they were given to a handler, on the monotonic clock; None: to no handler.
         """
-        if self._counters is None:
+        counters = self._counters
+        if counters is None:
             return
-        number, redelivered, waited = len(rows), 0, 0
-        now = self._clock.milliseconds()
-        for row in rows:
-            if row.delivery_count:
-                redelivered += 1
-            since = row.jms_delivery_time or row.jms_timestamp
-            if since and now > since:
-                waited += now - since
-        calls, handled = (0, 0) if delivered_at is None else (1, int((monotonic() - delivered_at) * 1_000_000))
+        number = len(rows)
+        acknowledged = rolled_back = redelivered = waited = 0
         if outcome == "acknowledged":
-            counts = Counts(0, number, 0, redelivered, 0, 0, waited * 1000, calls, handled)
+            acknowledged = number
+            now, since = self._clock.milliseconds(), 0
+            for row in rows:
+                since += row.jms_delivery_time or row.jms_timestamp or now
+                if row.delivery_count:
+                    redelivered += 1
+            waited = max(now * number - since, 0) * 1000
         else:
-            counts = Counts(0, 0, number, redelivered, 0, 0, 0, calls, handled)
-        self._counters.count(self.source.queue_id, self.source.destination, counts)
+            rolled_back = number
+            for row in rows:
+                if row.delivery_count:
+                    redelivered += 1
+        handled = None if delivered_at is None else int((monotonic() - delivered_at) * 1_000_000)
+        counters.count_ended(
+            self.source.queue_id, self.source.destination, acknowledged, rolled_back, redelivered, waited, handled
+        )

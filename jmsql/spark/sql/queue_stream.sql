@@ -60,9 +60,13 @@ with acknowledged as (
     where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s and {of_part}
     returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count),
 deleted as (
-    delete from jmsql_internal.message where ctid = any(array(
-        select m.address from acknowledged a cross join {message_of_a})))
-select count(*), count(*) filter (where delivery_count > 0) from acknowledged;
+    delete from jmsql_internal.message n where n.ctid = any(array(
+        select m.address from acknowledged a cross join {message_of_a}))
+    returning greatest(n.jms_timestamp, n.jms_delivery_time) as since)
+select count(*), count(*) filter (where delivery_count > 0), (
+    select coalesce(sum(greatest((select jmsql_internal.current_milliseconds()) - d.since, 0)), 0)::bigint * 1000
+    from deleted d)
+from acknowledged;
 
 -- name: forget_batch
 delete from jmsql_internal.spark_batch where source_id = %(source_id)s and batch = %(batch)s;

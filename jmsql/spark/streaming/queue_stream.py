@@ -425,8 +425,8 @@ class SparkStream:
     def _remove(self, claim_id: int, part: dict[str, object], connection_id: int) -> Steps[Counts]:
         claim = {"queue_id": self.queue_id, "claim_id": claim_id, **part}
         yield from _keep_history.bind(claim, connection_id=connection_id)
-        messages, redelivered = yield from _acknowledge.bind(claim)
-        return Counts(acknowledged=messages, redelivered=redelivered)
+        messages, redelivered, waited = yield from _acknowledge.bind(claim)
+        return Counts(acknowledged=messages, redelivered=redelivered, waited=waited)
 
     # In parallel: each transaction shares the source's row, and so makes the next driver wait until it has ended.
 

@@ -84,8 +84,46 @@ class DestinationCounters:
                 known[2] += counts[2]
                 known[3] += counts[3]
                 known[6] += counts[6]
-                known[7] += counts[7]
-                known[8] += counts[8]
+
+    def count_ended(
+        self,
+        number: int,
+        destination: Destination,
+        acknowledged: int,
+        rolled_back: int,
+        redelivered: int,
+        waited: int,
+        handled: int | None,
+    ) -> None:
+        """Count deliveries that have ended. This is called for each message of a worker: it makes no tuple.
+
+        Args:
+            number: The number of the queue.
+            destination: Its name, for the other counters.
+            acknowledged: How many ended with the message gone.
+            rolled_back: How many failed, or were released.
+            redelivered: How many were not the first of their message.
+            waited: The time in queue of the acknowledged messages, in microseconds.
+            handled: The duration of the handler's call, in microseconds; None: no handler had them.
+        """
+        calls = 0 if handled is None else 1
+        if meters:
+            counts = Counts(0, acknowledged, rolled_back, redelivered, 0, 0, waited, calls, handled or 0)
+            measure(destination, counts)
+        with self._lock:
+            known = self._counts.get(number)
+            if known is None:
+                self._counts[number] = [0, acknowledged, rolled_back, redelivered, 0, 0, waited, calls, handled or 0]
+                return
+            known[1] += acknowledged
+            known[6] += waited
+            if rolled_back:
+                known[2] += rolled_back
+            if redelivered:
+                known[3] += redelivered
+            if handled is not None:
+                known[7] += 1
+                known[8] += handled
 
     def drain(self) -> dict[int, Counts]:
         """Return what was counted since the last time."""

@@ -432,6 +432,7 @@ def test_what_is_acknowledged_is_counted(context: jmsql.JMSContext, server: Serv
     send(context, "a", "b", "c")
     context.create_consumer(jmsql.Queue("orders")).receive(10)
     context.rollback()
+    server.rows("update jmsql_internal.message set jms_timestamp = jms_timestamp - 60000 returning 1")
     with driver() as reader:
         start = reader.initialOffset()
         first = reader.latestOffset(start, ReadMaxRows(2))
@@ -440,7 +441,10 @@ def test_what_is_acknowledged_is_counted(context: jmsql.JMSContext, server: Serv
         reader.partitions(first, second)
         reader.commit(second)
         reader.commit(second)
-    assert server.rows("select acknowledged, redelivered from jmsql.counters where destination = 'orders'") == [(3, 1)]
+    counted = "select acknowledged, redelivered, waited from jmsql_internal.destination_counters where acknowledged > 0"
+    [(acknowledged, redelivered, waited)] = server.rows(counted)
+    assert (acknowledged, redelivered) == (3, 1)
+    assert 180_000_000 <= waited < 3_600_000_000
 
 
 def test_history_is_kept(context: jmsql.JMSContext, server: Server) -> None:

@@ -59,6 +59,11 @@ def test_the_work_of_all_processes_is_added_up(
     assert found["jmsql_client_deliveries_total", "queue://orders", "acknowledged"] == 3.0
     assert found["jmsql_client_deliveries_total", "queue://orders", "rolled_back"] == 2.0
     assert found["jmsql_client_redeliveries_total", "queue://orders"] == 2.0
+    counted = (
+        "select acknowledged, rolled_back, calls, handled > 0 from jmsql_internal.destination_counters t "
+        "join jmsql_internal.queue q on q.queue_id = t.destination_id where q.name = 'orders'"
+    )
+    wait_for(lambda: database.rows(counted) == [(3, 2, 5, True)], PATIENCE)
     health = urllib.request.urlopen(worker.wait_for_log(r"(http://127.0.0.1:\d+/health)")[0], timeout=PATIENCE)
     with health:
         assert json.load(health).items() >= {"handled": 3, "failed": 1, "postponed": 1, "interrupted": 0}.items()

@@ -12,6 +12,7 @@ from sqlalchemy import orm
 
 import jmsql
 from jmsql import ConnectionFactory, RedeliveryPolicy
+from jmsql.values.clock import monotonic
 from jmsql.worker import Application, HandlerCall
 from tests.integration.access.role_kinds import PASSWORD, roles_of_each_kind
 from tests.integration.worker.conftest import WorkerDatabase
@@ -19,6 +20,11 @@ from tests.integration.worker.test_handlers import send
 from tests.integration.worker.test_running import Events, until
 
 SHOWN = "select destination, subscription, message_id, progress, note, claimed_by is not null from jmsql.progress"
+
+COUNTED = (
+    "select acknowledged, rolled_back, calls, waited, handled from jmsql_internal.destination_counters t "
+    "join jmsql_internal.queue q on q.queue_id = t.destination_id where q.name = 'orders'"
+)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -58,8 +64,10 @@ async def test_the_last_report_is_shown_until_the_message_ends_and_again_by_its_
             fail(call)
 
     async with app.running():
+        sent_at = monotonic()
         send(jmsql_factory, "orders", "a")
         message_id = await events.next()
+        began_before = monotonic()
         await until(lambda: bool(database.rows(SHOWN)))
         assert database.rows(SHOWN) == [("orders", None, message_id, 0.25, "rows " + "x" * 195, True)]
         with jmsql_factory.create_connection() as client:
@@ -68,10 +76,17 @@ async def test_the_last_report_is_shown_until_the_message_ends_and_again_by_its_
         for number in range(100_000):
             calls[0].progress(number / 100_000)
         await until(lambda: database.rows("select progress, note from jmsql.progress") == [(0.99999, "")])
+        held = monotonic() - began_before
         leave.set()
         left.set()
         await until(lambda: database.queued() == 0)
         assert len(calls) == 2
+        # Both ended calls are counted, as long as the test has held the first, and no longer than all of it lasted.
+        await until(lambda: [row[:3] for row in database.rows(COUNTED)] == [(1, 1, 2)])
+        [(_, _, _, waited, handled)] = database.rows(COUNTED)
+        lasted = (monotonic() - sent_at) * 1_000_000
+        assert held * 1_000_000 <= handled <= lasted
+        assert waited <= lasted + 1_000_000  # the server's clock is another one
         assert database.rows(SHOWN) == []
     calls[0].progress(0.5)  # a thread that has outlived the call
     for wrong, error in [(float("nan"), ValueError), (1.5, ValueError), ("1", TypeError), (True, TypeError)]:

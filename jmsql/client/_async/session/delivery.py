@@ -61,8 +61,10 @@ class Delivery(ABC):
         """Fetch up to `limit` messages; return whether there are any."""
 
 
-def count_outcome(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]], outcome: str) -> None:
-    """Count deliveries that have ended."""
+def count_outcome(
+    delivered: Iterable[tuple[PrefetchBuffer, MessageRow]], outcome: str, delivered_at: float | None = None
+) -> None:
+    """Count deliveries that have ended; they were given to a handler at `delivered_at`, or to none."""
     ended: dict[PrefetchBuffer, list[MessageRow]] = {}
     for buffer, row in delivered:
         if buffer in ended:
@@ -70,4 +72,4 @@ def count_outcome(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]], outcom
         else:
             ended[buffer] = [row]
     for buffer, rows in ended.items():
-        buffer.count(outcome, rows)
+        buffer.count(outcome, rows, delivered_at)

@@ -62,6 +62,8 @@ class Claims(Delivery):
     """True if all that is claimed is delivered together, and its claims extended meanwhile."""
     _is_shared = False
     """True if several sessions deliver what is claimed: none holds what another one could handle."""
+    is_of_handler = False
+    """True if a worker's handler has the messages, whose calls are counted."""
     _throttle: Throttle | None = None
     _passes_over = False
     """True if the last claim has passed over messages for a limit."""
@@ -327,7 +329,8 @@ class Claims(Delivery):
         acknowledged = self._connection.attempt(acknowledging)
         self._delivered.clear()
         self._extended.clear()
-        count_outcome([(buffer, row) for buffer, _, row in delivered], "acknowledged")
+        since = self._delivered_at if self.is_of_handler else None
+        count_outcome([(buffer, row) for buffer, _, row in delivered], "acknowledged", since)
         self._free_groups(delivered)
         if acknowledged < len(delivered):
             raise JMSException(
@@ -358,7 +361,8 @@ class Claims(Delivery):
         self._extended.clear()
         for buffer, _ in held:
             buffer.give_up_groups(groups)
-        count_outcome([(buffer, row) for buffer, _, row in delivered], "rolled_back")
+        since = self._delivered_at if self.is_of_handler else None
+        count_outcome([(buffer, row) for buffer, _, row in delivered], "rolled_back", since)
         for each in failed:
             each.buffer.source.returned(each.key)
         return [each.key for each in failed]

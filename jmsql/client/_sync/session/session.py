@@ -602,6 +602,8 @@ class HandlerSession(Session):
         self.handler: object = None
         """The thread or task in which a handler runs, which is not to close the session."""
         self._transaction.database.share_connections()
+        if isinstance(self._transaction, ClientAcknowledge):
+            self._transaction.count_calls()
 
     def _create_transaction(self, client: ClientContext) -> OwnTransaction:
         if self._state.transacted:

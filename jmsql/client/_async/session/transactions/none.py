@@ -191,6 +191,10 @@ class ClientAcknowledge(NoTransaction):
     _is_released = False
     """True if what was delivered last was released, and not acknowledged."""
 
+    def count_calls(self) -> None:
+        """Count each delivery as a call of a handler, with its duration."""
+        self._claims.is_of_handler = True
+
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         row = await self._claims.next(consumer.buffer)
         if row is None:
