@@ -309,6 +309,7 @@ def _templates() -> Environment:
     environment.filters |= {
         "advice": presentation.advice,
         "age": presentation.age,
+        "batch_bar": presentation.batch_bar,
         "duration": presentation.duration,
         "moment": presentation.moment,
         "number": presentation.number,

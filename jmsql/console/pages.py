@@ -18,6 +18,7 @@ from jmsql import InvalidSelectorException, JMSException, MessageFormatException
 from jmsql.admin import BoundedCount, Cancellation, DestinationOverview, Place, ScheduleSummary
 from jmsql.console.access import Level
 from jmsql.console.actions import MESSAGE_ACTIONS, Actions, Done
+from jmsql.console.batches import BatchPages
 from jmsql.console.charts import RatePages
 from jmsql.console.database import Database
 from jmsql.console.listing import ListingPages
@@ -27,6 +28,7 @@ from jmsql.console.poller import SHOWN, Poller
 from jmsql.console.presentation import Body, typed_properties, visible
 from jmsql.console.searching import SearchPages
 from jmsql.console.views import NUMBER, Form, Reply, RouteRow, View, message_address
+from jmsql.messages.properties import BATCH
 from jmsql.store.administration import diagnosis, lists, looks, overview
 from jmsql.store.administration.looks import Choice, DestinationLook, ListedMessage, MessageState, Page, Rights
 from jmsql.store.administration.places import BEGINNING
@@ -79,6 +81,7 @@ class Pages:
         yield from RatePages(self._database, self._poller).routes()
         yield from SearchPages(self._database, hidden=self.hidden).routes()
         yield from NowPages(self._database, self._poller, hidden=self.hidden).routes()
+        yield from BatchPages(self._database, self._poller, hidden=self.hidden).routes()
         yield from ActivityPages(self._database, hidden=self.hidden).routes()
         yield "/search", self.search, look, False
         yield "/dead-letters", self.dead_letters, look, False
@@ -252,6 +255,7 @@ class Pages:
             "problem": problem,
             "body": Body(found.content, found.message),
             "group": next((value for name, _, value in properties if name == "JMSXGroupID"), None),
+            "batch": NUMBER.fullmatch(letter.get(BATCH, "")) and letter[BATCH],
             "letter": letter,
             "origin": _origin_of(letter),
             "times": times,

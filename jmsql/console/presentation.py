@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from jmsql import BytesMessage, MapMessage, Message, MessageFormatException, StreamMessage
 from jmsql.console.rates import Rate
 from jmsql.messages.types.values import type_name
+from jmsql.store.administration.batches import BatchSummary
 from jmsql.store.administration.looks import Content
 from jmsql.values.postgresql_text import from_postgresql
 
@@ -126,6 +127,25 @@ def sparkline(past: list[Rate], name: str) -> Markup:
         points([each.incoming for each in past]),
         points([each.outgoing for each in past]),
     )
+
+
+def batch_bar(batch: BatchSummary) -> Markup:
+    """Draw the parts of a batch's messages that are done, have failed, have ended otherwise, and wait."""
+    ended_otherwise = batch.expired + batch.cancelled
+    parts = {"done": batch.done, "failed": batch.failed, "otherwise": ended_otherwise}
+    bars, x = [], 0.0
+    for name, count in parts.items():
+        width = 100 * count / batch.total if batch.total else 0.0
+        if width:
+            bars.append(Markup('<rect class="{}" x="{:.2f}" width="{:.2f}" height="8"/>').format(name, x, width))
+        x += width
+    label = (
+        f"{batch.done:,} done, {batch.failed:,} failed, {ended_otherwise:,} expired or cancelled, "
+        f"{batch.waiting:,} waiting"
+    )
+    return Markup(
+        '<svg class="bar" viewBox="0 0 100 8" role="img" aria-label="{}" preserveAspectRatio="none">{}</svg>'
+    ).format(label, Markup("").join(bars))
 
 
 def advice(text: str) -> Markup:

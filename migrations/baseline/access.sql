@@ -344,7 +344,8 @@ declare
             ' jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
             ' jmsql_internal.message_history, jmsql_internal.result, jmsql_internal.result_keeping,'
             ' jmsql_internal.reported_progress, jmsql_internal.administrative_action,'
-            ' jmsql_internal.batch, jmsql_internal.batch_member, jmsql_internal.listener_limit,'
+            ' jmsql_internal.batch, jmsql_internal.batch_member, jmsql_internal.batch_callback,'
+            ' jmsql_internal.listener_limit,'
             ' jmsql_internal.limit_usage, jmsql_internal.limit_holder, jmsql_internal.rate',
         'select on'
             ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.counters,'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -59,6 +60,9 @@ def fill(factory: jmsql.ConnectionFactory) -> None:
     fail_all(factory, "payments", ConnectionError("the bank did not answer within 30 s"))
     with factory.create_context() as context:
         assert context.create_consumer(jmsql.Queue("invoices")).receive(timeout=5) is not None
+        with jmsql.batch(context, f"import of {'a' * 200}", on_end="ends") as batch:
+            batch.send_many("parts", ["a-f", "g-p", "q-z"])
+        assert context.create_consumer(jmsql.Queue("parts")).receive(timeout=5) is not None
 
 
 def spoil(factory: jmsql.ConnectionFactory, url: str) -> None:
@@ -86,9 +90,16 @@ def spoil(factory: jmsql.ConnectionFactory, url: str) -> None:
     fail_all(factory, HOSTILE, ValueError(HOSTILE))
     with factory.create_context() as context:
         context.create_producer().send(jmsql.Queue(HOSTILE), HOSTILE)
+        with jmsql.batch(context, EVIL, on_end=HOSTILE) as batch:
+            batch.send(HOSTILE, HOSTILE)
     with psycopg.connect(url, autocommit=True) as database:
         database.execute("insert into jmsql_internal.connection (client_id, host, process_id) values (%s, %s, 1)",
                          [EVIL, EVIL])  # fmt: skip
+
+
+def batch_paths(console: Browsing) -> list[str]:
+    """Return the addresses of the batches."""
+    return re.findall(r'href="(/batches/\d+)"', console.get("/batches").text)
 
 
 def paths_of(console: Browsing) -> list[str]:
@@ -103,6 +114,8 @@ def paths_of(console: Browsing) -> list[str]:
         "/clients",
         "/activity",
         "/now",
+        "/batches",
+        *batch_paths(console),
     ]
     places = [path for path in console.get("/search").ids.values() if "/destinations/" in path]
     found += [path for path in console.get("/search").ids.values() if "/topics/" in path]
@@ -216,7 +229,8 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
     letters = console.find("DLQ")
     paths = [
         "/", "/search", "/destinations", "/messages?property=weight%3D7", "/dead-letters",
-        "/clients", "/activity", "/now", f"{orders}/rates", orders, f"{orders}?selector=a+=+=+1",
+        "/clients", "/activity", "/now", "/batches", *batch_paths(console),
+        f"{orders}/rates", orders, f"{orders}?selector=a+=+=+1",
         f"{orders}/purge",
         f"{orders}/send", f"{orders}/move", console.find("prices"), console.find("web"),
         f"{console.find('web')}/delete", f"{console.find('invoices')}/history", letters,

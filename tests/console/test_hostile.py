@@ -47,14 +47,21 @@ def test_no_address_leads_to_a_defect(filled: Browsing) -> None:
     orders, news = filled.find("orders"), filled.find("news")
     [message] = message_paths(filled.get(orders).text)
     queries = {
-        "/search": ("q", "after"), "/clients": ("after",), news: ("after",), f"{orders}/history": ("before", "message"),
+        "/search": ("q", "after"), "/clients": ("after",), "/batches": ("name", "before"),
+        news: ("after",), f"{orders}/history": ("before", "message"),
         orders: ("after", "state", "cause", "selector", "notice"), f"{orders}/purge": ("key", "state", "cause"),
         "/": ("notice", "live"),
     }  # fmt: skip
     paths = [f"{path}?{name}={value}" for path, names in queries.items() for name in names for value in WRONG]
     table = message.rpartition("/")[0].rpartition("/")[0]
     for value in WRONG:
-        paths += [f"/destinations/{value}", f"/topics/{value}", f"{table}/{value}/1", f"{table}/5/{value}"]
+        paths += [
+            f"/destinations/{value}",
+            f"/topics/{value}",
+            f"/batches/{value}",
+            f"{table}/{value}/1",
+            f"{table}/5/{value}",
+        ]
         paths += [f"{orders}/{value}", f"/destinations/{value}/purge", f"/topics/{value}/pause", f"/static/{value}"]
     for path in paths:
         answer = filled.get(path)

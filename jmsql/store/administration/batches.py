@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
-from jmsql.store.statement import Query, SqlFile, Steps, records, row_count
+from jmsql.store.statement import Query, SqlFile, Steps, records, row_count, rows
 
 _sql = SqlFile("batches")
 
@@ -37,9 +37,19 @@ _close = _sql.statement("close", "closing the batch {batch}", row_count)
 _delete = _sql.statement("delete", "deleting the batch {batch}", row_count)
 
 
-def batches(name: str | None, limit: int) -> Query[list[BatchSummary]]:
-    """Return the last batches, or those of a name."""
-    return _batches.bind(batch=None, name=name, limit=limit)
+_callback_queues = _sql.statement("callback_queues", "looking at the batch {batch}", rows)
+
+
+def batches(
+    name: str | None, limit: int, *, before: int | None = None, number: int | None = None
+) -> Query[list[BatchSummary]]:
+    """Return the last batches: those of a name, those with numbers below `before`, or the one of a number."""
+    return _batches.bind(batch=number, name=name, before=before, limit=limit)
+
+
+def callback_queues(number: int) -> Query[list[tuple[str, str]]]:
+    """Return the events of a batch that send a message, and the queues that they send it to."""
+    return _callback_queues.bind(batch=number)
 
 
 def batch(number: int) -> Steps[BatchSummary]:
@@ -48,7 +58,7 @@ def batch(number: int) -> Steps[BatchSummary]:
     Raises:
         JMSException: There is no such batch.
     """
-    found = yield from _batches.bind(batch=number, name=None, limit=1)
+    found = yield from batches(None, 1, number=number)
     if not found:
         raise _missing(number)
     return found[0]

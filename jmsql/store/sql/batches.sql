@@ -30,10 +30,18 @@ from jmsql.batches where batch = %(batch)s::bigint;
 -- name: batches
 select batch, name, role, state, total, done, failed, expired, cancelled, waiting, opened_at, ended_at, kept_until
 from jmsql.batches
-where (%(batch)s::bigint is null or batch = %(batch)s::bigint)
-  and (%(name)s::text is null or name = %(name)s::text)
-order by batch desc
-limit %(limit)s::integer;
+-- The members of no other batches are read.
+where batch = any(array(
+    select b.batch_id from jmsql_internal.batch b
+    where (%(batch)s::bigint is null or b.batch_id = %(batch)s::bigint)
+      and (%(name)s::text is null or b.name = %(name)s::text)
+      and (%(before)s::bigint is null or b.batch_id < %(before)s::bigint)
+    order by b.batch_id desc
+    limit %(limit)s::integer))
+order by batch desc;
+
+-- name: callback_queues
+select c.event, c.queue from jmsql_internal.batch_callback c where c.batch_id = %(batch)s::bigint order by c.event;
 
 -- name: check
 select jmsql_internal.check_batches(%(limit)s::integer);
