@@ -4,7 +4,7 @@ A page with blocks of Python whose title is a file (```` ```python title="shop.p
 goes from top to bottom: saves each file (a second block of a title is added to the file), and types each command of the
 blocks ``sh`` and ``console``. Lines below a command of ``console`` are its output; a block ``text`` shows lines that
 a running server or worker has printed. ``<!-- fragments -->`` ends the project on the page, and ``<!-- project -->``
-takes it up again: the blocks between belong to no project, and `tests.integration.test_documentation` alone tests them.
+takes it up again, or begins one on a page without files: the blocks between belong to no project, and `tests.integration.test_documentation` alone tests them.
 
 Output is compared line by line. Times, durations, identifiers and process numbers may differ, and ``…`` stands for
 anything.
@@ -122,7 +122,8 @@ def in_project(page: str) -> list[Block]:
         if next((is_in for line, is_in in reversed(marks) if line < block.line), True)
         and (block.language != "python" or FILE.fullmatch(block.title or ""))
     ]
-    return found if any(block.language == "python" for block in found) else []
+    begins = bool(marks) and marks[0][1]
+    return found if begins or any(block.language == "python" for block in found) else []
 
 
 def _projects() -> Iterator[tuple[str, str | None]]:
