@@ -21,6 +21,7 @@ from jmsql.store.administration.inspection import (
 )
 from jmsql.store.administration.now import ConsumerNow
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
+from jmsql.store.administration.past_rates import DestinationRate
 from jmsql.store.administration.places import Place
 from jmsql.store.administration.searching import Position, SearchResult
 from jmsql.store.destinations.access import AccessSummary
@@ -44,6 +45,7 @@ __all__ = [
     "DeadLetter",
     "DeliveryState",
     "DestinationOverview",
+    "DestinationRate",
     "DestinationSettings",
     "DestinationSummary",
     "FoundMessage",

@@ -102,6 +102,10 @@ COMMANDS = {
         "monitoring.activity:activity",
         "List what administrators have done: who, when, what, to how many messages, and to which with --json.",
     ),
+    "rates": Listed(
+        "monitoring.rates:rates",
+        "List what went through destinations: messages in and out, failures, time in queue and time of handling.",
+    ),
     "doctor": Listed(
         "monitoring.doctor:doctor",
         "Examine the database: the schema, who holds messages, who receives, and all that keeps vacuum from its work.",

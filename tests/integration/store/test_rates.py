@@ -17,6 +17,7 @@ ORDERS = jmsql.Queue("orders")
 @pytest.fixture
 def database(jmsql_clean_url: str) -> Any:
     with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        connection.execute("select jmsql.keep_rates(7)")  # a test before may have changed it
         yield connection
 
 

@@ -45,6 +45,7 @@ from jmsql.store.administration.inspection import (
 )
 from jmsql.store.administration.now import ConsumerNow, Rates, consumers_now
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
+from jmsql.store.administration.past_rates import DestinationRate, keep_rates, rates, rates_days
 from jmsql.store.administration.places import Place, require_place
 from jmsql.store.administration.searching import Position, SearchResult
 from jmsql.store.connections.database_url import parse_url, without_secrets
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_DAYS = 36_500
+_MOST_DAYS_OF_RATES = 366
 _CANCEL_PATIENCE = 1.0
 """Seconds for which a transaction is waited for that has locked a message: it may be at its commit."""
 _CANCEL_PAUSE = 0.02
@@ -500,6 +502,41 @@ class Administration:
         if days > _MOST_DAYS:
             raise ValueError(f"Expected days as a number up to {_MOST_DAYS:,}, got {days}.")
         self._change(set_activity_days(days))
+
+    def rates(self, name: str | None = None, *, limit: int = 60) -> list[DestinationRate]:
+        """Return what went through a queue or topic minute by minute, the last minute first.
+
+        Rates of the last hour stand for a minute, older ones for ten. They are kept for `rates_days`.
+
+        Args:
+            name: The name of a queue, or of a topic, whose subscriptions come with it. None: all destinations together.
+            limit: The maximum number of rates.
+
+        Raises:
+            ValueError: The number is below 0.
+            TypeError: It is not an int, or the name is not a str.
+        """
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"Expected the name of a queue or topic as a str, got {name!r}.")
+        _require_number("limit", limit, 0)
+        return self._link.run(rates(name, limit))
+
+    def rates_days(self) -> int:
+        """Return how many days `rates` are kept: 7 by default; 0: they are not noted."""
+        return self._link.run(rates_days)
+
+    def keep_rates(self, days: int) -> None:
+        """Keep `rates` for so many days; 0: note none, and remove those there are.
+
+        Raises:
+            JMSSecurityException: The role is not an administrator.
+            ValueError: The number is below 0 or above 366.
+            TypeError: It is not an int.
+        """
+        _require_number("days", days, 0)
+        if days > _MOST_DAYS_OF_RATES:
+            raise ValueError(f"Expected days as a number up to {_MOST_DAYS_OF_RATES}, got {days}.")
+        self._change(keep_rates(days))
 
     # Messages and subscriptions
 
