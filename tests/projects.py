@@ -4,7 +4,8 @@ A page with blocks of Python whose title is a file (```` ```python title="shop.p
 goes from top to bottom: saves each file (a second block of a title is added to the file), and types each command of the
 blocks ``sh`` and ``console``. Lines below a command of ``console`` are its output; a block ``text`` shows lines that
 a running server or worker has printed. ``<!-- fragments -->`` ends the project on the page, and ``<!-- project -->``
-takes it up again, or begins one on a page without files: the blocks between belong to no project, and `tests.integration.test_documentation` alone tests them.
+takes it up again, or begins one on a page without files: the blocks between belong to no project, and
+`tests.integration.test_documentation` alone tests them.
 
 Output is compared line by line. Times, durations, identifiers and process numbers may differ, and ``…`` stands for
 anything.
