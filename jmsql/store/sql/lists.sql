@@ -49,6 +49,8 @@ where q.connection_id is null and q.deleted_at is null;
 -- name: totals
 -- What clients have counted of all destinations, and how many connections receive.
 select coalesce(sum(t.sent), 0)::bigint, coalesce(sum(t.acknowledged), 0)::bigint, coalesce(sum(t.rolled_back), 0)::bigint,
-       (select count(distinct f.connection_id)
-        from (select c.connection_id, c.consumers from jmsql_internal.consumer c limit 10000) f where f.consumers > 0)
+       (select count(*) from (
+            select distinct f.connection_id
+            from (select c.connection_id, c.consumers from jmsql_internal.consumer c limit 10000) f
+            where f.consumers > 0) r)
 from (select t.sent, t.acknowledged, t.rolled_back from jmsql_internal.destination_counters t limit 10000) t;

@@ -26,7 +26,8 @@ with named (destination_id, kind, destination, subscription, client_id) as (
     select s.queue_id, 'subscription', o.name, s.name, s.client_id
     from jmsql_internal.topic o join jmsql_internal.subscription s using (topic_id) where o.name = %(name)s::text)
 select n.kind, n.destination, n.subscription, n.client_id, r.minute, r.sent, r.acknowledged, r.rolled_back, r.redelivered,
-       r.calls, r.waited / nullif(r.acknowledged, 0)::float8 / 1000000, r.handled / nullif(r.calls, 0)::float8 / 1000000
+       r.calls, r.waited::float8 / nullif(r.acknowledged::float8, 0::float8) / 1000000::float8,
+       r.handled::float8 / nullif(r.calls::float8, 0::float8) / 1000000::float8
 from named n
 cross join lateral (
     select r.* from jmsql_internal.rate r where r.destination_id = n.destination_id
