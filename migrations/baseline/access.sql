@@ -19,7 +19,10 @@ create policy may_insert on jmsql_internal.message for insert
         (queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
          or (select jmsql_internal.has_access_to_all('send', current_user)))
         and (properties is null
-             or not exists (select from jsonb_object_keys(properties) k where starts_with(k, 'JMS_jmsql'))
+             or not exists (select from jsonb_object_keys(properties) k
+                            where starts_with(k, 'JMS_jmsql')
+                              and (k <> 'JMS_jmsql_Batch'
+                                   or not jmsql_internal.may_add_to_batch(properties ->> k, current_user)))
              or (select jmsql_internal.has_access_to_all('administer', current_user))));
 -- A row is locked by who could change some column of it; the policy lets nobody do that.
 create policy may_update on jmsql_internal.message for update
@@ -38,7 +41,10 @@ create policy may_insert on jmsql_internal.delayed_message for insert
         (queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
          or (select jmsql_internal.has_access_to_all('send', current_user)))
         and (properties is null
-             or not exists (select from jsonb_object_keys(properties) k where starts_with(k, 'JMS_jmsql'))));
+             or not exists (select from jsonb_object_keys(properties) k
+                            where starts_with(k, 'JMS_jmsql')
+                              and (k <> 'JMS_jmsql_Batch'
+                                   or not jmsql_internal.may_add_to_batch(properties ->> k, current_user)))));
 
 -- What refers to a body is subject to its own policy. A consumer's messages do, nearly always; what else may refer to it
 -- stands in a function, since a statement prepares all parts of the policies of what it could come to read, each time.
@@ -400,7 +406,8 @@ declare
         'insert (name, keep), update (closed) on jmsql_internal.batch',
         'select, insert (batch_id, event, queue_id, message_type, jms_type, properties, property_types, text_body, '
             'json_body, body_types, bytes_body) on jmsql_internal.batch_callback',
-        'execute on function jmsql_internal.bury_dead_letters(integer), jmsql_internal.hold_batch(bigint, uuid)'];
+        'execute on function jmsql_internal.bury_dead_letters(integer), jmsql_internal.hold_batch(bigint, uuid),'
+            ' jmsql_internal.may_add_to_batch(text, name)'];
     administration constant text[] := messaging || array[
         'delete on'
             ' jmsql_internal.message, jmsql_internal.delayed_message, jmsql_internal.delivery,'

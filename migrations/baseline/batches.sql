@@ -124,6 +124,23 @@ comment on column jmsql.batches.opened_at is 'When it was opened';
 comment on column jmsql.batches.ended_at is 'When all its messages had ended for the first time';
 comment on column jmsql.batches.kept_until is 'When the row is removed';
 
+create function jmsql_internal.may_add_to_batch(number text, sender name) returns boolean
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return exists (
+        select from jmsql_internal.batch b
+        where b.batch_id = jmsql_internal.whole_number(number)
+          and (b.role = sender
+               or jmsql_internal.has_access_to_all('receive', sender)
+               or exists (select from jmsql_internal.access_list a
+                          where a.action = 'receive' and pg_has_role(sender, a.grantee, 'usage'))));
+end
+$$;
+comment on function jmsql_internal.may_add_to_batch(text, name) is
+    'Whether a role may send messages of a batch: it has opened the batch, or receives, and so may handle one of its messages.';
+
 -- The way in which messages end.
 
 create function jmsql_internal.note_ending(ending text) returns boolean

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from jmsql import IllegalStateException, Queue, Session, TransactionRolledBackException
+import jmsql
+from jmsql import Connection, IllegalStateException, Queue, Session, TransactionRolledBackException
 from jmsql.xa import XAConnection, XAConnectionFactory, XASession
 from tests.background import Background
 from tests.forked import ForkedProcess
@@ -58,6 +59,23 @@ def test_another_session_finishes_what_a_closed_one_has_prepared(
     assert texts_there(others, queue) == ([] if commits else ["b"])
     assert xa_session.tpc_recover() == []
     assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
+
+
+def test_a_batch_ends_with_the_commit_of_a_prepared_transaction(
+    xa_session: XASession, connection: Connection, others: Session, queue: Queue
+) -> None:
+    with jmsql.batch(connection, "import", on_end="ends") as batch:
+        batch.send(queue, "one")
+    xa_session.tpc_begin(XID)
+    receive_texts(xa_session.create_consumer(queue), 1)
+    xa_session.tpc_prepare()
+    assert jmsql.batch_progress(connection, batch.id).waiting == 1
+    xa_session.tpc_commit()
+    ending = others.create_consumer(Queue("ends"))
+    message = ending.receive(60)
+    assert message is not None
+    assert jmsql.batch_progress(connection, batch.id).is_ended
+    assert ending.receive_no_wait() is None
 
 
 def _prepare_and_wait(url: str) -> None:
