@@ -155,6 +155,8 @@ class QueueMachine(RuleBasedStateMachine):
     def close_consumer(self, number: int) -> None:
         client = self.clients[number]
         client.consumer.close()
+        if client.mode is AcknowledgeMode.DUPS_OK:  # no other delivery comes, with which it could acknowledge
+            self._settle(client)
         client.consumer = client.session.create_consumer(self.queue)
 
     @rule(number=sessions, mode=st.sampled_from(MODES))
