@@ -151,6 +151,9 @@ def settings() -> Iterator[Refused]:
         lambda a, _: a.alter("orders", expiry_queue="orders"),
     )
     yield Refused("delete_destination('orders', null)", WRONG_VALUE)
+    for days in (-1, 367):
+        yield Refused(f"keep_rates({days})", WRONG_VALUE, with_argument(lambda a, d: a.keep_rates(d), days))
+    yield Refused("keep_rates(null)", WRONG_VALUE)
 
 
 def sends() -> Iterator[Refused]:

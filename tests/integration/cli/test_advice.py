@@ -18,7 +18,6 @@ import sqlalchemy
 import jmsql as library
 from jmsql import doctor
 from jmsql.admin import Administration
-from jmsql.cli import schedules
 from jmsql.testing import wait_for
 from jmsql.worker import Application
 from tests.integration.cli.conftest import Command
@@ -331,13 +330,6 @@ def failing_schedule(world: World) -> None:
 def schedule_that_no_worker_declares(world: World) -> None:
     declare(world)
     change_schedule(world, "declared_at = now() - interval '3 hours'")
-    world.enter(pytest.MonkeyPatch.context()).setattr(schedules, "confirm", say_yes)
-
-
-def say_yes(question: str, *, yes: bool) -> None:
-    """Answer as somebody at a terminal, whom the advised command asks."""
-    assert "nightly report" in question
-    assert not yes
 
 
 # Each does what an advice says in words.

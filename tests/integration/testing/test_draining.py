@@ -365,6 +365,7 @@ async def test_what_others_have_sent_is_left_alone(app: Application, transaction
         await send(other, ORDERS, {"name": "of another"})
         assert await done(app.drain(transaction=transaction)) == []
         other.execute("select jmsql.purge('orders')")
+        other.execute("delete from jmsql_internal.administrative_action")
 
 
 async def test_selectors_and_topics(transaction: Any) -> None:
