@@ -51,7 +51,7 @@ def test_a_worker_killed_at_any_step_of_the_last_messages_has_one_callback_sent(
     )
     wait_for(lambda: progress(connection, batch).is_ended, 2 * PATIENCE)
     assert len(worker.wait_for_log("was killed by SIGKILL")) >= 1
-    assert worker.stop() == 0
+    worker.stop()  # whatever it says: the last process that is killed may be, while it stops
     found = progress(connection, batch)
     # Those that were killed before their commit have not sent more in their next delivery.
     assert (found.waiting, found.failed) == (0, 0)

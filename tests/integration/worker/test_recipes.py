@@ -11,7 +11,7 @@ import pytest
 
 from jmsql.testing import wait_for
 from jmsql.worker import Application
-from tests.documentation import Block, blocks, programs, run
+from tests.documentation import Block, blocks, run
 from tests.integration.worker.conftest import KILLED_BEFORE_STEP, PATIENCE, StartWorker, WorkerDatabase
 
 PAGE = "docs/recipes.md"
@@ -55,7 +55,7 @@ def recipes(
     for block in blocks(PAGE, "sql"):
         database.rows(block.text)
     shown = jmsql_clean_url.replace("postgresql:", "postgresql+psycopg:", 1)
-    yield [program._replace(text=program.text.replace(SHOWN_ENGINE_URL, shown)) for program in programs(PAGE)]
+    yield [program._replace(text=program.text.replace(SHOWN_ENGINE_URL, shown)) for program in blocks(PAGE, "python")]
     database.rows(f"drop table {TABLES}")
 
 
