@@ -1,4 +1,4 @@
-"""What a client knows of the limit of a listener: when it is of use to ask for messages again."""
+"""A listener's limit as one client knows it, and the time of the next claim that can succeed."""
 
 from __future__ import annotations
 

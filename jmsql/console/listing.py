@@ -192,7 +192,7 @@ def _origin(each: DestinationOverview) -> Origin:
 
 
 class _Memories:
-    """What lists have seen, for their rates: of the last ones that were asked for."""
+    """Earlier figures of the lists that were shown last, from which their rates follow."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -57,7 +57,7 @@ class Activity(NamedTuple):
     target: str | None
     """The queue to which messages were moved."""
     selector: str | None
-    """Which messages were chosen; None: all, or those that were named."""
+    """The selector that chose messages; None: all, or the named ones."""
     details: str | None
     """The settings with their former values, a schedule's name, a role, and the like."""
     messages: int | None
@@ -69,7 +69,7 @@ class Activity(NamedTuple):
 
 
 class Saying(NamedTuple):
-    """What a program says of the actions that it does.
+    """A program's own words about the actions that it takes.
 
     `action_id` names an action that commits in steps, whose lines are one.
     """

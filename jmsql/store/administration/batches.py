@@ -1,4 +1,4 @@
-"""What administrators see of batches, and do with them."""
+"""Batches, as administrators list, close and delete them."""
 
 from datetime import datetime
 from typing import NamedTuple

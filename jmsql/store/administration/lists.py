@@ -28,7 +28,7 @@ class Lag(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What clients have counted of all destinations, and how many connections receive."""
+    """The counters of all destinations together, and the number of connections that receive."""
 
     sent: int
     acknowledged: int

@@ -133,7 +133,7 @@ class MessageState(StrEnum):
 
 
 class ListedMessage(NamedTuple):
-    """What a list says of a message; times of the message are in milliseconds since the epoch.
+    """A message in a list; times of the message are in milliseconds since the epoch.
 
     The four fields from `origin` on are those of a dead letter.
     """

@@ -1,4 +1,4 @@
-"""What clients do at this moment: their consumers, with what each holds, how far it is, and how fast it goes."""
+"""Consumers at this moment: the messages that each holds, its progress, and its rate."""
 
 import threading
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _LEAST_PAUSE = 0.5
 
 @set_module("jmsql.admin")
 class ConsumerNow(NamedTuple):
-    """What a connection does with a queue or subscription at this moment.
+    """A connection's work on a queue or subscription at this moment.
 
     The clients write their counts down once a second. What an open transaction has locked does not count as held.
     """
@@ -58,7 +58,7 @@ class ConsumerNow(NamedTuple):
     progress: float | None
     """The part of it that is done, from 0 to 1, if its handler reports that."""
     note: str | None
-    """What its handler says besides."""
+    """The text that its handler reports."""
     reported_at: datetime | None
     per_second: float | None = None
     """The deliveries that ended in a second, since the look before; None: it was the first look."""

@@ -1,4 +1,4 @@
-"""What went through a destination in the last minutes, hours or days, as maintenance has noted it."""
+"""Rates of destinations in the last minutes, hours or days, as maintenance has noted them."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from jmsql.values.postgresql_text import to_postgresql
 
 @set_module("jmsql.admin")
 class DestinationRate(NamedTuple):
-    """What went through a destination from a minute on: a row of the view ``rates``.
+    """The messages of a destination from a minute on: a row of the view ``rates``.
 
     Rates of the last hour stand for a minute, older ones for ten.
     """
@@ -37,7 +37,7 @@ class DestinationRate(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """What went through a destination in a part of a span; times are means in seconds, None if nothing has ended."""
+    """The messages of a destination in a part of a span; times are means in seconds, None if nothing has ended."""
 
     sent: int
     acknowledged: int

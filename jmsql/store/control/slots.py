@@ -34,7 +34,7 @@ class Slots:
         self._duration = timings.slot_duration
         self._lock = threading.Lock()
         self._running: dict[int, Callable[[], object]] = {}
-        """What ends each call, by the sequence of its message. Handlers write it, under the lock."""
+        """Functions that end the calls, by the sequences of their messages. Handlers write it, under the lock."""
         self._connection_id = 0
         self._next_run = math.inf
         self._certain_until = 0.0

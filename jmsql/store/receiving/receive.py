@@ -97,7 +97,7 @@ class GroupScan(NamedTuple):
 
 
 class Allowance(NamedTuple):
-    """What the limit of a listener let through in a claim."""
+    """The part of a claim that a listener's limit allowed."""
 
     is_declared: bool
     """False: there is no such limit, and nothing was claimed."""

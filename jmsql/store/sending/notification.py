@@ -18,7 +18,7 @@ DELAYED_CHANNEL = 0
 SCHEDULES_CHANNEL = -(2**31)
 """Stands there likewise: a schedule was made or changed. No topic has this number."""
 BATCHES_CHANNEL = -(2**31) + 1
-"""What a notification has in place of a queue's number if a batch may have ended."""
+"""Stands in a notification for a queue's number if a batch may have ended."""
 
 _FORM = re.compile(
     r"(?P<channel>-?[0-9]{1,10})"

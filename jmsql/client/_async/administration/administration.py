@@ -460,7 +460,7 @@ class Administration:
 
         return History(self._link, self._timings.prune_lock_timeout)
 
-    # What was done
+    # Actions and rates
 
     async def activity(
         self, search: str | None = None, *, before: int | None = None, limit: int = 100

@@ -461,7 +461,7 @@ class Administration:
 
         return History(self._link, self._timings.prune_lock_timeout)
 
-    # What was done
+    # Actions and rates
 
     def activity(self, search: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Activity]:
         """Return what administrators have done, the last action first, by whatever program and role.
