@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tools.prose import findings
+from tools.prose import Rates, findings, rates, written
+
+ROOT = Path(__file__).parents[2]
+CEILINGS = {"what": 10.8, "opens": 377, "of": 2.2}
+"""Habits in docstrings and comments of `jmsql`: per 1,000 words, but `opens` in all. They only fall."""
+FLOORS = {"client": 1.1, "store/wire": 8.9, "store/receiving": 1.3, "worker": 0.3}
+"""Percentages of lines that are comments where code hurts. They only rise."""
 
 
 def words(directory: Path, name: str, text: str) -> list[tuple[int, str]]:
@@ -58,3 +64,26 @@ def test_comments_of_sql_are_read_and_its_values_are_not(tmp_path: Path) -> None
 )
 def test_other_words_are_not_found(tmp_path: Path, text: str) -> None:
     assert words(tmp_path, "page.md", text + "\n") == []
+
+
+def test_habits_of_syntax_are_counted_in_docstrings_and_comments(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        '"""What is read, and `what` is not."""\n# Whose it is\n# is what counts.\n'
+        'name = "what"  # a name of the caller\'s\n'
+        '"""That of the pool\'s limit."""\n'
+    )
+    assert rates([module]) == Rates(words=22, lines=5, comments=2, what=2, opens=3, of=2)
+
+
+def test_clauses_do_not_stand_for_nouns_more_often_than_before() -> None:
+    found = rates(written(ROOT / "jmsql"))
+    counted = {"what": found.per_thousand("what"), "opens": found.opens, "of": found.per_thousand("of")}
+    assert {habit: count for habit, count in counted.items() if count > CEILINGS[habit]} == {}, (
+        "`python -m tools.prose --rates jmsql` has the numbers; name the thing instead"
+    )
+
+
+@pytest.mark.parametrize(("package", "floor"), FLOORS.items())
+def test_code_that_hurts_is_commented_no_less_than_before(package: str, floor: float) -> None:
+    assert rates(written(ROOT / "jmsql" / package)).commented() >= floor
