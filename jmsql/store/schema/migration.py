@@ -209,6 +209,9 @@ def _migrate(connection: Connection, schema: str) -> str | None:
     assert isinstance(driver_connection, psycopg.Connection)
     runner = PsycopgRunner(driver_connection, schema, prepares=False)
     former = runner.run(current_version(schema))
+    if former is None and _has_tables(connection, schema):
+        # Another run has committed between the two questions.
+        former = runner.run(current_version(schema))
     if former is not None and former != newest_version():
         # Not an advisory lock, which any role could take and keep.
         connection.exec_driver_sql(f"lock table {quote_identifier(schema)}.{VERSION_TABLE} in share row exclusive mode")

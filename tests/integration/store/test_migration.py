@@ -67,6 +67,24 @@ def test_several_runs_at_once_make_one_schema(jmsql_url: str) -> None:
     assert sorted(former) == [newest_version()] * 4 + ["None"]
 
 
+def test_run_that_commits_between_two_questions_of_another_is_no_half_of_a_schema(jmsql_url: str) -> None:
+    command = [sys.executable, "-c", "import jmsql, sys; jmsql.migrate(*sys.argv[1:])", jmsql_url, "interleaved"]
+    other_runs: list[subprocess.CompletedProcess[bytes]] = []
+
+    def run_other(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if "to_regclass" in statement and not other_runs:
+            other_runs.append(subprocess.run(command, check=True))
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", run_other)
+    try:
+        assert jmsql.migrate(jmsql_url, "interleaved") == newest_version()
+    finally:
+        sqlalchemy.event.remove(sqlalchemy.Engine, "before_cursor_execute", run_other)
+    assert len(other_runs) == 1
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        connection.execute("drop schema interleaved, interleaved_internal cascade")
+
+
 def test_no_lock_that_a_stranger_may_take_holds_it_off(jmsql_url: str) -> None:
     with psycopg.connect(jmsql_url, autocommit=True) as stranger:
         stranger.execute("select pg_advisory_lock(x'6A6D73716C'::bigint)")
