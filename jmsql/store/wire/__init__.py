@@ -1,1 +1,1 @@
-"""What travels between a client and PostgreSQL: statements on connections, one exchange at a time."""
+"""The protocol between a client and PostgreSQL: statements on connections, one exchange at a time."""

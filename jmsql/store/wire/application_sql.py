@@ -1,4 +1,4 @@
-"""What SQL of an application's does to its connection: settings and locks that outlive the transaction, savepoints."""
+"""Effects of an application's SQL on its connection: settings and locks that outlive the transaction, savepoints."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import NamedTuple
 
-# The application shares a connection with a session, and runs what it likes there. Two things matter afterwards:
-# whether the connection can go to others, and which of the session's messages a savepoint of the application's has
-# taken back.
+# The application shares a connection with a session, and runs any SQL there. Two things matter afterwards: whether the
+# connection can be shared again, and which of the session's messages a rollback to an application's savepoint has
+# undone.
 #
-# What its statements do is told by their text, since asking the server would take a round trip for each. Where the text
-# does not tell, the safer answer is given: the connection is closed and not shared, and anything may have been rolled
-# back. A function that changes a setting goes unnoticed.
+# The text of a statement shows its effects, since asking the server would take a round trip for each. Where the text is
+# unclear, this module gives the safer answer: the connection is closed and not shared, and anything may have been
+# rolled back. A function that changes a setting goes unnoticed.
 
 _OUTLIVES = re.compile(
     r"""
@@ -53,9 +53,9 @@ _ENDS = re.compile(
 
 
 def outlives_transaction(statement: str) -> bool:
-    """Return whether a statement, by its text, changes what holds for its connection beyond the transaction.
+    """Return whether a statement, by its text, changes its connection's state beyond the transaction.
 
-    What functions do is not known. A comment in front of a statement is taken for a statement that changes nothing.
+    The effects of functions are not known. A leading comment makes a statement count as one that changes nothing.
     """
     return _OUTLIVES.search(statement) is not None
 
@@ -76,7 +76,7 @@ def ends_transaction(statement: str) -> bool:
 
 
 class SavepointCommand(Enum):
-    """What a statement does with a savepoint."""
+    """The command of a statement about a savepoint."""
 
     SET = auto()
     RELEASE = auto()
@@ -87,8 +87,8 @@ class SavepointStep(NamedTuple):
     """A statement that sets, releases or rolls back to a savepoint.
 
     Args:
-        command: What it does.
-        name: The savepoint; None where the text does not tell.
+        command: Its command.
+        name: The savepoint; None where the text is unclear.
     """
 
     command: SavepointCommand
@@ -108,9 +108,9 @@ _ROLLBACK = re.compile(r"\brollback\b", re.IGNORECASE)
 
 
 def read_savepoint_step(statement: str) -> SavepointStep | None:
-    """Return what a statement does with a savepoint; None: nothing.
+    """Return a statement's step with a savepoint; None if it has none.
 
-    Of several commands in one text it is known only that a rollback may be among them.
+    Several commands in one text count as a rollback to an unknown savepoint.
     """
     for command, pattern in _PATTERNS.items():
         match = pattern.fullmatch(statement)
@@ -121,14 +121,14 @@ def read_savepoint_step(statement: str) -> SavepointStep | None:
 
 
 class Effects(NamedTuple):
-    """What a statement does to its connection, as far as its text tells.
+    """A statement's effects on its connection, as far as its text shows them.
 
     Args:
-        outlives_transaction: Whether it changes what holds beyond the transaction.
-        deallocates: Whether it may end prepared statements.
-        savepoint: What it does with a savepoint; None: nothing.
-        ends_transaction: Whether it ends the transaction.
-        changes_role: Whether those that follow may run as another role.
+        outlives_transaction: True if it changes state beyond the transaction.
+        deallocates: True if it may deallocate prepared statements.
+        savepoint: Its step with a savepoint; None if it has none.
+        ends_transaction: True if it ends the transaction.
+        changes_role: True if later statements may run as another role.
     """
 
     outlives_transaction: bool
@@ -143,7 +143,7 @@ _LONGEST_KEPT = 4096
 
 
 def effects_of(statement: str) -> Effects:
-    """Return what a statement does to its connection, as far as its text tells."""
+    """Return a statement's effects on its connection, as far as its text shows them."""
     return _known_effects(statement) if len(statement) <= _LONGEST_KEPT else _effects(statement)
 
 

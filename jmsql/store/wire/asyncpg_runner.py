@@ -16,14 +16,14 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.store.statement import Result, array_literal
 from jmsql.store.wire._async.runner import Runner
 
-# asyncpg speaks another dialect than psycopg in three ways, which this module bridges.
+# asyncpg differs from psycopg in three ways, which this module bridges.
 #
 # - Parameters have numbers, and the server decides their types; asyncpg then takes no str for an int. Most parameters
 #   of the store's statements are cast where they stand, so they can go as text, and PostgreSQL reads them.
 # - Results come as Python's types, but the application may have set codecs of its own for them. That is checked by the
 #   first row of each result, and refused.
 # - It keeps prepared statements in a cache by their text, which a pooler in transaction mode breaks. The application
-#   has chosen the cache's size for that. Only the look at a statement's columns is prepared here, without a name.
+#   has chosen the cache's size for that. Only the query for a statement's columns is prepared here, without a name.
 
 _PLACEHOLDER = re.compile(r"%(?:%|\((?P<name>\w+)\)s(?P<cast>::(?P<bytes>bytea\b(?!\[))?)?)")
 
@@ -32,8 +32,8 @@ class _Translation:
     """A statement as asyncpg takes it.
 
     The server tells asyncpg the types of the parameters, and asyncpg is strict about the values. A parameter that is
-    cast wherever it stands goes as text, as psycopg sends it, so that numbers, arrays, JSON and all else may be written
-    as text; bytes stay bytes. A parameter without a cast goes as the server wants it.
+    cast wherever it stands goes as text, as psycopg sends it, so that every type but bytes can be written as text. A
+    parameter without a cast has the type that the server expects.
     """
 
     __slots__ = ("_parameters", "attributes", "text")
@@ -55,7 +55,7 @@ class _Translation:
 
         self.text = _PLACEHOLDER.sub(placeholder, statement)
         self.attributes: Sequence[asyncpg.Attribute] | None = None
-        """The columns of the rows that it returns; None: nobody has asked the server yet."""
+        """The columns of the rows that it returns; None until the server was asked."""
 
     def values(self, parameters: Mapping[str, Any]) -> list[Any]:
         """Return the values of the parameters, in their order."""
@@ -104,8 +104,8 @@ _FAIL = (
 class _Interruption:
     """Interrupts the statement that a task runs in a transaction: asyncpg asks the server if it is cancelled.
 
-    It does not tell whether the server had finished the statement before. So a statement that commits by itself is not
-    interrupted, and a transaction is made to fail.
+    asyncpg does not report whether the server had finished the statement before. So a statement that commits by itself
+    is not interrupted, and a transaction is made to fail.
     """
 
     __slots__ = ("_connection", "_is_asked", "task")

@@ -22,63 +22,62 @@ if TYPE_CHECKING:
     from psycopg import abc
     from psycopg.pq.abc import PGconn, PGresult
 
-# Whatever jmsql asks of PostgreSQL on a connection of its own is one `Exchange`: statements, what begins and ends their
-# transaction, and perhaps a question once it has ended. All of it is sent before anything is read, so that it takes one
-# round trip. Connections that belong to an application are psycopg's or asyncpg's to speak on.
+# On its own connections, jmsql talks to PostgreSQL in exchanges. An `Exchange` has statements, the commands that begin
+# and end their transaction, and optionally a question after its end. All of it is sent before anything is read, so it
+# takes one round trip. On an application's connections, psycopg or asyncpg speaks the protocol.
 #
 # The goals:
 #
-# 1. One round trip for each operation, and no statement more than it needs.
-# 2. Whatever goes wrong, it is known whether the transaction took effect, and where the connection is. If one of the
-#    two cannot be known, the caller is told (08007), or the connection is ended.
+# 1. One round trip for each operation, with as few statements as possible.
+# 2. After every failure the client knows whether the transaction took effect, and the connection's state. If the
+#    outcome is unknown, the caller gets error 08007; if the state is unknown, the connection is closed.
 #
 # What libpq promises, and this module relies on:
 #
-# - In pipeline mode libpq sends what it is given and expects nothing back until it is asked. Each command brings one
-#   result and then None. A message Sync brings a PIPELINE_SYNC, without a None behind it.
+# - In pipeline mode libpq sends commands without waiting for results. Each command brings one result and then None. A
+#   Sync message brings a PIPELINE_SYNC, without a None after it.
 # - The server skips every command between one that failed and the next Sync. libpq still brings a result for each of
-#   them: PIPELINE_ABORTED. So the results can be told by their places, whatever went wrong.
-# - Sync ends the transaction that PostgreSQL has begun by itself: it commits if no command failed. A transaction that
-#   was begun with BEGIN goes on. Flush has the server send what it has so far, and ends nothing.
+#   them: PIPELINE_ABORTED. So a result's place identifies its command after any failure, too.
+# - Sync ends an implicit transaction: it commits if no command failed. A transaction that was begun with BEGIN goes on.
+#   Flush makes the server send its results so far, and ends nothing.
 # - Pipeline mode can be left once the last Sync is answered, and not before.
 #
 # psycopg's own pipeline keeps the same promises. It waits for the server up to four times where once is enough, and its
-# cursors take longer for a short statement than the server does.
+# cursors take more time for a short statement than the server.
 #
 # What follows from them:
 #
-# - The transaction has ended as soon as the result of COMMIT is there, or the Sync that commits. Whatever fails later,
-#   the question, or the connection itself, is no error of the transaction's.
-# - An exchange that ends with Flush and fails stops reading at the failure: the rest is answered up to a Sync that is
-#   still to be sent. Its caller rolls back, which sends that.
-# - A statement is prepared in the exchange that first runs it. If Parse fails, the name does not exist, and is
-#   forgotten.
+# - The transaction has ended when the result of COMMIT has arrived, or of the Sync that commits. A later failure, of
+#   the question or the connection, is not an error of the transaction.
+# - An exchange that ends with Flush and fails stops reading at the failure: the server answers the rest only up to a
+#   Sync that was not sent yet. The caller's rollback sends it.
+# - A statement is prepared in the exchange that first runs it. If Parse fails, the name does not exist, and the client
+#   forgets it.
 #
-# What poolers add. PgBouncer gives a server away with each Sync that it has answered, unless a transaction is open
-# there; and it answers Parse for a statement that it knows by itself, but not until the server sends something. So a
-# Parse is never sent without the statement that it is for, and what was prepared counts as lost where the pooler would
-# lose it (`prepared` is None then). DEALLOCATE in SQL, which it does not understand, is sent only where libpq knows no
-# other way.
+# Poolers: PgBouncer releases a server after each answered Sync, unless a transaction is open there. It answers Parse
+# itself for a statement that it knows, but not until the server sends something. So a Parse is never sent without its
+# statement, and prepared statements count as lost where the pooler would lose them (`prepared` is None then). PgBouncer
+# does not understand DEALLOCATE in SQL, which is sent only where libpq has no other way.
 #
-# Why a connection is given up. If the loop below ends early (the connection breaks, Ctrl-C, the end of the event loop),
-# results may still be on their way, and what comes next would read them as its own. Nobody can tell how far the server
-# has got either. The caller of the loop then ends the connection, which rolls back what did not commit.
+# Early ends: if the loop below ends early (the connection breaks, Ctrl-C, the end of the event loop), results may still
+# be on their way, and the next exchange would read them as its own. The server's progress is unknown, too. So the
+# caller of the loop closes the connection, which rolls back an uncommitted transaction.
 #
-# The one result that may stay unread is that of a commit: an exchange can leave its Sync to be answered with the next
-# exchange. The client then does not wait for the disk of the server, and hears of a failure later (`unanswered`).
+# Only a commit's result may stay unread: an exchange can leave the answer to its Sync to the next exchange. The client
+# then does not wait for the server's disk, and learns of a failure later (`unanswered`).
 
 OUTDATED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported)
-"""What PostgreSQL says of a prepared statement that was deallocated, or whose result has other columns by now."""
+"""PostgreSQL's errors for a prepared statement that was deallocated, or whose result columns have changed."""
 
 BEGIN = b"begin"
 BEGIN_READ_COMMITTED = b"begin isolation level read committed"
 
 Unanswered: TypeAlias = Callable[[psycopg.Error | None], object]
-"""Called with what became of a commit that was sent before and not answered; None: it took effect."""
+"""Called with the error of an earlier commit whose answer was unread; None if it took effect."""
 
 
 class End(Enum):
-    """How an exchange ends."""
+    """The command that ends an exchange."""
 
     FLUSH = auto()
     """Its results come, and the transaction that PostgreSQL has begun by itself stays open."""
@@ -106,7 +105,7 @@ class Bound(NamedTuple):
     formats: Sequence[Format] | None
 
     def read(self, result: PGresult) -> Result:
-        """Return what the statement has brought."""
+        """Return the statement's result."""
         if not result.nfields:
             return Result([], result.command_tuples or 0)
         self.transformer.set_pgresult(result)
@@ -114,7 +113,7 @@ class Bound(NamedTuple):
 
 
 def bind(connection: psycopg.BaseConnection[Any] | None, statement: bytes, parameters: Mapping[str, Any]) -> Bound:
-    """Write the parameters of a statement by psycopg's default adapters, whatever the connection's are."""
+    """Write a statement's parameters with psycopg's default adapters, not the connection's."""
     text, names = numbered(statement)
     transformer = Transformer(Adaptation(connection))
     values = transformer.dump_sequence([*map(parameters.__getitem__, names)], [PyFormat.AUTO] * len(names))
@@ -123,15 +122,15 @@ def bind(connection: psycopg.BaseConnection[Any] | None, statement: bytes, param
 
 @dataclass(slots=True)
 class Exchange:
-    """What travels to PostgreSQL and back in one round trip.
+    """Statements that travel to PostgreSQL, and their results back, in one round trip.
 
     Args:
-        statements: What it runs.
+        statements: The statements to run.
         begin: The statement that begins their transaction; None: none does.
         end: How it ends.
         afterwards: A question that changes no rows, once the transaction has ended. Its failure is no error.
-        is_answered: Whether what ends it is answered in this exchange; False: with the next one.
-        trusts_prepared: Whether what was prepared before is used, which somebody may have deallocated meanwhile.
+        is_answered: True if this exchange reads the answer to its end; False: the next one does.
+        trusts_prepared: True to use statements that were prepared before, and may be deallocated by now.
     """
 
     statements: Sequence[Bound] = ()
@@ -143,12 +142,12 @@ class Exchange:
 
 
 class Outcome(NamedTuple):
-    """What an exchange brought.
+    """The results of an exchange.
 
     Args:
-        results: Those of its statements.
-        answer: The answer to what was asked afterwards; None: nothing was asked or answered.
-        used_prepared: Whether a statement ran that was prepared before.
+        results: The statements' results.
+        answer: The answer to the question; None without a question or an answer.
+        used_prepared: True if a statement ran that was prepared before.
     """
 
     results: list[Result]
@@ -163,18 +162,18 @@ def converse(
     unanswered: Unanswered | None = None,
     encoding: str = "utf-8",
 ) -> abc.PQGen[Outcome]:
-    """Carry an exchange out.
+    """Carry out an exchange.
 
     Args:
         pgconn: The connection.
-        exchange: What is said.
-        prepared: What the connection has prepared; None: nothing is prepared, and nothing asked afterwards.
-        unanswered: Told what became of a commit that an earlier exchange has left unanswered; None: none has.
-        encoding: That of the server's messages.
+        exchange: The statements, and the transaction's commands.
+        prepared: The connection's prepared statements; None: prepare nothing, and ask nothing afterwards.
+        unanswered: Receives the outcome of an earlier exchange's unanswered commit; None without one.
+        encoding: The encoding of the server's messages.
 
     Raises:
-        psycopg.Error: A statement failed, or what ends the transaction, or the connection is lost. Once the transaction
-            has ended nothing is an error.
+        psycopg.Error: A statement or the end of the transaction failed, or the connection is lost. Failures after the
+            end of the transaction are not raised.
     """
     if pgconn.pipeline_status == PipelineStatus.OFF:
         pgconn.enter_pipeline_mode()
@@ -185,8 +184,8 @@ def converse(
     if not exchange.is_answered:
         return Outcome([])
 
-    # From here on everything that was sent is read, whatever fails: the results in `results`, each at the place of its
-    # command, and the answers to Sync in `syncs`. The first error is kept and raised at the end.
+    # From here on the loop reads an answer to every command, also after a failure: results go to `results`, each at the
+    # place of its command, and answers to Sync to `syncs`. The first error is kept and raised at the end.
     results: list[PGresult] = []
     error: psycopg.Error | None = None
     has_ended = False
@@ -200,7 +199,7 @@ def converse(
                     raise
                 break
             if result is None:
-                # Either the end of one command's results, or there is nobody left to send any.
+                # Either one command's results have ended, or the server is gone.
                 if pgconn.status == ConnStatus.BAD:
                     if not has_ended:
                         raise error or psycopg.OperationalError("the connection is lost")
@@ -212,7 +211,7 @@ def converse(
                 if result.status == ExecStatus.FATAL_ERROR and not has_ended:
                     error = error or psycopg.errors.error_from_result(result, encoding=encoding)
                     if exchange.end is End.FLUSH:
-                        break  # what was skipped is answered up to the Sync that somebody has to send now
+                        break  # the rest is answered only up to a Sync, which the caller's rollback sends
                 elif len(results) == sent.end_place:
                     has_ended = True  # though the server may not live to say that it is ready
                 results.append(result)
@@ -246,17 +245,17 @@ def converse(
 
 @dataclass(slots=True)
 class _Sent:
-    """What was sent, by the places of the results: each command brings one."""
+    """The places of the results of the sent commands: each command brings one."""
 
     count: int = 0
     places: list[int] = field(default_factory=list)
-    """Those of the statements."""
+    """The statements' places."""
     preparations: list[tuple[int, Bound]] = field(default_factory=list)
     end_place: int | None = None
-    """That of COMMIT or ROLLBACK."""
+    """The place of COMMIT or ROLLBACK."""
     question_place: int | None = None
     syncs: int = 0
-    """How many messages Sync are answered beside that."""
+    """The number of Sync messages that are answered beside the results."""
     used_prepared: bool = False
 
 
@@ -339,25 +338,23 @@ def _read_commit(pgconn: PGconn, unanswered: Unanswered, encoding: str) -> abc.P
             result = yield from generators.fetch(pgconn)
             if result is None:
                 if pgconn.status == ConnStatus.BAD:
-                    raise error or psycopg.OperationalError("the connection is lost")  # noqa: TRY301 - told below
+                    raise error or psycopg.OperationalError("the connection is lost")  # noqa: TRY301 - handled below
             elif result.status == ExecStatus.PIPELINE_SYNC:
                 break
             elif result.status == ExecStatus.FATAL_ERROR:
                 error = error or psycopg.errors.error_from_result(result, encoding=encoding)
-    except BaseException as failure:  # GeneratorExit as well: the connection is given up, and nobody will know more
+    except BaseException as failure:  # GeneratorExit as well: the connection is closed, and the outcome stays unknown
         unanswered(failure if isinstance(failure, psycopg.Error) else psycopg.OperationalError("interrupted"))
         raise
     unanswered(error)
 
 
-# What is prepared
-
-# A statement that is prepared saves the server its parsing and, after five runs, its planning, which takes longer than
-# many a statement itself. PostgreSQL keeps what is prepared for each connection, without a limit, in its memory; so the
-# statement that was used least recently is closed here where there are too many.
+# Prepared statements A prepared statement saves the server its parsing and, after five runs, its planning, which takes
+# longer than many a short statement. PostgreSQL keeps each connection's prepared statements in memory, without a limit.
+# So the client closes the least recently used one where there are too many.
 #
-# The types of the parameters are a part of what is prepared, and of the key: the same text with an int and with None
-# for a parameter are two statements to PostgreSQL.
+# The parameters' types are part of the statement and of the key: to PostgreSQL, the same text with an int and with None
+# for a parameter is two statements.
 
 _MOST_PREPARED = 100
 
@@ -385,10 +382,10 @@ def numbered(statement: bytes) -> NumberedStatement:
 
 
 class PreparedStatements:
-    """What a connection has prepared, and by which names.
+    """A connection's prepared statements, and their names.
 
-    psycopg keeps its own to itself. When it ends all prepared statements of a connection, as after a rollback,
-    it ends these too: the server then does not know the name.
+    psycopg keeps a separate list. When it deallocates all prepared statements of a connection, as after a rollback, it
+    deallocates these, too: the server then does not know the name.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Drivers of asyncio for code that does not await, inside SQLAlchemy's `run_sync`.
 
-SQLAlchemy runs such code in a greenlet, and awaits for it what it hands over.
+SQLAlchemy runs such code in a greenlet, and awaits on its behalf.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from jmsql.store.wire._async.runner import PsycopgRunner
 from jmsql.store.wire._async.runner import Runner as AsyncRunner
 from jmsql.store.wire._sync.runner import Runner
 
-# The application is under asyncio, and calls what does not await: code that SQLAlchemy's `run_sync` runs in a greenlet.
-# jmsql's client for threads runs there, on the connection that the application has. Each statement switches to the
-# event loop, and back with its result; other tasks run meanwhile. All of it is one task, so a cancellation reaches it
-# in the middle of a statement, and is kept away by `finished` as in the client for asyncio.
+# The application uses asyncio, and SQLAlchemy's `run_sync` runs code that does not await in a greenlet. jmsql's client
+# for threads runs there, on the application's connection. Each statement switches to the event loop, and back with its
+# result; other tasks run meanwhile. All of it is one task, so a cancellation could reach it in the middle of a
+# statement. `finished` defers it, as in the client for asyncio.
 
 
 class GreenletRunner(Runner):
@@ -49,7 +49,7 @@ class GreenletRunner(Runner):
 
 
 def runner(driver_connection: Any, driver: str, schema: str) -> Runner | None:
-    """Return what runs statements on a connection of asyncio; None: jmsql does not know the driver."""
+    """Return a runner for an asyncio driver's connection; None if jmsql does not know the driver."""
     if isinstance(driver_connection, psycopg.AsyncConnection):
         return GreenletRunner(PsycopgRunner(driver_connection, schema))
     if driver == "asyncpg":

@@ -1,4 +1,4 @@
-"""Having the server interrupt what it does for a task that was cancelled."""
+"""Interrupting the server's work for a cancelled task."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from psycopg.pq import TransactionStatus
 
 from jmsql.store.errors import was_interrupted
 
-# PostgreSQL is asked over a connection of its own, with a key that says which session is meant and not which statement:
-# the request hits whatever runs when it arrives. It is answered by closing that connection, after the signal was sent.
-# So:
+# A cancellation request has a connection of its own. Its key names a server process and not a statement: the request
+# hits whatever runs when it arrives. The server answers by closing that connection, after it has sent the signal. So:
 #
-# - Nothing is asked for while the server is at a commit that an earlier caller relies on.
+# - The client sends no request while the server runs a commit that an earlier caller relies on.
 # - The end of the request is awaited before the connection is used again.
-# - If it does not end, the connection itself has to.
+# - If the request does not end, the connection is closed.
 
 _PATIENCE = 5.0
 """Seconds that the server, or a pooler in front of it, may take for a request."""
 
 
 class Interruption:
-    """Interrupts the statement that runs on a connection of psycopg's."""
+    """Interrupts the statement that runs on a psycopg connection."""
 
     __slots__ = ("_connection",)
 
@@ -31,7 +30,7 @@ class Interruption:
 
     @property
     def can_be_interrupted(self) -> bool:
-        """Whether the server is at a statement, and not at the commit before it, which others rely on already."""
+        """True if the server runs a statement, and not the commit before it, which its caller already relies on."""
         connection = self._connection
         return (
             connection is not None
@@ -50,7 +49,7 @@ class Interruption:
         await connection.cancel_safe(timeout=_PATIENCE)
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Whether an error says that the server has interrupted the statement."""
+        """True if an error says that the server has interrupted the statement."""
         return was_interrupted(error)
 
     def give_up(self) -> None:

@@ -33,7 +33,7 @@ read_role = Statement(
     record(Role._make),
 ).bind()
 
-# Not by RESET, which would end what the application has set for longer than the transaction.
+# Not RESET, which would also end settings that the application has made for the session.
 drop_role = [
     Statement("drop_user", "set local session_authorization to default", "returning to the user", nothing).bind(),
     Statement("drop_role", "set local role to default", "returning to the role", nothing).bind(),

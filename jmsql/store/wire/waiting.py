@@ -14,24 +14,24 @@ from jmsql.concurrency.tasks import Answer
 T = TypeVar("T")
 
 _INTERVAL = 1.0
-"""Seconds after which a wait looks at its connection, whose socket may have been closed without a word."""
+"""Seconds between checks of a waiting connection, whose socket may have been closed silently."""
 
-# psycopg wakes the task for each piece of an answer: the event loop calls what sets a future, and in its next turn the
-# task, which has the loop forget the socket, reads, and has it look at the socket once more. A hundred messages come in
-# four pieces. Here the loop itself goes on with the conversation when something has come, and the task is woken once,
-# at the end. The loop looks at the socket all the time.
+# psycopg wakes the task for each piece of an answer: the event loop sets a future, and in its next turn the task
+# unregisters the socket, reads, and registers the socket again. A hundred messages come in four pieces. Here the loop's
+# callback continues the conversation on each piece, and the task is woken once, at the end. The socket stays
+# registered.
 #
-# Nothing here heeds a cancellation: the wait runs behind `finished`, which keeps them away. A conversation that is left
-# half-way would leave answers on the connection, and ends with it.
+# No cancellation arrives here: `finished`, around the wait, defers them. An unfinished conversation would leave answers
+# on the connection, so it closes the connection.
 
 
 async def wait_for_server(work: Generator[Any, Any, T], socket: int) -> T:
-    """Carry a conversation with the server to its end. What is awaited has to be `finished`.
+    """Carry a conversation with the server to its end. Call it behind `finished`.
 
-    psycopg's own wait may cancel the task that it runs in, to limit its time, as that of release 3.3.0 does.
+    psycopg's own wait may cancel its task to limit its time, as in release 3.3.0.
 
     Raises:
-        psycopg.Error: As the conversation, or the connection was closed.
+        psycopg.Error: The conversation failed, or the connection was closed.
     """
     conversation = _Conversation(work, socket)
     try:
@@ -60,7 +60,7 @@ class _Conversation(Answer, Generic[T]):
         self._error: BaseException | None = None
 
     def go_on(self, ready: Ready | None) -> None:
-        """Tell the conversation what has come, and wait for what it wants then, or wake its task."""
+        """Resume the conversation when the socket is ready, then wait for its next request, or wake its task."""
         try:
             wanted = self._work.send(ready)
             if wanted != self._wanted:
@@ -73,7 +73,7 @@ class _Conversation(Answer, Generic[T]):
             self.end()
 
     def outcome(self) -> T:
-        """Return what has come of it, or raise that."""
+        """Return the conversation's result, or raise its error."""
         error, self._error = self._error, None
         if error is not None:
             try:

@@ -1,1 +1,1 @@
-"""Connections that speak in exchanges, and what runs statements on them."""
+"""Connections that speak in exchanges, and the runners of statements on them."""

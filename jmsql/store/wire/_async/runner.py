@@ -1,4 +1,4 @@
-"""What runs queries and steps: on jmsql's own connections in exchanges, on any other of psycopg's by its cursors."""
+"""Runners of queries and steps: in exchanges on jmsql's own connections, by cursors on any other psycopg connection."""
 
 from __future__ import annotations
 
@@ -40,35 +40,35 @@ T = TypeVar("T")
 # A decision of the store is a generator: it yields statements, and is sent their results. So it can be read and tested
 # without a database, and is the same for threads and asyncio, and for every driver. `run` below is where the two meet.
 #
-# - What goes wrong is raised in the decision, at the statement, as a JMS exception: it may know what to do, and yields
-#   other statements then. What it does not catch is raised to the caller of `run`.
-# - Not everything that is raised is an error of the database's: a cancellation and Ctrl-C pass through the decision,
-#   too, so that its `finally` blocks run, but are not translated.
+# - An error is raised in the decision, at the statement, as a JMS exception. The decision may handle it and yield other
+#   statements; an exception that it does not catch reaches the caller of `run`.
+# - Cancellations and Ctrl-C pass through the decision, too, so that its `finally` blocks run. They are not translated,
+#   as the database did not raise them.
 
 
 class Runner(ABC):
-    """Runs statements, and decisions that take several, in whatever transaction its connection is in."""
+    """Runs statements, and decisions that take several, in its connection's current transaction."""
 
     __slots__ = ("before", "failed", "schema")
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
         self.before: Callable[[], Awaitable[None]] | None = None
-        """Called before each statement; what it raises is raised in place of the statement."""
+        """Called before each statement; if it raises, the statement does not run."""
         self.failed: Callable[[Exception], Awaitable[None]] | None = None
         """Called with each error of a statement, before that is raised."""
 
     @property
     @abstractmethod
     def is_idle(self) -> bool:
-        """Whether no transaction is open."""
+        """True if no transaction is open."""
 
     @abstractmethod
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        """Run SQL. What goes wrong is the driver's own error."""
+        """Run SQL. Errors are the driver's own."""
 
-    async def copy(self, statement: bytes, data: bytes) -> Result:  # noqa: ARG002 - refused, whatever it is
-        """Run a COPY from the client. What goes wrong is the driver's own error.
+    async def copy(self, statement: bytes, data: bytes) -> Result:  # noqa: ARG002 - always refused
+        """Run a COPY from the client. Errors are the driver's own.
 
         Raises:
             CannotCopyError: The connection cannot do that now.
@@ -83,7 +83,7 @@ class Runner(ABC):
         """Wait until no other task runs a statement on the connection, or a COPY: neither is to be interrupted."""
 
     async def run(self, work: Query[T] | Steps[T]) -> T:
-        """Run a statement, or all those of a decision, and return what comes out.
+        """Run a statement, or all statements of a decision, and return the result.
 
         Raises:
             JMSException: PostgreSQL refused, or the connection is lost. The cause is the driver's own error.
@@ -140,12 +140,12 @@ class Runner(ABC):
 
 
 class Origin(NamedTuple):
-    """Where a connection comes from, of a runner whose user ends it.
+    """The source of a connection that the runner's user closes.
 
     Args:
-        close: Ends the connection, or gives it back.
-        another: Connects once more to the same place.
-        is_pooled: Whether it leads through a pooler.
+        close: Closes the connection, or returns it to its pool.
+        another: Connects to the same server again.
+        is_pooled: True if the connection goes through a pooler.
     """
 
     close: Callable[[], Awaitable[None]]
@@ -154,10 +154,11 @@ class Origin(NamedTuple):
 
 
 class PsycopgRunner(Runner):
-    """Runs statements on a psycopg connection. A context manager, if the connection is its user's to end.
+    """Runs statements on a psycopg connection.
 
-    The connection's row factory, cursor factory and adapters are left alone. To prepare statements takes a round trip
-    more the first time. Without an `origin` somebody else ends the connection.
+    A context manager, if its user closes the connection. The connection's row factory, cursor factory and adapters stay
+    as they are. Preparing a statement takes another round trip the first time. Without an `origin`, the connection's
+    owner closes it.
     """
 
     __slots__ = ("_origin", "_prepares", "connection")
@@ -181,8 +182,8 @@ class PsycopgRunner(Runner):
         return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        # Only what has the connection to itself is known to be interrupted alone. psycopg takes its lock without a wait
-        # where it is free, so nobody comes in between.
+        # A cancellation request hits whatever the connection runs, so it is safe only under the connection's lock.
+        # psycopg acquires a free lock without waiting, so no other task can run a statement in between.
         await unlocked(self.connection.lock)
         work = self._execute(statement, parameters)
         return await interruptible(work, Interruption(self.connection), is_apart=True)
@@ -213,7 +214,7 @@ class PsycopgRunner(Runner):
 
     @property
     def is_pooled(self) -> bool:
-        """Whether the connection leads through a pooler, as far as is known."""
+        """True if the connection is known to go through a pooler."""
         return self._origin is not None and self._origin.is_pooled
 
     async def open_another(self) -> PsycopgRunner:
@@ -233,7 +234,7 @@ class PsycopgRunner(Runner):
         return False
 
     async def close(self) -> None:
-        """End the connection, also if the server has ended it, unless somebody else does."""
+        """Close the connection, also if the server has ended it, unless its owner closes it."""
         if self._origin is not None:
             await self._origin.close()
 
@@ -267,33 +268,34 @@ def _require_no_rows(cursor: psycopg.AsyncCursor[Any]) -> None:
 
 # Connections
 #
-# Where a connection is, is known by three things: libpq's transaction status, `_is_open` and `_failed`.
+# Three things say in which state a connection is: libpq's transaction status, `_is_open` and `_failed`.
 #
-# - libpq's status says whether BEGIN is in force. It says nothing of a transaction that PostgreSQL begins by itself
-#   with the first statement of a pipeline, which ends with the Sync. `_is_open` says that one of those goes on.
+# - libpq's status says whether BEGIN is in force. It does not cover an implicit transaction, which PostgreSQL begins
+#   with the first statement of a pipeline and ends with the Sync. `_is_open` says that an implicit transaction is open.
 # - `_failed` is set from a Sync that commits to its answer, which is read with the next use. Meanwhile the connection
 #   counts as idle, since nothing that follows can change what the server does with the transaction.
 #
 # The rules:
 #
-# - An exchange is read to its end, or the connection is ended. `give_up` tells the two apart by pipeline mode, which
+# - An exchange is read to its end, or the connection is ended. `give_up` distinguishes the two by pipeline mode, which
 #   `converse` leaves only at the end.
 # - An exchange is repeated only if it has begun the transaction. PostgreSQL refuses a prepared statement that it does
-#   not know, or whose tables have changed, and with it goes the whole transaction; one that had done something before
-#   would be repeated in part. It is repeated once, since what it has just prepared is not outdated.
-# - The failure of a commit that was left behind is told to its sender, and to no one else. The next user of the
-#   connection must not get an error for what another session did.
+#   not know, or whose tables have changed, and aborts the whole transaction. If earlier exchanges belonged to that
+#   transaction, a repetition would lose their work. One repetition suffices, since a statement that was just prepared
+#   is not outdated.
+# - Only the sender of an unanswered commit learns of its failure. The next user of the connection must not get an error
+#   for another session's work.
 
 
 class WireConnection(psycopg.AsyncConnection[Any]):
-    """Carries exchanges out, one at a time.
+    """Carries out exchanges, one at a time.
 
-    A commit may be left unanswered. Whatever the connection is used for next, also through psycopg's own methods, has
-    it answered first; only its sender is told the outcome.
+    A commit may be left unanswered. The next use of the connection, also through psycopg's own methods, reads the
+    answer first; only the commit's sender learns the outcome.
     """
 
     is_pooled = False
-    """Whether it leads through a pooler."""
+    """True if the connection goes through a pooler."""
     _failed: Callable[[psycopg.Error], object] | None = None
     _is_open = False
 
@@ -314,32 +316,32 @@ class WireConnection(psycopg.AsyncConnection[Any]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no transaction is open, except one that is being committed."""
+        """True if no transaction is open, except one that is being committed."""
         if self._failed is not None:
             return True
         return not self._is_open and self.pgconn.transaction_status == TransactionStatus.IDLE
 
     @property
     def is_committing(self) -> bool:
-        """Whether a commit was sent whose answer is still unread."""
+        """True if a commit was sent and its answer is still unread."""
         return self._failed is not None
 
     def notice_loss(self) -> None:
         """Count as closed if the server has ended the connection, before anything is sent."""
-        # libpq reads what has come, and notices the end of the connection only when nothing is left to read.
+        # libpq notices the end of the connection only once it has read all received data.
         with contextlib.suppress(psycopg.OperationalError):
             self.pgconn.consume_input()  # the server's last words
             self.pgconn.consume_input()
 
     @property
     def has_unread(self) -> bool:
-        """Whether something of the server is unread: on an idle connection, that it ends."""
+        """True if the server has sent unread data: on an idle connection, that it is closing."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.pgconn.socket, selectors.EVENT_READ)
             return bool(selector.select(timeout=0))
 
     async def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
-        """Do what psycopg asks of the server, once a commit that was left unanswered is answered."""
+        """Run one of psycopg's own generators, once an unanswered commit is answered."""
         await self.settle()
         return await self._wait(gen, *arguments, **parameters)
 
@@ -348,19 +350,20 @@ class WireConnection(psycopg.AsyncConnection[Any]):
     else:
 
         async def _wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
-            # What is not driven is the application's own: it is cancelled at once, as psycopg does it.
+            # A task that jmsql does not drive is the application's own: a cancellation reaches it immediately, as in
+            # psycopg.
             if is_driven():
                 return await wait_for_server(gen, self.pgconn.socket)
             return await super().wait(gen, *arguments, **parameters)  # whose parameters differ between releases
 
     async def exchange(self, exchange: Exchange) -> Outcome:
-        """Carry an exchange out; once more if it begins its transaction and a prepared statement is outdated.
+        """Carry out an exchange; repeat it if it begins its transaction and a prepared statement is outdated.
 
-        If it fails in a transaction that PostgreSQL has begun by itself, or that it was to begin and end, that
-        transaction is rolled back. Another one stays open, as failed.
+        A failure rolls back an implicit transaction, and one that the exchange was to begin and end. Any other
+        transaction stays open, as failed.
 
         Raises:
-            psycopg.Error: A statement failed, or what ends the transaction, or the connection is lost.
+            psycopg.Error: A statement or the end of the transaction failed, or the connection is lost.
         """
         prepared = None if self.prepare_threshold is None else self.known_statements
         ends = exchange.end is not End.FLUSH
@@ -391,7 +394,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
             raise
 
     async def leave_commit(self, failed: Callable[[psycopg.Error], object]) -> None:
-        """Have the server commit what it has begun by itself, and leave the answer to the next use of the connection.
+        """Commit the implicit transaction, and leave the answer to the next use of the connection.
 
         Args:
             failed: Called if the commit has failed, or its outcome is unknown.
@@ -438,31 +441,28 @@ class WireConnection(psycopg.AsyncConnection[Any]):
 
 # Statements
 #
-# A decision asks for one statement after the other, since the next one depends on the last answer. So each statement is
-# an exchange of its own here, and what belongs to its transaction travels with it: BEGIN with the first one, COMMIT or
-# the question with the last. Only `commit` knows which statements are the last.
+# A decision yields one statement after the other, since the next one depends on the last answer. So each statement is
+# an exchange of its own here, and carries the transaction's commands: the first one BEGIN, the last one COMMIT or the
+# question. Only `commit` knows which statements are the last.
 #
-# What was prepared on the connection before is trusted where a failure can be repeated: in an exchange that begins its
-# transaction. Some user of the connection before this one may have run DISCARD ALL or DEALLOCATE. A later statement of
-# a transaction is therefore sent with its text until one that was prepared has run, which shows that they are still
-# there.
+# An earlier user of the connection may have run DISCARD ALL or DEALLOCATE. So statements that were prepared before are
+# used only where a failure can be repeated: in an exchange that begins its transaction. A later statement of a
+# transaction is sent with its text, until a prepared one has run: then they all still exist.
 
 
 class WireRunner(Runner):
     """Runs each statement in an exchange of its own, which may begin its transaction, end it, or both.
 
-    | what statements do | `begin` | `end` |
-    | --- | --- | --- |
-    | each commits by itself | no | `SYNC` |
-    | they take effect with `commit`, which BEGIN and COMMIT enclose | yes | `SYNC` |
-    | they take effect with `commit` or `leave_commit`, in a transaction that needs no BEGIN | no | `FLUSH` |
-    | each changes nothing, and leaves no transaction open | yes | `COMMIT` |
+    | statements | `begin` | `end` | | --- | --- | --- | | each commits by itself | no | `SYNC` | | they take effect
+    with `commit`, which BEGIN and COMMIT enclose | yes | `SYNC` | | they take effect with `commit` or `leave_commit`,
+    in a transaction that needs no BEGIN | no | `FLUSH` | | each changes nothing, and leaves no transaction open | yes |
+    `COMMIT` |
 
     Args:
         connection: The connection, with no transaction open but one that is being committed.
         schema: The plain name of the schema.
-        begin: Whether a statement begins a transaction where none is open.
-        end: What ends the exchange of a statement.
+        begin: True if a statement begins a transaction where none is open.
+        end: The end of each statement's exchange.
         preface: Runs before each statement, in its exchange, and in its transaction if it commits by itself.
     """
 
@@ -485,10 +485,10 @@ class WireRunner(Runner):
         # A former user of the connection may have ended all that was prepared. A transaction whose first statement
         # is missing is begun again; later ones must not fail.
         self.is_certain = connection.prepare_threshold is None or not connection.known_statements
-        """Whether all that counts as prepared on the connection is."""
+        """True if the connection's prepared statements are known to exist on the server."""
         self._preface = preface
         self.question: Query[Any] | None = None
-        """What is asked after each statement that commits by itself, in its exchange; it changes nothing."""
+        """A query that follows each statement that commits by itself, in its exchange; it changes nothing."""
         self.answer: Any = None
         """The answer after the last statement; None: nothing was asked or answered, as through a pooler."""
 
@@ -499,7 +499,7 @@ class WireRunner(Runner):
     if ASYNC:
 
         async def run(self, work: Query[T] | Steps[T]) -> T:
-            """Run statements; of those that end with FLUSH nothing comes if the server is asked to interrupt one."""
+            """Run statements; if one that ends with FLUSH is interrupted, its transaction has no effect."""
             if self._end is not End.FLUSH:
                 return await super().run(work)
             return await interruptible(super().run(work), Interruption(self.connection))
@@ -511,8 +511,8 @@ class WireRunner(Runner):
                 calls.insert(0, self._bound(self._preface))
             results = await self._exchange(calls, self._end, self.question if self.connection.is_idle else None)
         except BaseException:
-            # With FLUSH nobody else knows of the transaction, and with COMMIT nobody expects one to be open. One that
-            # ends with SYNC is the session's, which hears of the failure and rolls back.
+            # With FLUSH no other object knows of the transaction, and with COMMIT none expects an open one. A
+            # transaction that ends with SYNC is the session's, which receives the error and rolls back.
             if self._end is not End.SYNC:
                 await self.connection.undo()
             raise
@@ -530,10 +530,10 @@ class WireRunner(Runner):
 
         Args:
             last: Statements that run before, in the same exchange. If one fails, the transaction stays open as failed.
-            question: What is asked after that, in the same exchange; it changes nothing.
+            question: A query to run after the commit, in the same exchange; it changes nothing.
 
         Returns:
-            The answer, or None if nothing was asked or answered, as through a pooler.
+            The answer; None without a question, or if it was not answered, as through a pooler.
 
         Raises:
             psycopg.Error: PostgreSQL refused, or the connection is lost.
