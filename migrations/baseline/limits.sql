@@ -296,6 +296,34 @@ $$;
 comment on function jmsql_internal.note_started(bigint, bigint, bigint, text[], text[], bigint[], smallint[], bigint[]) is
     'Writes down which messages have been claimed within a limit that `enter_limit` has locked.';
 
+create function jmsql_internal.count_waiting(queue integer, by_name text, wanted text) returns bigint
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+begin atomic
+    select count(*)
+    from (
+        select m.* from jmsql_internal.message m
+        where m.queue_id = queue
+          and nullif(m.transaction_id = any(array(
+              select p.transaction_id from jmsql_internal.pending_transaction p)), true) is not null
+        order by m.queue_id, m.inverse_priority, m.sequence
+        limit 1000) m
+    where (m.jms_expiration <= (select jmsql_internal.current_milliseconds())) is not true
+      and not exists (
+          select from jmsql_internal.delivery d
+          where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+            and (d.claim_id is not null or d.next_attempt > now())
+          offset 0)
+      and (by_name is null
+           or wanted = left(coalesce(case by_name
+                  when 'JMSType' then m.jms_type
+                  when 'JMSCorrelationID' then m.jms_correlation_id
+                  when 'JMSPriority' then (9 - m.inverse_priority)::text
+                  else m.properties ->> by_name end, ''), 200));
+end;
+comment on function jmsql_internal.count_waiting(integer, text, text) is
+    'How many of the first 1,000 messages of a queue are free, and have a value of a property; any value without one.';
+
 create view jmsql.limits with (security_invoker) as
 select coalesce(q.name, t.name) as destination,
        s.name as subscription,
@@ -308,6 +336,10 @@ select coalesce(q.name, t.name) as destination,
        u.value,
        coalesce(n.used, 0) as used,
        coalesce(n.used, 0) >= case when coalesce(u.is_rate, l.rate is not null) then l.rate else l.at_most end as is_met,
+       case when l.selector <> '' then null
+            when n.used >= case when u.is_rate then l.rate else l.at_most end
+            then jmsql_internal.count_waiting(l.queue_id, case when u.is_rate then l.rate_by else l.at_most_by end, u.value)
+            else 0 end as waiting,
        n.free_at,
        l.declared_at
 from jmsql_internal.listener_limit l
@@ -337,5 +369,7 @@ comment on column jmsql.limits.by is 'The property or header whose values are li
 comment on column jmsql.limits.value is 'The value of the property; empty: messages without it, or all messages.';
 comment on column jmsql.limits.used is 'How many messages have started in the last `per` seconds, or are handled now.';
 comment on column jmsql.limits.is_met is 'Whether further messages of the value wait for the limit.';
+comment on column jmsql.limits.waiting is
+    'How many messages wait for the limit, of the first 1,000 of the queue; null: the listener has a selector.';
 comment on column jmsql.limits.free_at is 'When the next message of a rate that is met may start.';
 comment on column jmsql.limits.declared_at is 'When the worker started whose limit it is.';

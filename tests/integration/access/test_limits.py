@@ -40,9 +40,9 @@ def test_a_receiver_keeps_to_limits_and_declares_none_of_other_queues(
             await asyncio.to_thread(wait_for, lambda: len(handled) == 2, PATIENCE)
 
     asyncio.run(run())
-    shown = "select kind, used, is_met from jmsql.limits order by kind"
-    assert owner.execute(shown).fetchall() == [("at_most", 0, False), ("rate", 2, True)]
-    assert plain("receiver").execute(shown).fetchall() == [("at_most", 0, False), ("rate", 2, True)]
+    shown = "select kind, used, is_met, waiting from jmsql.limits order by kind"
+    assert owner.execute(shown).fetchall() == [("at_most", 0, False, 0), ("rate", 2, True, 1)]
+    assert plain("receiver").execute(shown).fetchall() == [("at_most", 0, False, 0), ("rate", 2, True, 1)]
     assert plain("sender").execute(shown).fetchall() == []
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         plain("receiver").execute(DECLARATION)

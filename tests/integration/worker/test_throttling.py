@@ -208,6 +208,8 @@ def test_a_value_that_is_at_its_limit_holds_up_no_other_and_is_not_claimed(
     wait_for(lambda: idle(database), PATIENCE)
     assert database.queued() == 4
     assert limits(database) == [("rate", value, 1, True) for value in ("", "17", "acme", "globex")]
+    shown = limits(database, "value, waiting")
+    assert shown == [("", 1), ("17", 1), ("acme", 2), ("globex", 0)]
     workers.end()
     assert set(handler.counts) == {1}
 
@@ -371,8 +373,8 @@ def test_a_subscription_has_a_limit_of_its_own(jmsql_factory: ConnectionFactory,
                 for body in "xyz":
                     context.create_producer().set_property("a", 1).send(jmsql.Topic("news"), body)
             await asyncio.to_thread(wait_for, lambda: len(handled) == 3, PATIENCE)
-            shown = "destination, subscription, most, used"
-            assert limits(database, shown) == [("news", "first", 1, 1), ("news", "second", 2, 2)]
+            shown = "destination, subscription, most, used, waiting"
+            assert limits(database, shown) == [("news", "first", 1, 1, 2), ("news", "second", 2, 2, 1)]
 
     asyncio.run(run())
     assert sorted(handled) == ["x", "x", "y"]
