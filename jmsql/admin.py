@@ -23,6 +23,7 @@ from jmsql.store.administration.now import ConsumerNow
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
 from jmsql.store.administration.past_rates import DestinationRate
 from jmsql.store.administration.places import Place
+from jmsql.store.administration.results import ResultSummary
 from jmsql.store.administration.searching import Position, SearchResult
 from jmsql.store.destinations.access import AccessSummary
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
@@ -58,6 +59,7 @@ __all__ = [
     "Position",
     "PruneStep",
     "QueueSummary",
+    "ResultSummary",
     "Retry",
     "Schedule",
     "ScheduleSummary",

@@ -134,6 +134,9 @@ COMMANDS = {
         "schedules:application", "Make, pause and explain schedules, which send a message at each of their ticks."
     ),
     "batch": Listed("batches:application", "See batches and their progress, and end or delete one that was left open."),
+    "result": Listed(
+        "results:application", "List the stored results of messages that have ended, and see that of one message."
+    ),
     "selector": Listed("destinations.selectors:application", "See what becomes of a selector in PostgreSQL."),
     "roles": Listed(
         "administration:roles", "Make the roles that have access to all destinations, and see who has access to which."

@@ -26,12 +26,14 @@ from jmsql.console.now import NowPages
 from jmsql.console.past_actions import ActivityPages
 from jmsql.console.poller import SHOWN, Poller
 from jmsql.console.presentation import Body, typed_properties, visible
+from jmsql.console.results import ResultPages
 from jmsql.console.searching import SearchPages
 from jmsql.console.views import NUMBER, Form, Reply, RouteRow, View, message_address
 from jmsql.messages.properties import BATCH
 from jmsql.store.administration import diagnosis, lists, looks, overview
 from jmsql.store.administration.looks import Choice, DestinationLook, ListedMessage, MessageState, Page, Rights
 from jmsql.store.administration.places import BEGINNING
+from jmsql.store.administration.results import has_result, keeps_results
 from jmsql.store.administration.running import RunningMessage, running
 from jmsql.store.schedules.changing import schedules
 from jmsql.store.statement import Steps
@@ -82,6 +84,7 @@ class Pages:
         yield from SearchPages(self._database, hidden=self.hidden).routes()
         yield from NowPages(self._database, self._poller, hidden=self.hidden).routes()
         yield from BatchPages(self._database, self._poller, hidden=self.hidden).routes()
+        yield from ResultPages(self._database, hidden=self.hidden).routes()
         yield from ActivityPages(self._database, hidden=self.hidden).routes()
         yield "/search", self.search, look, False
         yield "/dead-letters", self.dead_letters, look, False
@@ -191,7 +194,8 @@ class Pages:
         settings, created_at = (yield from looks.settings(look.queue_id)) or ({}, None)
         subscription = (yield from looks.subscription(look.queue_id)) if look.is_subscription else None
         consumers = yield from looks.consumers(look.queue_id, _PAGE + 1)
-        return _Contents(page, has_letters, group, settings, created_at, subscription, consumers)
+        with_results = yield from keeps_results(look.queue_id)
+        return _Contents(page, has_letters, group, settings, created_at, subscription, consumers, with_results)
 
     def _group(self, queue_id: int, cause: str) -> Steps[looks.DeadLetterGroup | None]:
         """Return the group of a cause, or None if none of the newest letters is of it."""
@@ -264,6 +268,7 @@ class Pages:
             "is_letter": "JMS_jmsql_DeadLetterReason" in letter,
             "now": time.time(),
             "rights": self._rights(),
+            "has_result": found.header.message_id and self._database.look(has_result(found.header.message_id)),
             "title": f"Message {found.header.sequence}",
         }
         return self._reply(view, "message.html", values)
@@ -581,6 +586,7 @@ class _Contents(NamedTuple):
     created_at: datetime | None
     subscription: looks.SubscriptionLook | None
     consumers: list[looks.ConsumerLook]
+    keeps_results: bool
 
 
 class _Notices:

@@ -206,7 +206,7 @@ class Body:
     def _read(self, content: Content, message: Message | None) -> None:
         if content.text is not None:
             self.form, self.text = "text", from_postgresql(content.text)
-            pretty = None if self.is_cut else _pretty(self.text)
+            pretty = None if self.is_cut else indented(self.text)
             if pretty is not None:
                 self.form, self.text = "json", pretty
         elif content.bytes is not None:
@@ -220,14 +220,14 @@ class Body:
             values = json.loads(content.json or "[]")
             self.entries = [(str(place), "", from_postgresql(_value(value))) for place, value in enumerate(values, 1)]
         elif content.json is not None:
-            pretty = None if self.is_cut else _pretty(content.json)
+            pretty = None if self.is_cut else indented(content.json)
             self.form, self.text = ("json", pretty) if pretty is not None else ("text", content.json)
             self.text = from_postgresql(self.text)
         elif isinstance(message, BytesMessage):
             self.form = "hex"
 
 
-def _pretty(text: str) -> str | None:
+def indented(text: str) -> str | None:
     """Return a JSON document with its lines indented, or None if the text is no object and no array."""
     if text.lstrip()[:1] not in {"{", "["}:
         return None
@@ -235,13 +235,13 @@ def _pretty(text: str) -> str | None:
         json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return "".join(_indented(_TOKEN.findall(text)))
+    return "".join(_with_space(_TOKEN.findall(text)))
 
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
-def _indented(parts: list[str]) -> Iterator[str]:
+def _with_space(parts: list[str]) -> Iterator[str]:
     """Yield the parts as they are written, numbers too, with white space between them."""
     depth = 0
     for part, following in pairwise([*parts, ""]):

@@ -14,7 +14,9 @@ from jmsql.console.access import Level
 from jmsql.console.database import Database
 from jmsql.console.views import Reply, RouteRow, View, message_address
 from jmsql.store.administration import searching
+from jmsql.store.administration.results import has_result
 from jmsql.store.administration.searching import Found, ListedHit, Terms
+from jmsql.store.receiving.results import uuid_of
 
 _SHOWN = 50
 _TERMS = {
@@ -61,9 +63,16 @@ class SearchPages:
             "again": urlencode(kept),
             "more": None if found is None or found.next is None else urlencode(kept | {"after": str(found.next)}),
             "address": message_address,
+            "result": _result_of(given["id"], self._database),
             "title": "Search",
         }
         return Reply("messages.html", values)
+
+
+def _result_of(message_id: str, database: Database) -> str | None:
+    """Return the identifier of a message whose result is stored, for the link to it."""
+    uuid = uuid_of(message_id)
+    return f"ID:{uuid}" if uuid is not None and database.look(has_result(uuid)) else None
 
 
 def _terms(given: dict[str, str]) -> Terms:

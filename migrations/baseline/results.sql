@@ -38,6 +38,7 @@ comment on column jmsql_internal.result.value is 'The value that the handler has
 comment on column jmsql_internal.result.text_body is
     'The text of the message, like its type and properties only where result_keeping says so.';
 create index result_kept_until on jmsql_internal.result (kept_until);
+create index result_finished_at on jmsql_internal.result (finished_at, message_id, queue_id);
 
 create policy may_delete on jmsql_internal.result_keeping for delete
     using ((select jmsql_internal.has_access_to_all('administer', current_user)));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from jmsql.admin import Administration
 from jmsql.testing import wait_for
 from tests.console.conftest import ALICE, BOB
 from tests.console.http import Browsing, message_paths
+from tests.console.kept_results import keep
 from tests.console.serving import Served
 from tests.console.test_pages import fail_all, send_all_kinds
 
@@ -63,6 +65,8 @@ def fill(factory: jmsql.ConnectionFactory) -> None:
         with jmsql.batch(context, f"import of {'a' * 200}", on_end="ends") as batch:
             batch.send_many("parts", ["a-f", "g-p", "q-z"])
         assert context.create_consumer(jmsql.Queue("parts")).receive(timeout=5) is not None
+    keep(factory.url or "", "invoices", "done", 3, value='{"pages":[1,2],"total":12.50}')
+    keep(factory.url or "", "payments", "failed", error="Traceback\nConnectionError: the bank did not answer")
 
 
 def spoil(factory: jmsql.ConnectionFactory, url: str) -> None:
@@ -92,6 +96,8 @@ def spoil(factory: jmsql.ConnectionFactory, url: str) -> None:
         context.create_producer().send(jmsql.Queue(HOSTILE), HOSTILE)
         with jmsql.batch(context, EVIL, on_end=HOSTILE) as batch:
             batch.send(HOSTILE, HOSTILE)
+    keep(url, HOSTILE, "failed", error=HOSTILE)
+    keep(url, HOSTILE, "done", value=json.dumps(HOSTILE + EVIL))
     with psycopg.connect(url, autocommit=True) as database:
         database.execute("insert into jmsql_internal.connection (client_id, host, process_id) values (%s, %s, 1)",
                          [EVIL, EVIL])  # fmt: skip
@@ -100,6 +106,11 @@ def spoil(factory: jmsql.ConnectionFactory, url: str) -> None:
 def batch_paths(console: Browsing) -> list[str]:
     """Return the addresses of the batches."""
     return re.findall(r'href="(/batches/\d+)"', console.get("/batches").text)
+
+
+def result_paths(console: Browsing) -> list[str]:
+    """Return the addresses of the list of results and of the results."""
+    return ["/results", *re.findall(r'href="(/results/ID:[^"]*)"', console.get("/results").text)]
 
 
 def paths_of(console: Browsing) -> list[str]:
@@ -116,6 +127,7 @@ def paths_of(console: Browsing) -> list[str]:
         "/now",
         "/batches",
         *batch_paths(console),
+        *result_paths(console),
     ]
     places = [path for path in console.get("/search").ids.values() if "/destinations/" in path]
     found += [path for path in console.get("/search").ids.values() if "/topics/" in path]
@@ -229,7 +241,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
     letters = console.find("DLQ")
     paths = [
         "/", "/search", "/destinations", "/messages?property=weight%3D7", "/dead-letters",
-        "/clients", "/activity", "/now", "/batches", *batch_paths(console),
+        "/clients", "/activity", "/now", "/batches", *batch_paths(console), *result_paths(console),
         f"{orders}/rates", orders, f"{orders}?selector=a+=+=+1",
         f"{orders}/purge",
         f"{orders}/send", f"{orders}/move", console.find("prices"), console.find("web"),

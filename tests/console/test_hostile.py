@@ -48,6 +48,7 @@ def test_no_address_leads_to_a_defect(filled: Browsing) -> None:
     [message] = message_paths(filled.get(orders).text)
     queries = {
         "/search": ("q", "after"), "/clients": ("after",), "/batches": ("name", "before"),
+        "/results": ("queue", "state", "before"),
         news: ("after",), f"{orders}/history": ("before", "message"),
         orders: ("after", "state", "cause", "selector", "notice"), f"{orders}/purge": ("key", "state", "cause"),
         "/": ("notice", "live"),
@@ -59,6 +60,7 @@ def test_no_address_leads_to_a_defect(filled: Browsing) -> None:
             f"/destinations/{value}",
             f"/topics/{value}",
             f"/batches/{value}",
+            f"/results/{value}",
             f"{table}/{value}/1",
             f"{table}/5/{value}",
         ]
@@ -73,6 +75,7 @@ def test_no_address_leads_to_a_defect(filled: Browsing) -> None:
 
 
 @pytest.mark.parametrize(("path", "name"), [("/search", "after"), ("/clients", "after"), ("orders", "after"),
+                                            ("/results", "before"),
                                             ("orders/history", "before"), ("orders", "state")])  # fmt: skip
 def test_a_cursor_that_cannot_be_read_is_said_to_be_one(filled: Browsing, path: str, name: str) -> None:
     address = path if path.startswith("/") else path.replace("orders", filled.find("orders"))

@@ -47,6 +47,7 @@ from jmsql.store.administration.now import ConsumerNow, Rates, consumers_now
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
 from jmsql.store.administration.past_rates import DestinationRate, keep_rates, rates, rates_days
 from jmsql.store.administration.places import Place, require_place
+from jmsql.store.administration.results import STATES, ResultSummary, results
 from jmsql.store.administration.searching import Position, SearchResult
 from jmsql.store.connections.database_url import parse_url, without_secrets
 from jmsql.store.destinations import access, destination_settings
@@ -502,6 +503,29 @@ class Administration:
         if days > _MOST_DAYS:
             raise ValueError(f"Expected days as a number up to {_MOST_DAYS:,}, got {days}.")
         self._change(set_activity_days(days))
+
+    def results(
+        self, queue: str | None = None, state: str | None = None, *, before: str | None = None, limit: int = 100
+    ) -> list[ResultSummary]:
+        """Return stored results, the one that ended last first. `jmsql.result` returns that of one message, whole.
+
+        Args:
+            queue: The name of the queue in which the messages ended; None: all that the role may browse.
+            state: ``done``, ``failed``, ``expired`` or ``cancelled``; None: all.
+            before: Only results before this one: the `position` of the last one of the page before.
+            limit: The maximum number of results.
+
+        Raises:
+            ValueError: There is no such state or position, or the limit is below 0.
+            TypeError: A value is of another type.
+        """
+        for name, text in (("queue", queue), ("state", state), ("before", before)):
+            if text is not None and not isinstance(text, str):
+                raise TypeError(f"Expected {name} as a str, got {text!r}.")
+        if state is not None and state not in STATES:
+            raise ValueError(f"Expected a state, one of {', '.join(STATES)}, got {state!r}.")
+        _require_number("limit", limit, 0)
+        return (self._link.run(results(queue, state, before, limit))).results
 
     def rates(self, name: str | None = None, *, limit: int = 60) -> list[DestinationRate]:
         """Return what went through a queue or topic minute by minute, the last minute first.
