@@ -245,7 +245,7 @@ async def obtain(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody wants the caller's task to end."""
+    """Return whether somebody wants the caller's task to end."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -272,13 +272,13 @@ class Exchange(Protocol):
 
     @property
     def can_be_interrupted(self) -> bool:
-        """Whether the server is at the statement that is to be interrupted, and at nothing before it."""
+        """True if the server is at the statement that is to be interrupted, and at nothing before it."""
 
     async def interrupt(self) -> None:
         """Ask the server to interrupt it, and return when the request can hit nothing later."""
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Whether an error says that the server has done so, and that nothing has come of the statement."""
+        """Return whether an error says that the server has done so, and that nothing has come of the statement."""
 
     def give_up(self) -> None:
         """End the connection: a request may be under way that would interrupt the next statement."""
@@ -359,13 +359,13 @@ class _Shield:
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.task = task
         self.is_driving = False
-        """Whether `finished` runs, so that what is awaited can wait for anything."""
+        """True if `finished` runs, so that what is awaited can wait for anything."""
         self.noted: _Cancellation | None = None
         """The first cancellation that was kept away."""
         self.exchange: Exchange | None = None
         """The conversation with the server that goes on now, if it is one to be interrupted."""
         self.is_interrupted = False
-        """Whether the server has interrupted a statement. What tidies up after that runs to its end."""
+        """True if the server has interrupted a statement. What tidies up after that runs to its end."""
         self.interruption: _Interruption | None = None
 
     def cancelled(self, error: asyncio.CancelledError) -> None:
@@ -381,7 +381,7 @@ class _Shield:
 
     @property
     def has_asked(self) -> bool:
-        """Whether the server was asked to interrupt the exchange."""
+        """True if the server was asked to interrupt the exchange."""
         return self.interruption is not None and self.interruption.is_requested
 
 
@@ -391,7 +391,7 @@ _late: contextvars.ContextVar[_Cancellation | None] = contextvars.ContextVar("jm
 
 
 def is_driven() -> bool:
-    """Whether the caller is a part of what is `finished`, which cancellations of the task do not reach."""
+    """Return whether the caller is a part of what is `finished`, which cancellations of the task do not reach."""
     return _driving_shield() is not None
 
 
@@ -498,7 +498,7 @@ class Answer:
 
     def __init__(self) -> None:
         self.is_there = False
-        """Whether it has come."""
+        """True if it has come."""
         self.waiter: asyncio.Future[None] | None = None
         """What the task waits for meanwhile."""
 
@@ -509,7 +509,7 @@ class Answer:
             _wake(self.waiter, None)
 
     def done(self) -> bool:
-        """Whether it has come."""
+        """Return whether it has come."""
         return self.is_there
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -826,7 +826,7 @@ class RLock:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody has it. Until the caller waits for something, nobody else can take it."""
+        """True if nobody has it. Until the caller waits for something, nobody else can take it."""
         return self._owner is None
 
     async def __aenter__(self) -> bool:

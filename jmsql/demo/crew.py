@@ -222,7 +222,7 @@ class Accident:
 
     @property
     def is_over(self) -> bool:
-        """Whether a worker was killed."""
+        """True if a worker was killed."""
         return self.casualty is not None
 
     def proceed(self) -> Casualty | None:

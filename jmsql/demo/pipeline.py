@@ -49,7 +49,7 @@ class Piped(NamedTuple):
 
     @property
     def is_reconciled(self) -> bool:
-        """Whether the archive has each flight once."""
+        """True if the archive has each flight once."""
         return not self.discrepancies
 
 

@@ -30,7 +30,7 @@ class Reception(NamedTuple):
 
     @property
     def is_reconciled(self) -> bool:
-        """Whether it has received what it should, once each, and nothing is left."""
+        """True if it has received what it should, once each, and nothing is left."""
         return not (self.missing or self.unexpected or self.received_twice or self.left)
 
 
@@ -175,7 +175,7 @@ class Outcome(NamedTuple):
 
     @property
     def is_reconciled(self) -> bool:
-        """Whether every flight was handled and received exactly once where it should be, and nothing is left."""
+        """True if every flight was handled and received exactly once where it should be, and nothing is left."""
         return (
             not self.discrepancies
             and not self.left_in_queue

@@ -32,7 +32,7 @@ class Subscription(NamedTuple):
     workers: int = 1
     """How many share it."""
     comes_late: bool = False
-    """Whether its worker comes when all is published."""
+    """True if its worker comes when all is published."""
 
     @property
     def name(self) -> str:

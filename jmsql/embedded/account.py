@@ -92,11 +92,11 @@ class ServerAccount:
 
     @property
     def is_another(self) -> bool:
-        """Whether it is another account than that of this process."""
+        """True if it is another account than that of this process."""
         return self.entry is not None
 
     def reaches(self, directory: Path) -> bool:
-        """Whether the account may enter the directory."""
+        """Return whether the account may enter the directory."""
         return self.run(["/bin/sh", "-c", 'cd "$0"', directory], output=subprocess.DEVNULL, timeout=60) == 0
 
 

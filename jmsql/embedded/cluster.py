@@ -233,7 +233,7 @@ class Cluster:
         return os.fdopen(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600), "wb")
 
     def _predecessor_lingers(self) -> bool:
-        """Whether the start failed because processes of a killed server have not ended yet."""
+        """Return whether the start failed because processes of a killed server have not ended yet."""
         log = self.log.read_text(errors="replace")
         return "is still in use" in log or 'lock file "postmaster.pid" already exists' in log
 

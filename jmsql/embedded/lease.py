@@ -43,7 +43,7 @@ class Lease:
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def is_last(self) -> bool:
-        """Whether no other process holds the lease. Afterwards this one may hold it no longer either: release it."""
+        """Return whether no other process holds the lease, which this one may lose by the check: release it."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -66,10 +66,10 @@ class Message(PropertyAccess):
     """Where the message was sent to."""
 
     jms_delivery_mode: DeliveryMode
-    """Whether the message is persistent."""
+    """True if the message is persistent."""
 
     jms_redelivered: bool
-    """Whether the message was probably delivered before."""
+    """True if the message was probably delivered before."""
 
     jms_expiration: int
     """When the message expires: milliseconds since the epoch, or 0 for never."""

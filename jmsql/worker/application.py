@@ -94,7 +94,7 @@ class Application(Router):
         self._factory = factory
 
     reaches_transaction = False
-    """Whether handlers reach their message's transaction by other means than their parameters, as by Django's ORM."""
+    """True if handlers reach their message's transaction by other means than their parameters, as by Django's ORM."""
 
     @property
     def packages(self) -> tuple[str, ...]:

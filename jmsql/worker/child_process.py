@@ -56,12 +56,12 @@ class ChildProcess:
 
     @property
     def is_draining(self) -> bool:
-        """Whether it was told to end."""
+        """True if it was told to end."""
         return self._kill_at is not None
 
     @property
     def has_timeouts(self) -> bool:
-        """Whether one of its handlers has a time-out."""
+        """True if one of its handlers has a time-out."""
         return any(listener.get("timeout") is not None for listener in self.listeners)
 
     @property

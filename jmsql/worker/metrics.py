@@ -44,7 +44,7 @@ class WorkerMetrics(NamedTuple):
 
 
 def are_available() -> bool:
-    """Whether the package is there that writes metrics."""
+    """Return whether the package is there that writes metrics."""
     return importlib.util.find_spec("prometheus_client") is not None
 
 

@@ -66,7 +66,7 @@ class Source(NamedTuple):
 
     @property
     def ends_with_its_consumer(self) -> bool:
-        """Whether it is a subscription that begins and ends with its consumer."""
+        """True if it is a subscription that begins and ends with its consumer."""
         return isinstance(self.destination, Topic) and self.subscription is None
 
     def is_paused(self, administration: Administration) -> bool:

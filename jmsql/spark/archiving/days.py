@@ -62,7 +62,7 @@ class ArchivedDay:
 
     @property
     def is_safe(self) -> bool:
-        """Whether the archive has all of it, each message once."""
+        """True if the archive has all of it, each message once."""
         return not self.missing and not self.doubled
 
 

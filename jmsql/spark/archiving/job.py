@@ -49,7 +49,7 @@ class ArchiveReport:
 
     @property
     def is_safe(self) -> bool:
-        """Whether no settled day was kept because the archive does not have all of it."""
+        """True if no settled day was kept because the archive does not have all of it."""
         return self.dry_run or all(day.is_safe for day in self.days if day.settled)
 
 

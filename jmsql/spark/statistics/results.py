@@ -171,7 +171,7 @@ class Results(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was no message."""
+        """True if there was no message."""
         return not self.rows("expiries")
 
     @property

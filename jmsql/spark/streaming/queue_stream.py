@@ -156,7 +156,7 @@ _was_deleted = _sql.statement("queue_was_deleted", "going on with a stream", val
 _share_source = _sql.statement("share_source", "going on with a stream", rows)
 _lock_source = _sql.statement("lock_source", "going on with a stream", rows)
 is_durable = _sql.statement("subscription_is_durable", "looking at the subscription", value(bool))
-"""Whether the subscription behind a queue is durable."""
+"""True if the subscription behind a queue is durable."""
 
 last_sequence = _sql.statement("last_sequence", "looking for the last message", value(int)).bind()
 """The last sequence that was given to any message; 0 if there was none."""

@@ -173,7 +173,7 @@ class _Driver:
             self.connection.close()
 
     def has_news(self) -> bool:
-        """Whether the queue may have something new since it was found empty."""
+        """Return whether the queue may have something new since it was found empty."""
         return self.news.is_set() or time.monotonic() >= self.next_look
 
     def _hear(self, _: MessageKey | GroupKey | None) -> None:

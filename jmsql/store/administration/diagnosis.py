@@ -204,7 +204,7 @@ class PreparedTransaction(NamedTuple):
 
     @property
     def is_global(self) -> bool:
-        """Whether a transaction manager has prepared it, by what its identifier looks like."""
+        """True if a transaction manager has prepared it, by what its identifier looks like."""
         return psycopg.Xid.from_string(self.identifier).format_id is not None
 
 
@@ -311,7 +311,7 @@ unattended_queues = _question("unattended_queues", records(WaitingQueue._make))
 paused = _question("paused", records(PausedDestination._make))
 """The queues and topics that are paused."""
 sees_all_messages = _question("sees_all_messages", value(bool))
-"""Whether policies hide no message from this role."""
+"""True if policies hide no message from this role."""
 blockers = _question("blockers", records(Blocker._make))
 """The sessions that keep others from writing or reading tables of the store, first those that hold a lock."""
 _failing = _sql.statement("failing", "examining the server", records(FailingDestination._make))

@@ -157,7 +157,7 @@ subscriptions = _sql.statement(
 clients = _sql.statement("clients", "looking at the clients", records(ClientSummary._make)).bind()
 """The connections of clients, the oldest first."""
 sees_all_messages = _sql.statement("sees_all_messages", "looking at the rights", value(bool), ACCESS).bind()
-"""Whether no policy hides messages from the role."""
+"""True if no policy hides messages from the role."""
 _find_message = _sql.statement("find_message", "looking for the message", records(_to_found), _parts)
 
 

@@ -107,7 +107,7 @@ class DestinationLook(NamedTuple):
 
     @property
     def exists(self) -> bool:
-        """Whether it is a queue with a name, or a subscription; else it has the settings of a topic, or is deleted."""
+        """True if it is a queue with a name, or a subscription; else it has the settings of a topic, or is deleted."""
         return self.name is not None and not self.deleted and (self.topic_id is None or self.is_subscription)
 
     @property

@@ -122,7 +122,7 @@ class DestinationOverview(NamedTuple):
 
     @property
     def browsable(self) -> bool:
-        """Whether the role may see the messages."""
+        """True if the role may see the messages."""
         return self.kind == "topic" or self.ready is not None
 
     @property

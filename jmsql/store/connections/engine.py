@@ -420,7 +420,7 @@ def _watch_pool(engine: Engine) -> None:
 
 
 def _is_quiet(connection: Any, returned: float) -> bool:
-    """Whether a connection was in use a moment ago, and the server has not said since that it ends it."""
+    """Return whether a connection was in use a moment ago, and the server has not said since that it ends it."""
     if monotonic() - returned > _TRUSTED or connection.closed:
         return False
     # eventlet and Windows have no `select.poll`; where there is one, `select.select` fails on large descriptors.

@@ -38,9 +38,9 @@ class Announcing:
         self.wake_ups = WakeUps(self._wait_began)
         """Who of the client waits for news of which queue."""
         self.is_possible = True
-        """Whether waits are announced; they are not through a pooler."""
+        """True if waits are announced; they are not through a pooler."""
         self.is_connected = True
-        """Whether there is a connection to announce them on."""
+        """True if there is a connection to announce them on."""
         self._handlers = handlers
         self._wake = wake
         self._timings = timings

@@ -273,19 +273,19 @@ class ControlConnection:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the client is sure to live for the others, so that they leave it what it has claimed."""
+        """True if the client is sure to live for the others, so that they leave it what it has claimed."""
         service = self._service
         return not service.is_lost and monotonic() < service.link.liveness.certain_until
 
     @property
     def is_attentive(self) -> bool:
-        """Whether consumers can leave it to this connection to hear of messages, and to look for those not told of."""
+        """True if consumers can leave it to this connection to hear of messages, and to look for those not told of."""
         service = self._service
         return not (service.link.is_pooled or service.is_lost) and monotonic() < service.attentive_until
 
     @property
     def may_ask_to_dequeue(self) -> bool:
-        """Whether the role may have the server dequeue a message for it."""
+        """True if the role may have the server dequeue a message for it."""
         return self.server.may_ask_to_dequeue
 
     def release_later(self, releases: Sequence[Release]) -> None:

@@ -53,7 +53,7 @@ class QueueHandlers:
     def __init__(self, on_first: Callable[[], None]) -> None:
         self._on_first = on_first
         self.has_had_any = False
-        """Whether there is one, or was."""
+        """True if there is one, or was."""
         self._lock = threading.Lock()
         self._handlers: dict[int, set[_Handler]] = {}
 

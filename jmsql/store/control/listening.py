@@ -23,7 +23,7 @@ class ListeningConnection(Protocol):
 
     @property
     def is_attentive(self) -> bool:
-        """Whether it hears of them now; not while it is lost, nor through a pooler."""
+        """True if it hears of them now; not while it is lost, nor through a pooler."""
 
     def begin_waiting(self, queue_id: int, handler: Callable[[MessageKey | GroupKey | None], None]) -> None:
         """Call `handler`, from a thread of its own, whenever the queue may have something new, until `end_waiting`."""
@@ -49,7 +49,7 @@ def end_listening(connection: ListeningConnection) -> None:
 
 
 def is_listening(schema: str) -> bool:
-    """Whether there are connections for a schema of that name, in some database."""
+    """Return whether there are connections for a schema of that name, in some database."""
     with _lock:
         return any(connection.schema == schema for connection in _connections)
 

@@ -32,7 +32,7 @@ class Server(NamedTuple):
     milliseconds: int
     """What time it was there, in milliseconds since the epoch."""
     is_restricted: bool
-    """Whether policies hide destinations from the role."""
+    """True if policies hide destinations from the role."""
     may_ask_to_dequeue: bool
     """True if the role may have the server dequeue a message for it."""
     dialect: tuple[Hashable, ...]
@@ -112,7 +112,7 @@ class ServerClock:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to ask for the server's time."""
+        """True if it is time to ask for the server's time."""
         return monotonic() >= self._next_look
 
     def look(self) -> Steps[None]:

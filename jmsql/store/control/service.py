@@ -156,9 +156,9 @@ class Service:
         self.control: Runner = PsycopgRunner(link.connection, schema)
         """Runs statements on the connection."""
         self.is_in_doubt = False
-        """Whether the client may have claimed messages, and has lost the answer."""
+        """True if the client may have claimed messages, and has lost the answer."""
         self.is_lost = False
-        """Whether the connection is lost, or what the client has on it is not there yet."""
+        """True if the connection is lost, or what the client has on it is not there yet."""
         self._timings = timings
         self._duties = duties
         self.attentive_until = 0.0

@@ -86,7 +86,7 @@ class Wait:
         self.channels = channels
         self.wake = wake
         self.is_chosen = False
-        """Whether it was woken to look, perhaps as the only one of those that wait for the same."""
+        """True if it was woken to look, perhaps as the only one of those that wait for the same."""
 
     def __enter__(self) -> Self:
         self._wake_ups.enter(self, self._count)

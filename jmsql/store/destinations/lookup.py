@@ -26,7 +26,7 @@ _create_topic = _sql.statement("create_topic", "creating the topic {name!r}", no
 last_sequence = SqlFile("inspection").statement("last_sequence", "looking at the queue", value(int)).bind()
 """The sequence of the last message sent, to whatever queue: those sent from now on have higher ones."""
 automatic_creation = _sql.statement("automatic_creation", "looking at the configuration", value(bool)).bind()
-"""Whether the first use of a queue or topic makes it."""
+"""True if the first use of a queue or topic makes it."""
 _set_automatic_creation = _sql.statement("set_automatic_creation", "changing the configuration", nothing)
 _circumstances = _sql.statement("circumstances", "looking at the transaction", record(Circumstances._make))
 _assume_role = _sql.statement("assume_role", "assuming a role", nothing)

@@ -65,7 +65,7 @@ class Lease:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it was renewed lately, so that no other client has it."""
+        """True if it was renewed lately, so that no other client has it."""
         return monotonic() - self._renewed_at <= self._timings.lease_certainty
 
     def renew(self, runner: Runner, queue_ids: Sequence[int] = ()) -> bool:

@@ -151,7 +151,7 @@ class Maintenance:
 
     @property
     def leads(self) -> bool:
-        """Whether the client has the lease, as far as it knows."""
+        """True if the client has the lease, as far as it knows."""
         return self._lease is not None
 
     def message_delayed(self) -> None:
@@ -180,7 +180,7 @@ class Maintenance:
 
     @property
     def has_to_ask(self) -> bool:
-        """Whether `run` asks the server something now."""
+        """True if `run` asks the server something now."""
         return monotonic() >= self._next_run
 
     def take_standing(self) -> Standing | None:

@@ -27,7 +27,7 @@ from jmsql.store.statement import (
 
 _sql = SqlFile("receiving")
 _SPARSEST = 4
-"""How many times as long as the number of its messages a range may be that is read for them."""
+"""The longest range that is read for some messages, as a multiple of their number."""
 
 _TAKEN_AWAY = (
     " messages were taken away from the transaction that had locked them: part of it was rolled back, or ended, by "
@@ -95,9 +95,9 @@ acknowledgements = {
     )
     for goes_with_commit in (False, True)
 }
-"""The deletions of claimed messages: by what they do, where the claims are, and whether they go with a commit.
+"""The deletions of claimed messages: by statement, place of the claims, and True with a commit.
 
-Those that do fail if a claim is lost; the others return how many claims were not."""
+With a commit they fail if a claim is lost; without one they return how many claims were not."""
 
 
 def _close_together(
@@ -110,7 +110,8 @@ def _close_together(
         if max(sequences) - min(sequences) > _SPARSEST * len(sequences):
             return None
         sequences, claim_ids = zip(*sorted(zip(sequences, claim_ids, strict=True)), strict=True)
-    # Numbers go as text: psycopg tells the server a type by their size, and each type is another prepared statement.
+    # Numbers go as text: psycopg chooses a number's type by its size, and each type would be another prepared
+    # statement.
     return {
         "queue_id": str(queue_ids[0]),
         "inverse_priority": str(inverse_priorities[0]),
@@ -120,7 +121,7 @@ def _close_together(
 
 
 def present(keys: Sequence[MessageKey]) -> Steps[list[MessageKey]]:
-    """Return those of some messages that the open transaction sees."""
+    """Return the messages that the open transaction sees."""
     found = set((yield from _present.bind(key_parameters(keys))))
     return [key for key in keys if (key.queue_id, key.inverse_priority, key.sequence) in found]
 
@@ -131,10 +132,10 @@ def claim_of(row: MessageRow) -> int | None:
 
 
 def lock_claimed(claimed: Sequence[tuple[MessageKey, MessageRow]]) -> Steps[list[MessageRow]]:
-    """Lock messages that are claimed, and return them as those that the open transaction has locked.
+    """Lock claimed messages, and return them as messages that the open transaction has locked.
 
     Raises:
-        TransactionRolledBackException: Some of them are not there any more: the claims were lost.
+        TransactionRolledBackException: Some of them are gone: the claims were lost.
     """
     addresses = yield from _lock_claimed.bind(key_parameters([key for key, _ in claimed]))
     if len(addresses) != len(claimed):
@@ -151,10 +152,10 @@ def _taken_away(missing: int, total: int) -> TransactionRolledBackException:
 
 
 class Recipient:
-    """The receiver of messages: it decides by which statements they leave their queues.
+    """The receiver of messages, with the statements by which they leave their queues.
 
     Args:
-        client: The client; None: a caller without a connection of jmsql's.
+        client: The client; None: a caller without a jmsql connection.
         restricted: Whether policies hide something from the role. It may not delete then, since it could lock the
             tables; it asks for a removal.
     """
@@ -168,7 +169,7 @@ class Recipient:
         return None if self.client is None else self.client.connection_id
 
     def _records(self, queue_ids: Collection[int]) -> bool:
-        """Tell whether to look for history of these queues: a client that knows that they keep none pays for none."""
+        """Return whether these queues may keep history: a client that knows that they keep none pays for none."""
         return self.client is None or not self.client.queues_with_history.possible.isdisjoint(queue_ids)
 
     def delete_locked(self, rows: Sequence[MessageRow], queue_ids: Collection[int]) -> Steps[None]:
@@ -186,6 +187,8 @@ class Recipient:
             deletion = delete_locked.bind(addresses=_addresses(rows))
         deleted = yield from deletion
         if deleted != len(rows):
+            # The locks were lost, as by a rollback to a savepoint that another statement has made. Another consumer may
+            # have the messages by now: to commit would deliver them twice.
             raise _taken_away(len(rows) - deleted, len(rows))
 
     def _removal(self, rows: Sequence[MessageRow]) -> Query[int]:
@@ -211,11 +214,11 @@ class Recipient:
         Args:
             rows: The messages.
             queue_ids: The queues that they are in.
-            recorded: The messages of whose deliveries something is recorded.
+            recorded: The messages with recorded deliveries.
             claim_ids: The claims that hold these, in the same order; none: some of them have no claim.
 
         Returns:
-            Statements of which one fails with a TransactionRolledBackException if some of the messages are gone.
+            Statements; one of them raises TransactionRolledBackException if some of the messages are gone.
         """
         if not rows:
             return [self.forget_deliveries(recorded)] if recorded else []
@@ -276,6 +279,7 @@ class Recipient:
         *,
         goes_with_commit: bool = False,
     ) -> Query[Any]:
+        # Claims that lie close together are found by one scan of a range, in a third of the time.
         near = _close_together(queue_ids, inverse_priorities, sequences, claim_ids)
         if self.is_restricted:
             name = "ask_to_acknowledge"

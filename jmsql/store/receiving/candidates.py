@@ -18,7 +18,8 @@ LAST_SEQUENCE = 2**63 - 1
 
 NO_CLAIMS = "'{}'::bigint[]"
 
-# Asked once for each priority. Most consumers find no state at all from their bounds on, and need not look for each.
+# Evaluated once for each priority. Most queues have no delivery state from the bounds on, which saves the look-up for
+# each message.
 _HAS_DELIVERIES = f"""and (select exists (
                         select from jmsql_internal.delivery a
                         where a.queue_id = %(queue_id)s and a.inverse_priority = b.inverse_priority
@@ -34,18 +35,18 @@ _LATE = """least(b.lowest, (
                                  then pg_snapshot_xmax(pg_current_snapshot()) > %(later)s::xid8
                                  else late.transaction_id is distinct from pg_current_xact_id_if_assigned()
                                       and pg_visible_in_snapshot(late.transaction_id, pg_current_snapshot()) end))"""
-"""The lowest sequence to look at where transactions may have late messages (`store.receiving.late_messages`)."""
+"""The lowest sequence to read where transactions may have late messages (`store.receiving.late_messages`)."""
 
 _OWN = "pg_current_xact_id_if_assigned() as own"
 """The number that the scan's transaction has before it locks the first row."""
 
 
 def snapshot(*, grouped: bool, of_one: bool = False) -> str:
-    """Return what the scan's snapshot tells of running transactions, for `Snapshot.parse`.
+    """Return the expression for the scan's running transactions, for `Snapshot.parse`.
 
     Args:
-        grouped: Whether the queue has messages of groups.
-        of_one: Whether only one of the rows `m` has it, and the others null.
+        grouped: True if the queue has messages of groups.
+        of_one: True if one of the rows `m` has the text, and the others null.
     """
     text = f"""(select case when c.own is not null then pg_current_snapshot()::text || '-' || c.own::text
                  when pg_snapshot_xmin(pg_current_snapshot()) = pg_current_xact_id() then ''
@@ -59,14 +60,11 @@ _MOST_RUNNING = 1000
 
 
 def same_group(alias: str, other: str, queue_id: str) -> str:
-    """Return the condition that two rows are of the same group, which the planner is to take for choosing few rows.
-
-    It has no statistics of the hashes, and would sort what it takes for many. The range says nothing new, but counts
-    once more; a range of the columns behind the hash would do for other indexes, which know nothing of groups, as well.
-
-    Its queue is compared as the indexes of groups have it, and no other. While the planner takes a table for nearly
-    empty, a queue seems to choose as few rows as a group does, and it would read all of the queue by the primary key.
-    """
+    """Return the condition that two rows are of the same group, written so that the planner expects few rows."""
+    # The planner has no statistics of the hashes. It would expect many rows, and sort them. The `between` is redundant,
+    # but multiplies its estimate down. A range of the columns behind the hash would fit other indexes as well, which
+    # know nothing of groups. The cast of queue_id matches the indexes of groups alone. While the planner takes a table
+    # for nearly empty, a queue seems as selective as a group, and it would read the whole queue by the primary key.
     group = f"{other}.group_hash"
     return (
         f"{alias}.queue_id::bigint = {queue_id}::bigint "
@@ -75,17 +73,16 @@ def same_group(alias: str, other: str, queue_id: str) -> str:
 
 
 def by_key(table: str, alias: str, key: str, condition: str = "") -> str:
-    """Return the look-up of a table's rows by the key of another relation's, with their addresses.
-
-    It is fenced (`offset 0`). While the planner takes a table for empty, as it was when it was last vacuumed, it would
-    join on part of the key, or begin with the table, and read all of it for each of the others.
+    """Return the look-up of a table's rows by another relation's keys, with their addresses.
 
     Args:
         table: The name of the table.
-        alias: What to call the rows that are found.
+        alias: The name of the rows that are found.
         key: The alias of the relation that has the key.
         condition: What else is asked of a row `t`.
     """
+    # `offset 0` is an optimisation fence. While the planner takes a table for empty, as the last vacuum saw it, it
+    # would join on a part of the key, or begin with the table, and read all of it for each key.
     return f"""lateral (
                     select t.ctid as address, t.* from jmsql_internal.{table} t
                     where (t.queue_id, t.inverse_priority, t.sequence)
@@ -102,23 +99,22 @@ LOOK_UPS = {
     "delivery_of_m": by_key("delivery", "d", "m"),
     "claimed_of_k": by_key("delivery", "found", "k", "and t.claim_id = k.claim_id"),
 }
-"""What look-ups by key in SQL files consist of, by the names that it has there."""
+"""The parts of SQL files that look rows up by key, by name."""
 
 
 def _is_unlocked(alias: str) -> str:
-    """Return the condition that no transaction that runs has locked a row, as far as the statement's snapshot tells.
+    """Return the condition that no running transaction has locked a row, by the statement's snapshot.
 
-    `for update skip locked` asks the lock manager twice for each row that it passes over, which takes several times as
-    long as to read the row, and more where many do so: for them all it is the same rows. So the scan leaves out those
-    whose last lock is of a transaction that the snapshot takes to be running, or that began after all that had ended by
-    then, and before this one. Its own locks are never among them. What it lets through is still to be locked.
-
-    Where savepoints have left a number of several transactions in a row (a multixact), that may happen to be the
-    number of another one that runs: the row is passed over until that ends.
+    Rows that pass still have to be locked.
 
     Args:
         alias: The alias of the table, not of a subquery.
     """
+    # `for update skip locked` asks the lock manager twice for each row that it skips. That takes several times as long
+    # as reading the row, and more where many consumers skip the same rows. So the scan leaves out rows whose last lock
+    # belongs to a transaction that runs in the snapshot, or that began after the snapshot and before this transaction.
+    # Its own locks are never among them. Savepoints can leave a number of several transactions in a row (a multixact),
+    # which may equal the number of another running transaction: the scan skips that row until the transaction ends.
     return f"""({alias}.xmax = '0' or {alias}.xmax <> all((select array(
                     select running::xid from pg_snapshot_xip(pg_current_snapshot()) as running
                     union all
@@ -140,18 +136,18 @@ def candidates(
 ) -> SelectorSQL:
     """Compose the relation `found`, in the order of delivery from the consumer's bounds on.
 
-    Its plan stops at the limit, and so locks no more rows than it returns. The join sees the delivery state of the
-    statement's snapshot: it passes over messages that are claimed or wait. What it lets through is to be checked again
-    under the rows' locks.
+    The plan stops at the limit, and so locks no more rows than it returns. The join sees the delivery state of the
+    statement's snapshot: it skips claimed and waiting messages. The caller checks the others again under the rows'
+    locks.
 
-    There are none as soon as the queue has, or had, messages of groups.
+    It is empty once the queue has, or had, messages of groups.
 
     Args:
         selector: Which messages are wanted; None: all.
         condition: What else is asked of a message `m`.
         columns: What is found of it, beside its address.
-        is_single: Whether mostly one message is asked for, whose state is then looked for at once.
-        locks: Whether to lock what is found.
+        is_single: True if the caller mostly asks for one message, whose state is then read directly.
+        locks: True to lock the rows.
         late: Whether transactions may have late messages.
     """
     is_wanted, parameters = wanted(selector, condition)
@@ -180,7 +176,7 @@ def candidates(
 def following(selector: Selector | None, condition: str = "") -> SelectorSQL:
     """Compose the condition that the queue has a candidate beside the message `found`, by the statement's snapshot.
 
-    It looks from the front, as a sweep does.
+    It scans from the front, like a sweep.
 
     Args:
         selector: Which messages are wanted; None: all.
@@ -206,7 +202,7 @@ def following(selector: Selector | None, condition: str = "") -> SelectorSQL:
 def wanted(selector: Selector | None, condition: str = "") -> SelectorSQL:
     """Compose the condition on a message `m` with its delivery's row `d`.
 
-    It lets nothing through in a transaction above READ COMMITTED, whose snapshot hides what others have claimed since.
+    It is false in a transaction above READ COMMITTED, whose snapshot hides later claims of other consumers.
     """
     chosen, parameters = and_chosen(selector)
     return SelectorSQL(
@@ -243,11 +239,11 @@ def grouped_candidates(
 ) -> SelectorSQL:
     """Compose the relation `found` for queues with groups.
 
-    The scan is the same, but for one thing: a message of a group is a candidate only if no other consumer holds the
-    group, which this one then does until its transaction ends. Groups are locked outside of what is ordered, one by
-    one: a plan that sorts would else lock those of all messages. Candidates without a group are what is found. Of a
-    group they say that something can be received, and how much; what is found are then the group's first messages,
-    which may lie in front of where the scan began.
+    The scan differs in one point: a message of a group is a candidate only if no other consumer holds the group. This
+    consumer then holds it until its transaction ends.
+
+    A candidate without a group is found itself. Candidates of a group only say that the group has messages, and how
+    many; the relation has the group's first messages, which may lie before the start of the scan.
 
     Args:
         selector: Which messages are wanted; None: all.
@@ -266,6 +262,8 @@ def grouped_candidates(
             select from jmsql_internal.group_lock l
             where l.slot = jmsql_internal.group_slot(m.queue_id, m.group_hash) and {_is_unlocked("l")}
             for update skip locked)"""
+    # Groups are locked one by one, outside of the ordered relation: a plan that sorts would lock the groups of all
+    # messages before the limit applies.
     return SelectorSQL(
         f"""
         place as materialized (

@@ -1,4 +1,4 @@
-"""Messages below a consumer's scan bounds: those of transactions that were running when its scan passed them."""
+"""Late messages: below a consumer's scan bounds, sent by transactions that were running when the scan passed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from jmsql.store.statement import array_literal
 # place of a message whose transaction is running. If that transaction then sends another message, and commits, a scan
 # from the bound on would find the second and not the first, and break the order of a session's messages.
 #
-# A transaction has its number before its first message takes a sequence. So what may still appear below the bounds
-# after a scan belongs to transactions that had a number, and had not ended, in the scan's snapshot. The consumer
-# remembers for each of them the lowest sequence that its messages can have: the end of what was passed when that number
-# was not yet given. The next scan begins at the lowest sequence of those that have ended in its own snapshot. So one
+# A transaction has its number before its first message takes a sequence. So messages that may still appear below the
+# bounds belong to transactions that had a number, and had not ended, in the scan's snapshot. The consumer remembers for
+# each of them the lowest sequence that its messages can have: the end of the passed range when that number was not yet
+# assigned. The next scan begins at the lowest sequence of the transactions that have ended in its own snapshot. So one
 # statement sees all their messages, or none. A transaction that goes on costs nothing.
 #
 # Things that do not work:
@@ -33,10 +33,10 @@ class ScanStart(NamedTuple):
     """The places where a scan begins.
 
     Args:
-        lowest: The lowest sequence worth looking at, for each inverse priority.
-        running: Transactions that may have messages below, as a PostgreSQL array; None: there are none.
-        starts: The lowest sequences of their messages; one more is that of all transactions from `later` on.
-        later: A transaction's number, of those that have not ended the lowest that is not among the others.
+        lowest: The lowest sequence to read, for each inverse priority.
+        running: Transactions that may have messages below, as a PostgreSQL array; None without any.
+        starts: The lowest sequences of their messages, and one more for all transactions from `later` on.
+        later: The lowest number of a transaction that has not ended and is not in `running`.
     """
 
     lowest: Sequence[int]
@@ -50,8 +50,8 @@ class Snapshot(NamedTuple):
 
     Args:
         running: Their numbers, as far as these are below `next`.
-        next: The number of the next transaction; that of the first one that had not ended, where `is_exact` is false.
-        is_exact: Whether each transaction that had a number by then is below `next`.
+        next: The number of the next transaction; if `is_exact` is false, the first one that had not ended.
+        is_exact: True if each transaction that had a number by then is below `next`.
     """
 
     running: frozenset[int]

@@ -1,4 +1,4 @@
-"""Messages for tests of handlers: those that the open transaction has sent itself, or all that are committed."""
+"""Messages for tests of handlers: the open transaction's own ones, or all committed ones."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def take(
 
     Args:
         queue_id: The queue.
-        selector: Which messages; None: all.
-        excluded: The sequences of those that are not taken.
-        committed: True takes any message that is committed; False those alone that the transaction has sent.
+        selector: Selects the messages; None: all.
+        excluded: The sequences of messages to leave.
+        committed: True takes any committed message; False only messages that the transaction has sent.
     """
     return (yield from _take("take", queue_id, selector, excluded, committed=committed))
 
@@ -72,7 +72,7 @@ def take(
 def take_delayed(
     queue_id: int, selector: Selector | None, excluded: Collection[int], *, committed: bool
 ) -> Steps[MessageRow | None]:
-    """Take the delayed message that would be due first, whatever the time is; arguments as for `take`."""
+    """Take the delayed message that is due first, without waiting for its time; arguments as for `take`."""
     return (yield from _take("take_delayed", queue_id, selector, excluded, committed=committed))
 
 

@@ -1,4 +1,4 @@
-"""A consumer's way through its queue: where it looks for its next message."""
+"""A consumer's scan position in its queue."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from jmsql.values.clock import monotonic
 
 # Rows that were deleted stay in the index until vacuum removes them, which it cannot while any transaction in the
 # database is older. A consumer that starts every scan at the front of its queue reads all of them again each time. So
-# each remembers, for each priority, the lowest sequence that is worth looking at. The next scan goes back for messages
-# of transactions that took their sequences early and committed late (`LateMessages`). What else becomes available below
-# that bound (a message released by another consumer) is found by a sweep, a scan from the front, made so seldom that it
-# costs little.
+# each remembers, for each priority, the lowest sequence that is worth reading. The next scan goes back for messages of
+# transactions that took their sequences early and committed late (`LateMessages`). Other messages that become available
+# below that bound (released by another consumer) are found by a sweep, a scan from the front, which is rare enough to
+# cost little.
 
 _SWEEP_SHARE = 20.0
 
@@ -119,19 +119,19 @@ class FreedGroups:
         self._places.extend(place for place in places if place not in self._places)
 
     def next(self, limit: int, own_claims: Collection[int]) -> GroupScan:
-        """Return what a scan for up to `limit` messages is to know."""
+        """Return the groups for a scan for up to `limit` messages."""
         count = min(limit, len(self._places), _PLACES_AT_ONCE)
         places = [self._places.popleft() for _ in range(count)]
         return GroupScan(places, max(1, limit // (2 * count)) if places else 1, own_claims)
 
     def looked(self, places: Iterable[tuple[int, int]], found: Collection[tuple[int, int]], *, full: bool) -> None:
-        """Note what was found."""
+        """Note the places that a scan has found, and keep the others if it was full."""
         if full:
             self._places.extend(place for place in places if place not in found)
 
 
 class _Groups(Enum):
-    """Whether a queue has, or had, messages of groups."""
+    """A client's knowledge of groups in a queue: it has, or had, messages of groups, or not."""
 
     NONE = auto()
     UNKNOWN = auto()
@@ -146,13 +146,13 @@ class _End(NamedTuple):
 
 
 class QueueReader:
-    """Reads a queue in the order of delivery, without rescanning what it has seen.
+    """Reads a queue in the order of delivery, without reading passed messages again.
 
     Args:
         queue_id: The queue.
-        selector: Which messages of the queue are wanted; None: all.
-        fetch: How they are taken.
-        sweep_interval: Seconds between two scans from the front, at the least.
+        selector: Selects the messages; None: all.
+        fetch: Locks, dequeues or claims them.
+        sweep_interval: The minimum of seconds between two scans from the front.
     """
 
     def __init__(self, queue_id: int, selector: Selector | None, fetch: Fetch, sweep_interval: float) -> None:
@@ -180,12 +180,13 @@ class QueueReader:
             own_claims: The reader's claims on messages of groups: it gets more of the same groups.
             look_everywhere: When nothing is found, sweep the whole queue before the answer is "none", if sweeps are
                 cheap enough just now.
-            may_have_changed: Whether the queue may have got groups since the last read, if that has found something.
+            may_have_changed: False if the queue cannot have got groups since the last read, if that found messages.
         """
         if may_have_changed and self._groups is _Groups.NONE:
             self._groups = _Groups.UNKNOWN
         rows = yield from self._read(limit, own_claims, look_everywhere=look_everywhere)
-        # What a scan for queues without groups finds proves that there were none. Who finds nothing asks next time.
+        # The scan for queues without groups returns nothing from a queue with groups, so a message that it finds proves
+        # that there were none. After an empty scan the next one asks.
         if self._groups is not _Groups.SOME:
             self._groups = _Groups.UNKNOWN if not rows else _Groups.NONE
         return rows
@@ -193,8 +194,8 @@ class QueueReader:
     def _read(self, limit: int, own_claims: Collection[int], *, look_everywhere: bool) -> Steps[list[MessageRow]]:
         if self._bounds.sweep_due(idle=False):
             return (yield from self._sweep(limit, own_claims))
-        # Read before the scan, so that what is committed in between is above it. Not where the last scan has found all
-        # that was wanted, which this one will most likely do, too.
+        # Read before the scan, so that messages committed in between lie above the end. A full scan needs no end, and
+        # after a full scan the next one is most likely full, too.
         end = None if self._was_full and self._selector is None else (yield from self._end())
         lowest = self._bounds.lowest
         groups: GroupScan | None = None
@@ -202,6 +203,8 @@ class QueueReader:
             groups = yield from self._group_scan(lowest, limit, own_claims)
         start = ScanStart(lowest) if self._late is None else self._late.start(lowest)
         rows = yield from self.fetch(self.queue_id, self._selector, start, limit, groups)
+        # One statement answers both questions of an empty scan, groups and messages further back, and takes a third of
+        # a sweep's time.
         if not rows and look_everywhere and self._is_answered_by_one_look:
             return (yield from self._sweep(limit, own_claims)) if (yield from self.may_find()) else []
         if not rows and (yield from self._has_got_groups()):
@@ -210,6 +213,7 @@ class QueueReader:
         if groups is not None:
             wanted = groups.candidates(limit)
             found = {(row.inverse_priority, row.sequence) for row in rows}
+            # A scan that was full has not tried every place; the places that it has not reached are kept.
             self._freed.looked(groups.places, found, full=len(rows) >= wanted)
         self._passed(rows, end, wanted, groups)
         if not rows and look_everywhere and self._bounds.sweep_due(idle=True):
@@ -245,7 +249,7 @@ class QueueReader:
 
     @property
     def has_groups(self) -> bool:
-        """Whether the queue has, or had, messages of groups, as far as is known."""
+        """True if the queue has, or had, messages of groups, as far as is known."""
         return self._groups is _Groups.SOME
 
     def returned(self, inverse_priority: int, sequence: int) -> None:
@@ -279,7 +283,7 @@ class QueueReader:
         return found
 
     def _group_scan(self, lowest: Sequence[int], limit: int, own_claims: Collection[int]) -> Steps[GroupScan]:
-        """Find out where there are groups that are free again."""
+        """Return the places of groups that are free again."""
         unknown = self._freed.unknown()
         if unknown:
             first = yield from first_of_groups(self.queue_id, self._selector, unknown)
@@ -287,7 +291,7 @@ class QueueReader:
         return self._freed.next(limit, own_claims)
 
     def _end(self) -> Steps[_End | None]:
-        # Without a selector and groups a scan stops at what it returns, and there is nothing to pass over.
+        # Without a selector and groups, a scan stops at the last message that it returns, and has skipped none.
         if self._selector is None and self._groups is not _Groups.SOME:
             return None
         return _End(*(yield from highest_sequences(self.queue_id, self._bounds.lowest)))
@@ -307,10 +311,10 @@ class QueueReader:
             lowest = self._bounds.lowest
             for row in rows:
                 if row.group_hash is not None and row.sequence < lowest[row.inverse_priority]:
-                    self._freed.add(row.group_hash)  # the scan will not come to what follows
+                    self._freed.add(row.group_hash)  # the scan does not reach the rest of the group
         reached = rows
         if groups is not None and groups.limit > 1:
-            # What follows in the groups of places may lie beyond the end of the scan.
+            # Later messages of these groups may lie beyond the end of the scan, which must not count as passed.
             first = {row.group_hash: row for row in reversed(rows)}
             reached = [row for row in rows if row.group_hash is None or first[row.group_hash] is row]
         self._was_full = len(rows) >= limit
@@ -323,20 +327,23 @@ class QueueReader:
                 if found is not None:
                     break
             if found is None:
-                return  # it has found nothing, or others were faster: what was running when it passed is not known
+                return  # an empty scan, or others won every row: without a snapshot, no bound may move
             snapshot = Snapshot.parse(found) if found else None
         last = {row[0]: row[1] for row in reached}  # the last of each priority: they are in order
         if end is not None and end.highest:
-            # Newer messages are passed once a scan has told which transactions were running.
+            # The end's snapshot says nothing of newer messages: they are passed by a later scan.
             highest = max(end.highest)
             last = {inverse_priority: min(sequence, highest) for inverse_priority, sequence in last.items()}
         passed = self._bounds.end
         self._bounds.passed(last.items())
+        # A full scan has stopped early: late messages of transactions that have ended by its snapshot may lie below its
+        # end, in this priority or a later one, and the bounds go back for them.
         late = None if self._late is None else self._late.lowest(snapshot)
         if late is not None and self._was_full:
             self._return_to_late(late, max(row[:2] for row in reached))
         if end is not None and not self._was_full:
             self._bounds.passed(enumerate(end.highest))
+        # No transaction was running: no message can appear below the bounds.
         if snapshot is None:
             self._late = None
             return

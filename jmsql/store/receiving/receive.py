@@ -1,4 +1,4 @@
-"""Receiving: the statements that hand out a queue's next messages, and what is asked beside them."""
+"""Receiving: the statements that hand out a queue's next messages, and the queries beside them."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ PRIORITIES = 10
 
 
 class GroupScan(NamedTuple):
-    """The message groups that a scan has to know.
+    """The message groups that a scan considers.
 
     Args:
-        places: Where to look besides: the first messages of groups, as (inverse priority, sequence).
+        places: Further places to read: the first messages of groups, as (inverse priority, sequence).
         limit: The most messages to dequeue of the group of each place.
-        own_claims: What the consumer has claimed before: it gets more of those groups.
+        own_claims: The consumer's claims: it gets more messages of their groups.
     """
 
     places: Sequence[tuple[int, int]] = ()
@@ -91,7 +91,7 @@ class GroupScan(NamedTuple):
     def candidates(self, limit: int) -> int:
         """Return how many candidates the scan looks for, if it is to bring up to `limit` messages.
 
-        Those in the places stand for as many messages of their groups as there may be.
+        Each place stands for up to `self.limit` messages of its group.
         """
         return limit - len(self.places) * (self.limit - 1)
 
@@ -104,13 +104,13 @@ class Allowance(NamedTuple):
     counts_values: bool
     """True if the limit has a part for each value of a property."""
     granted: int
-    """How many messages the claim might bring."""
+    """The most messages that the claim could bring."""
     passes_over: bool
-    """True if it has passed over messages, for values of a property of which none may start now."""
+    """True if it has skipped messages, whose values of a property are at their limit."""
     starts_left: int | None
-    """How many messages might start before it; None: there is no rate, or one for each value."""
+    """The starts that were left before it; None without a rate, or with one for each value."""
     pause: float | None
-    """In how many seconds further messages may start once these are used up; None: no rate prevents them."""
+    """Seconds until further messages may start once these are used up; None: no rate prevents them."""
 
 
 class AllowedRows(NamedTuple):
@@ -129,11 +129,11 @@ class Client(Protocol):
 
     @property
     def may_ask_to_dequeue(self) -> bool:
-        """Whether its role may have the server dequeue a message for it."""
+        """True if its role may have the server dequeue a message for it."""
 
     @property
     def queues_with_history(self) -> QueuesWithHistory:
-        """Which queues keep history, as far as the client knows."""
+        """The queues that keep history, as far as the client knows."""
 
 
 class Fetch(Protocol):
@@ -148,11 +148,11 @@ class Fetch(Protocol):
         groups: GroupScan | None = None,
         /,
     ) -> Query[list[MessageRow]] | Steps[list[MessageRow]]:
-        """Return the next messages, which are the caller's then."""
+        """Return the next messages; the caller then holds them."""
 
 
 def highest_sequences(queue_id: int, lowest: Sequence[int]) -> Query[tuple[list[int], Snapshot]]:
-    """Return the highest sequence in the queue, for each inverse priority, and what runs; 0 where there is none.
+    """Return the highest sequence in the queue for each inverse priority, or 0, and the running transactions.
 
     The snapshot is exact if the queue has messages from the bounds on, and the transaction had no number before.
     """
@@ -160,7 +160,7 @@ def highest_sequences(queue_id: int, lowest: Sequence[int]) -> Query[tuple[list[
 
 
 def running() -> Query[Snapshot]:
-    """Return which transactions run."""
+    """Return the running transactions."""
     return _running.bind()
 
 
@@ -172,7 +172,7 @@ def has_groups(queue_id: int) -> Query[bool]:
 def has_messages(queue_id: int, start: ScanStart) -> Query[tuple[bool, bool]]:
     """Return whether the queue has a message for `lock` from there on, and whether it has, or had, groups.
 
-    It tells of no message if the queue has, or had, messages of groups.
+    With groups, the first is always False.
     """
     return next_messages(has_messages_statement(late=start.starts is not None), queue_id, start, 1, None)
 
@@ -181,8 +181,8 @@ def require_read_committed() -> Steps[None]:
     """Make sure that the open transaction can receive.
 
     Raises:
-        IllegalStateException: Its isolation level is above READ COMMITTED. What others have claimed since it began is
-            hidden from it then, and it would deliver their messages a second time.
+        IllegalStateException: Its isolation level is above READ COMMITTED. Its snapshot would hide later claims of
+            other consumers, and it would deliver their messages a second time.
     """
     level = yield from _isolation.bind()
     if level != "read committed":
@@ -200,9 +200,9 @@ def lock(
     Args:
         queue_id: The queue.
         selector: Which of its messages are wanted; None: all.
-        start: From where on to look.
+        start: The start of the scan.
         limit: The most messages to return.
-        groups: What to know of groups; None returns nothing from a queue that has, or had, messages of groups.
+        groups: The groups; None returns nothing from a queue that has, or had, messages of groups.
     """
     statement = lock_statement(selector, grouped=groups is not None, late=start.starts is not None)
     return next_messages(statement, queue_id, start, limit, groups)
@@ -243,13 +243,13 @@ def claim_within_limit(
     Args:
         queue_id: The queue.
         selector: Which of its messages are wanted; None: all.
-        start: From where on to look.
-        limit: The most messages to return; where groups are known, one.
+        start: The start of the scan.
+        limit: The most messages to return; with groups, one.
         connection_id: The number of the client's connection.
         holder_id: The number under which the client holds slots.
         visibility_timeout: As for `claim`.
-        groups: What to know of groups.
-        counts_values: Whether the limit may have a part for each value of a property; else it brings none of those.
+        groups: The groups.
+        counts_values: True if the limit may have a part for each value of a property; else such a limit grants none.
     """
     statement = claim_within_limit_statement(
         selector, grouped=groups is not None, late=start.starts is not None, counts_values=counts_values
@@ -298,12 +298,12 @@ def dequeue(
     Args:
         queue_id: The queue.
         selector: Which of its messages are wanted; None: all.
-        start: From where on to look.
+        start: The start of the scan.
         limit: The most messages to dequeue.
-        groups: What it knows of groups; None: the queue has none.
-        client: Who receives them; None: a caller without a connection of jmsql's.
-        restricted: Whether policies hide something from the role, which then asks for a removal.
-        asks: Whether to find out if others follow.
+        groups: The groups; None: the queue has none.
+        client: The receiver; None: a caller without a jmsql connection.
+        restricted: True if policies hide messages from the role, which then asks for a removal.
+        asks: True to find out if others follow.
     """
     is_plain = selector is None and groups is None and limit == 1 and start.starts is None
     if restricted and is_plain and client is not None and client.may_ask_to_dequeue:
@@ -370,13 +370,13 @@ def _found(
     """Compose the relation `found`.
 
     Args:
-        selector: Which messages are wanted; None: all.
-        grouped: Whether the queue has messages of groups.
-        late: Whether transactions may have late messages.
+        selector: Selects the messages; None: all.
+        grouped: True if the queue has messages of groups.
+        late: True if transactions may have late messages.
         own_claims: The consumer's claims, as an expression.
-        condition: What else is asked of a message `m`.
-        is_read_again: Whether the statement goes to the message again, and needs to find no more than its key.
-        is_single: Whether mostly one message is asked for.
+        condition: A further condition on a message `m`.
+        is_read_again: True if the statement reads the message again, and needs no more than its key.
+        is_single: True if the caller mostly asks for one message.
     """
     if grouped:
         return grouped_candidates(selector, own_claims=own_claims, condition=condition, late=late)
@@ -384,11 +384,14 @@ def _found(
 
 
 def _free(own_claims: str | None) -> str:
-    """Compose the relations `state` and `free`: what was found, if it is free now that the rows are locked.
+    """Compose the relations `state` and `free`: the rows of `found` that are free now that they are locked.
 
     Args:
-        own_claims: The consumer's claims, as an expression; None: nothing that was found is of a group.
+        own_claims: The consumer's claims, as an expression; None: no row of `found` is of a group.
     """
+    # The scan has read delivery states by the statement's snapshot. Another consumer may have claimed or released a
+    # message between the snapshot and the row's lock. A function has a snapshot of its own, taken after the locks, so
+    # `delivery_state` sees those changes; a join in this statement would not.
     state = """
         state as materialized (
             select s.*
@@ -419,7 +422,7 @@ def _free(own_claims: str | None) -> str:
 def lock_statement(
     selector: Selector | None, *, grouped: bool = False, late: bool = False
 ) -> Statement[list[MessageRow]]:
-    """Lock the next messages for the open transaction; those that it has sent itself are not among them."""
+    """Lock the next messages for the open transaction, except its own messages."""
     own_claims = "%(own_claims)s::bigint[]"
     found, parameters = _found(selector, grouped=grouped, late=late, own_claims=own_claims, condition=_NOT_OWN)
     return Statement(
@@ -462,10 +465,10 @@ def dequeue_statement(
         selector: Which messages are wanted; None: all.
         grouped: Whether the queue has messages of groups.
         late: Whether transactions may have late messages.
-        record: Whether to look whether the queue keeps history, and copy the messages there.
-        restricted: Whether the role may not delete, since it could then lock the tables. It asks for a removal instead,
-            which keeps history where there is one.
-        asks: Whether to tell of a single message, as its handle, if another one follows. Not with groups.
+        record: True to copy the messages to the queue's history, if it keeps one.
+        restricted: True if the role may not delete, since it could then lock the tables. It asks for a removal instead,
+            which keeps history where the queue has one.
+        asks: True to return, as a single message's handle, if another one follows. Not with groups.
     """
     follows = following(selector, _NOT_OWN).condition if asks else "null"
     found, parameters = _found(
@@ -525,14 +528,12 @@ def dequeue_statement(
 def claim_statement(
     selector: Selector | None, *, grouped: bool = False, late: bool = False
 ) -> Statement[list[MessageRow]]:
-    """Claim the next messages for a session, as for `lock`: they stay in the queue until it acknowledges them.
-
-    The commit need not reach the disk: a claim that a crash of the server loses does no harm, since the sessions
-    that held claims are gone with it.
-
-    It touches the delivery state of free messages alone. To wait for another's state here, with the messages
-    locked, would be a deadlock with the acknowledgement that is about to delete them.
-    """
+    """Claim the next messages for a session, as for `lock`: they stay in the queue until it acknowledges them."""
+    # The commit need not reach the disk. A claim that a server's crash loses does no harm: the crash ends the sessions
+    # that held claims, too.
+    #
+    # The statement writes the delivery state of free messages alone. It has locked the messages. If it waited for
+    # another claim's row here, it would deadlock with the acknowledgement that is about to delete the message.
     own_claims = "%(own_claims)s::bigint[]"
     found, parameters = _found(selector, grouped=grouped, late=late, own_claims=own_claims, is_read_again=True)
     return Statement(
@@ -566,7 +567,7 @@ def claim_statement(
 
 
 def _allowed_rows(result: Result) -> AllowedRows:
-    """Decode messages, each with the allowance behind it, or the allowance alone."""
+    """Decode messages, each followed by the allowance, or the allowance alone."""
     size = len(Allowance._fields)
     allowance = Allowance._make(result.rows[0][-size:])
     found = sorted(row[:-size] for row in result.rows if row[0] is not None)
@@ -574,11 +575,9 @@ def _allowed_rows(result: Result) -> AllowedRows:
 
 
 def _value(by: str, alias: str) -> str:
-    """Compose the value of a message by which a limit counts, whose kind is `rate_by` or `at_most_by`.
-
-    A function in the schema would be called for each message, at ten times the time: the planner puts none in the place
-    of a call whose argument is a subquery.
-    """
+    """Compose a message's value for a limit that counts by a property; `by` is `rate_by` or `at_most_by`."""
+    # Not an SQL function: the planner does not inline a call whose argument is a subquery, and a call for each message
+    # takes ten times as long.
     name = f"(select g.{by} from gate g)"
     return f"""(case when (select g.{by} is null from gate g) then '' else left(coalesce(case {name}
                     when 'JMSType' then {alias}.jms_type
@@ -594,7 +593,7 @@ _IS_OPEN = f"""and ({_NONE_IS_SHUT}
 
 
 def _waits_in_group(message: str) -> str:
-    """Compose the condition that an earlier message of the group waits for the limit: its order is kept."""
+    """Compose the condition that an earlier message of the group waits for the limit, which keeps the group's order."""
     return f"""exists (
                     select from jmsql_internal.message e
                     where {same_group("e", message, f"{message}.queue_id")}
@@ -620,11 +619,12 @@ _ALLOWED = f"""numbered as (
 def claim_within_limit_statement(
     selector: Selector | None, *, grouped: bool = False, late: bool = False, counts_values: bool = False
 ) -> Statement[AllowedRows]:
-    """Claim the next messages within a limit, as for `claim`: one statement, which no client can freeze in.
-
-    The limit's row is locked first, and what is used of it is read after that, by functions with snapshots of their
-    own. What the scan locks and the limit then refuses is free again with the commit.
-    """
+    """Claim the next messages within a limit, as for `claim`."""
+    # One statement, since a client that stops between two would hold the limit's row, and all listeners with it.
+    #
+    # `enter_limit` locks the limit's row first, and then reads its use, in functions with snapshots of their own: the
+    # statement's snapshot is older than the lock. Messages that the scan locks and the limit refuses are free again
+    # with the commit.
     own_claims = "%(own_claims)s::bigint[]"
     condition, columns = "", _KEY
     if counts_values:
@@ -691,10 +691,10 @@ def claim_within_limit_statement(
 
 @lru_cache(maxsize=1024)
 def claim_for_transaction_statement(selector: Selector | None, *, late: bool = False) -> Statement[list[MessageRow]]:
-    """Claim the next messages, up to the first of whose deliveries something is known.
+    """Claim the next messages, up to the first one with a delivery record.
 
-    As for `claim`, but an insertion that does not look for what is there, and the message as it was found: that takes
-    two thirds of the time. It fails if a client has counted a delivery after its rollback, just now.
+    Like `claim`, but a plain insertion, and the message as the scan found it: that takes two thirds of the time. It
+    fails if a client has just recorded a delivery after its rollback.
     """
     found, parameters = _found(selector, grouped=False, late=late)
     is_next = """((select k.sequence from known k) is null
@@ -735,7 +735,7 @@ def claim_batch(selector: Selector | None, *, grouped: bool = False) -> Statemen
                   and coalesce(m.jms_timestamp, 0) >= %(first_timestamp)s::bigint"""
     own_claims = "array[%(claim_id)s::bigint]"
     found, parameters = _found(selector, grouped=grouped, own_claims=own_claims, condition=condition)
-    # Grouped, not joined: PostgreSQL expects few of them, and would compare each with each.
+    # Grouped, not joined: PostgreSQL expects few rows, and would compare each with each.
     size = " + ".join(f"coalesce(pg_catalog.pg_column_size(f.{name}), 0)" for name in ("properties", *BODY_COLUMNS))
     return Statement(
         "claim_batch",
@@ -768,7 +768,7 @@ def claim_batch(selector: Selector | None, *, grouped: bool = False) -> Statemen
 
 @lru_cache(maxsize=1024)
 def browse_statement(selector: Selector | None) -> Statement[list[MessageRow]]:
-    """Read the messages that are there to be delivered, in their order, from a key on."""
+    """Read the messages that can be delivered, in their order, from a key on."""
     condition, parameters = and_chosen(selector)
     return Statement(
         "browse",

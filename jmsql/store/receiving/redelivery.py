@@ -1,4 +1,4 @@
-"""Messages that are delivered again, or move to a dead-letter queue: what holds for them, and the statements."""
+"""Redelivery and dead-letter queues: a queue's rules, and the statements."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Release:
 
     @property
     def was_raised(self) -> bool:
-        """Whether the error counts as one: a death, or a claim that ran out, has a text but none was raised."""
+        """True if the handler raised the error: a death or an expired claim has a text, but raised none."""
         return self.error is not None and not self.is_death
 
 
@@ -77,9 +77,9 @@ class Rules(NamedTuple):
 
     policy: RedeliveryPolicy
     dead_letter_queue_id: int
-    """Where they go at last; 0: to the queue ``DLQ``. A role that may not send there can name it only so."""
+    """The queue for messages without attempts left; 0: ``DLQ``, the only name of it that a role without access has."""
     kept_in: int
-    """The queue of these dead letters, which keeps those that fail in it; 0: it is not there yet."""
+    """The queue of these dead letters, which keeps messages that fail in it; 0: it does not exist yet."""
 
     def is_exhausted(self, key: MessageKey, failures: int) -> bool:
         """Tell whether a message is delivered no more; in its own dead-letter queue it always is."""
@@ -113,7 +113,7 @@ class QueuePolicy(NamedTuple):
     rules: Rules | None
     visibility_timeout: float | None
     dead_letter_queue_id: int = _DEFAULT_DEAD_LETTER_QUEUE_ID
-    """Where its dead letters go, those that a handler rejects where there are no rules, too; 0: to ``DLQ``."""
+    """The queue for its dead letters, also for messages that a handler rejects without any rules; 0: ``DLQ``."""
 
     @classmethod
     def of_columns(
@@ -151,14 +151,14 @@ class LostClaim(NamedTuple):
 
 
 class EarlierDeliveries(NamedTuple):
-    """How deliveries of a message have ended before."""
+    """The outcomes of a message's earlier deliveries."""
 
     errors: int
-    """How many have failed with errors."""
+    """The number that failed with errors."""
     retries: int
-    """How many have not failed, but were to be made again later."""
+    """The number that asked for another attempt later, without failing."""
     interruptions: int
-    """How many of those a worker has interrupted, since it ended."""
+    """The number of these that a worker interrupted, since it shut down."""
 
 
 class ExtendedClaim(NamedTuple):
@@ -181,7 +181,7 @@ _parts = {
 
 
 def _parts_of_outcomes(*, says_more: bool) -> dict[str, str]:
-    """Return the parts with which a statement writes to `delivery_outcome`, or without: most releases say no more."""
+    """Return the parts of a statement that write to `delivery_outcome`; empty parts for most releases."""
     names = ("key_of_k", "said_of_k", "said", "said_names", "said_of_released", "said_of_locked")
     if not says_more:
         return dict.fromkeys(names, "") | {"retries_of_r": "0", "retries_of_k": "0"}
@@ -236,14 +236,14 @@ _bury = _sql.statement("bury", "moving messages to a dead-letter queue", column)
 
 
 def policy(queue_id: int) -> Query[QueuePolicy]:
-    """Return what is set for a queue, which may be gone."""
+    """Return the settings of a queue, which may be gone."""
     return find_policy.bind(queue_id=queue_id)
 
 
 def record_first_deliveries(keys: Sequence[MessageKey], connection_id: int) -> Steps[int]:
-    """Do what `record_deliveries` does for messages of a queue of which nothing was recorded when they were locked.
+    """Record the first deliveries of messages that had no delivery record when they were locked.
 
-    Something may be by now: who has rolled back may count only then what it had delivered.
+    They may have one by now: a client may record its deliveries after its rollback.
     """
     queue_ids, inverse_priorities, sequences, group_hashes = zip(*keys, strict=True)
     recording = _record_first_deliveries.bind(
@@ -296,12 +296,12 @@ def release_claimed(claimed: Sequence[Release], *, restricted: bool = False) -> 
 
 
 def record_attempts(locked: Sequence[Release]) -> Query[None]:
-    """Note what became of messages that the caller's open transaction still locks, and is about to release."""
+    """Record the outcomes of messages that the caller's open transaction still locks, and is about to release."""
     return _record_attempts_of[_say_more(locked)].bind(_outcomes(locked))
 
 
 def earlier_deliveries(keys: Sequence[MessageKey]) -> Steps[dict[MessageKey, EarlierDeliveries]]:
-    """Return what is known of earlier deliveries of the messages, of those of which something is."""
+    """Return the earlier deliveries of the messages that have had some."""
     found = yield from _find_earlier_deliveries.bind(key_parameters(keys))
     return {keys[position - 1]: EarlierDeliveries(*counts) for position, *counts in found}
 

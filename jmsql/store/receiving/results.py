@@ -38,7 +38,7 @@ class Ending(NamedTuple):
     progress: float | None = None
     """The part that its handler has reported as done, while it runs."""
     note: str | None = None
-    """What the handler has reported besides."""
+    """The handler's further report."""
 
     @classmethod
     def _of(cls, columns: tuple[Any, ...]) -> Self:
@@ -86,7 +86,7 @@ def uuid_of(message_id: str) -> str | None:
 
 
 def channel_of(message_uuid: str) -> int:
-    """Return what stands, in a notification, for the result of a message, and for those of some others."""
+    """Return the number of a message's result in notifications, which some others share."""
     return _FIRST_CHANNEL + int(message_uuid[-3:], 16)
 
 
@@ -96,11 +96,11 @@ def keep_for(queue_id: int, seconds: float, *, keeps_message: bool) -> Query[Non
 
 
 class Keeping(NamedTuple):
-    """How long a listener keeps results, and of what."""
+    """The time for which a listener keeps results, and their contents."""
 
     seconds: float
     keeps_message: bool = False
-    """Whether type, properties and text of the message stay beside its result."""
+    """True to keep the message's type, properties and text beside its result."""
 
 
 class Handled(NamedTuple):

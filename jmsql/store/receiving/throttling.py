@@ -20,9 +20,9 @@ def declare(queue_id: int, chosen: str, limit: ListenerLimit, *, replaces: bool)
 
     Args:
         queue_id: The queue.
-        chosen: The text of the selector; empty: there is none.
+        chosen: The text of the selector; empty without one.
         limit: The limits.
-        replaces: Whether it takes the place of those that are there.
+        replaces: True to replace existing limits.
     """
     rate, at_most = limit
     return _declare.bind(

@@ -64,7 +64,7 @@ class Notification(NamedTuple):
 
     @property
     def is_of_new_messages(self) -> bool:
-        """Whether it is of messages that can be had now, and of nothing else."""
+        """True if it is of messages that can be had now, and of nothing else."""
         return self.key is None and self.channel != DELAYED_CHANNEL
 
     def payload(self) -> str:

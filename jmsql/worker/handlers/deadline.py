@@ -125,7 +125,7 @@ class Deadline:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether what watches the call has settled the message."""
+        """True if what watches the call has settled the message."""
         return self._is_abandoned
 
     def abandon(self, patience: float) -> bool:

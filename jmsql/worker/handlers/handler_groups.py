@@ -79,7 +79,7 @@ class HandlerWatch:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of them run."""
+        """True if all of them run."""
         return not any(task.has_ended and not task.is_lost for task in self._tasks)
 
     @property

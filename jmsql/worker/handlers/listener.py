@@ -65,7 +65,7 @@ class Listener(ListenerOptions):
     provides: frozenset[type] | None
     """The classes that these may provide; None: any."""
     reaches_transaction: bool
-    """Whether the handler can do something in its message's transaction without asking for it by a parameter."""
+    """True if the handler can do something in its message's transaction without asking for it by a parameter."""
 
     def verdict(self, error: BaseException) -> BaseException:
         """Return what the session is told of an error with which a message has failed."""
@@ -123,12 +123,12 @@ class Listener(ListenerOptions):
 
     @property
     def is_async(self) -> bool:
-        """Whether the handler is a coroutine function."""
+        """True if the handler is a coroutine function."""
         return is_coroutine_function(self.handler)
 
     @property
     def shares_transaction(self) -> bool:
-        """Whether the handler can do something in the transaction in which its message is received."""
+        """True if the handler can do something in the transaction in which its message is received."""
         return self.reaches_transaction or any(parameter.shares_transaction for parameter in self.parameters)
 
     def facts(self, concurrency: int) -> dict[str, object]:

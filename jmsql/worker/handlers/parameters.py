@@ -54,7 +54,7 @@ class Parameter(NamedTuple):
     value: Callable[[Source], object]
     """Returns it, or under asyncio what is awaited for it."""
     shares_transaction: bool = False
-    """Whether the handler can do something in the session's transaction with it."""
+    """True if the handler can do something in the session's transaction with it."""
     body: Any = None
     """The annotation that describes the message's body, if it is that."""
     reads_message: bool = False
