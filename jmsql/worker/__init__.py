@@ -1,4 +1,4 @@
-"""Processes that handle messages: `jmsql worker` runs what an `Application` lists (the extra ``worker``)."""
+"""Processes that handle messages: `jmsql worker` runs the listeners of an `Application` (the extra ``worker``)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 
 if __name__ == "__main__":
-    # What is loaded stays. Looking for garbage in it would take a seventh of the time; `Child` goes back to doing so.
+    # Loaded modules stay in memory. Garbage collection during the imports would take a seventh of the time; `Child`
+    # enables it again.
     gc.disable()
     from jmsql.worker.child import main
 

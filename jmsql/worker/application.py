@@ -49,8 +49,8 @@ class Application(Router):
     An asyncio application can run them itself: see `running` and `run_async`.
 
     Args:
-        factory: Where the messages are: a factory of `jmsql` or of `jmsql.asyncio`. None: the database that the worker
-            is given, which is that of the environment variable ``JMSQL_URL``, else the embedded server.
+        factory: Where the messages are: a factory of `jmsql` or of `jmsql.asyncio`. None: the worker's database, from
+            the environment variable ``JMSQL_URL``, else the embedded server.
         on_dead_letter: Called with each message that a handler has failed with for good, and the error, once it has
             moved to the dead-letter queue; a function, or if all handlers are coroutine functions perhaps one, too. See
             [dead letters](/handlers.md#when-a-message-becomes-a-dead-letter).
@@ -78,7 +78,7 @@ class Application(Router):
         self._around = around
         self._on_dead_letter = on_dead_letter
         if around is not None:
-            is_asynchronous(around)  # which refuses what can be no context manager
+            is_asynchronous(around)  # which refuses anything but a context manager
         elif provides is not None:
             raise ValueError("provides=… names the classes that around=… provides, and there is none.")
         self._provides = None if provides is None else frozenset(provides)
@@ -191,8 +191,8 @@ class Application(Router):
             on_subscription_change: The action on a durable subscription that a listener has with another selector.
             timings: The intervals and time-outs.
             registry: Shows the handlers' [metrics](/metrics.md#a-worker) while the block lasts, such as
-                `prometheus_client.REGISTRY`; None: they are not shown. `jmsql.metrics.register` adds those of the
-                connections.
+                `prometheus_client.REGISTRY`; None: they are not shown. `jmsql.metrics.register` adds the connections'
+                metrics.
 
         Raises:
             ValueError: The concurrency is less than 1, or a time is negative.
@@ -304,9 +304,9 @@ class Application(Router):
         is published: see [`subscribe`][jmsql.testing.subscribe].
 
         Args:
-            transaction: As for `jmsql.enlist`, such as a `Session` of SQLAlchemy's or Django's `connection`; or as
-                for `jmsql.asyncio.enlist`: then the call is awaited. Coroutine functions need one that is awaited.
-                None, for the application of a Django project alone: Django's connection.
+            transaction: As for `jmsql.enlist`, such as an SQLAlchemy `Session` or Django's `connection`; or as for
+                `jmsql.asyncio.enlist`: then the call is awaited. Coroutine functions need one that is awaited. None,
+                for the application of a Django project alone: Django's connection.
             with_delayed: Whether messages with a delivery delay are handled as well, after all others, in the order in
                 which they would be due.
             limit: Maximum number of messages to handle.
@@ -343,7 +343,7 @@ class Application(Router):
 
     @property
     def schema(self) -> str:
-        """The schema of jmsql's tables: that of the factory, else the default one."""
+        """The schema of jmsql's tables: the factory's, else the default one."""
         return DEFAULT_SCHEMA if self.factory is None else self.factory.schema
 
     def __repr__(self) -> str:

@@ -87,8 +87,8 @@ class Child:
         )
         listeners = [listener.facts(self._settings.concurrency) for listener in chosen]
         send_report(self._channel, Listening(listeners, place_of(factory.url)))
-        self._report()  # the supervisor is to know that it can work before it does
-        gc.freeze()  # what is loaded stays: to look for garbage in it at exit takes half as long as to load it
+        self._report()  # so that a handler's crash is no failed start
+        gc.freeze()  # loaded modules stay: collecting garbage among them at exit takes half as long as loading them
         gc.enable()
         for group in groups:
             group.start()
@@ -213,7 +213,7 @@ def main() -> NoReturn:
     channel.set_inheritable(False)
     os.register_at_fork(after_in_child=partial(_leave_to_parent, channel))
     exit_code = Child(name, channel, stop_signal, settings).run()
-    if exit_code == CUT_OFF:  # Python would wait at its exit for what the handler has started
+    if exit_code == CUT_OFF:  # at its exit, Python would wait for threads that the handler has started
         logging.shutdown()
         sys.stdout.flush()
         os._exit(exit_code)

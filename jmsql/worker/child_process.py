@@ -18,7 +18,7 @@ from jmsql.worker.timings import WorkerTimings
 
 
 class ChildProcess:
-    """Starts a process, and takes in what it reports."""
+    """Starts a process, and reads its reports."""
 
     def __init__(self, name: str, settings: Settings, url: str | None) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class ChildProcess:
         return monotonic() - self._last_sign
 
     def read_reports(self) -> bool:
-        """Take in what it has reported; return False if it will report no more."""
+        """Read its reports; return False if it has closed its end."""
         reports = self._reader.read()
         for report in reports or []:
             if isinstance(report, Refusal):
@@ -117,7 +117,7 @@ class ChildProcess:
 
     @property
     def state(self) -> str:
-        """Where it is in its life."""
+        """Its state, for the log and the metrics."""
         if self.is_draining or self.retirement is not None:
             return "draining"
         if not self.is_ready:

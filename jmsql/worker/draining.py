@@ -1,4 +1,4 @@
-"""Handling what a transaction has sent inside of that transaction, for tests: blocking, and awaited."""
+"""Handling a transaction's messages inside of that transaction, for tests: blocking, and awaited."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Begin: TypeAlias = Callable[[], AbstractContextManager[object]]
 
 
 class _Round:
-    """Which message comes next: those that are ready, by turns of the listeners, and then what is due first.
+    """The order of the messages: ready ones, by turns of the listeners, then delayed ones by their times.
 
     Args:
         listeners: The listeners.
@@ -77,14 +77,14 @@ class _Round:
 def drain(
     transaction: object, schema: str, listeners: Sequence[Listener], begin: Begin | None = None, **options: Any
 ) -> list[DrainedMessage] | Coroutine[Any, Any, list[DrainedMessage]]:
-    """Handle what a transaction has sent, as `Application.drain` says; awaited where the transaction is.
+    """Handle a transaction's messages, as `Application.drain` says; awaited where the transaction is.
 
     Args:
         transaction: The transaction.
         schema: The schema of jmsql's tables.
         listeners: The listeners.
         begin: Makes the block of a transaction where the connection has none; None: psycopg's own.
-        options: Those of `_Round`.
+        options: The options of `_Round`.
     """
     state = _Round(listeners, **options)
     if is_awaited(transaction):
@@ -161,7 +161,7 @@ async def _drain_by(
 
 
 def sent(transaction: object, schema: str, queue: Queue) -> list[Message] | Coroutine[Any, Any, list[Message]]:
-    """Return what a transaction has sent to a queue and no handler has received; awaited where the transaction is."""
+    """Return a transaction's messages in a queue that no handler has received; awaited where the transaction is."""
     if is_awaited(transaction):
         return _sent_awaited(transaction, schema, queue)
     _flush(transaction)
@@ -314,7 +314,7 @@ class _LentConnection:
 
 
 class _LentAwaitedConnection:
-    """The same of asyncio's."""
+    """The same for asyncio."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self.lent = connection
@@ -335,7 +335,7 @@ class _LentAwaitedConnection:
 
 @asynccontextmanager
 async def _over_awaited(driver: psycopg.AsyncConnection[Any]) -> AsyncIterator[object]:
-    """Return SQLAlchemy's connection over one of psycopg's for asyncio, for as long as a block lasts."""
+    """Return an SQLAlchemy connection over an asyncio connection of psycopg, while a block lasts."""
     from sqlalchemy.ext.asyncio import create_async_engine
 
     async def lend(*_: object, **__: object) -> _LentAwaitedConnection:
@@ -356,7 +356,7 @@ async def _over_awaited(driver: psycopg.AsyncConnection[Any]) -> AsyncIterator[o
 
 
 def _over(driver: psycopg.Connection[Any]) -> sqlalchemy.Connection:
-    """Return SQLAlchemy's connection over one of psycopg's. What it asks of a new connection, it is told."""
+    """Return an SQLAlchemy connection over a psycopg connection, with constant answers to its first queries."""
     engine = sqlalchemy.create_engine(  # noqa: TID251 - it opens nothing
         "postgresql+psycopg://",
         creator=lambda: _LentConnection(driver),
@@ -418,13 +418,13 @@ def _named(listeners: Sequence[Listener], given: Any) -> list[Listener]:
 
 
 def _flush(transaction: object) -> None:
-    """Have the transaction contain what a session of SQLAlchemy's would write with its commit."""
+    """Write the pending changes of an SQLAlchemy session to the transaction."""
     for session in _sessions(transaction):
         session.flush()
 
 
 def _expire(transaction: object) -> None:
-    """Have a session of SQLAlchemy's load again what handlers may have changed, as after a commit of its own."""
+    """Expire an SQLAlchemy session's objects, which handlers may have changed, as after its own commit."""
     for session in _sessions(transaction):
         if session.expire_on_commit:
             session.expire_all()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 MEBIBYTE = 1024 * 1024
 _JITTER = 0.1
-"""The largest part of a limit by which that of a process is lower, so that the processes do not end together."""
+"""The largest share by which a process's limit is lower, so that the processes do not end together."""
 _STATISTICS = Path("/proc/self/statm")
 
 
@@ -40,7 +40,7 @@ class MemoryLimit:
     """The memory that a process may have.
 
     Args:
-        most: How many bytes at the most; each process has a limit that is up to a tenth of what is left lower.
+        most: The maximum in bytes; each process's limit is lower by up to a tenth of its free part.
     """
 
     def __init__(self, most: int) -> None:

@@ -1,4 +1,4 @@
-"""What an application's listeners are, told without a database: for people, and for programs."""
+"""A listing of an application's listeners, without a database: for people, and for programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jmsql.worker.loading import choose_listeners, load_application
 def listeners_of(
     application: str, concurrency: int, only: Sequence[str] = (), without: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Import an application as a process of a worker does, and return what its listeners are.
+    """Import an application as a worker's process does, and return its listeners.
 
     Args:
         application: The application: ``package.module:name``.
@@ -29,12 +29,12 @@ def listeners_of(
         without: Patterns of those that are not.
 
     Raises:
-        RefusalError: There is none of that name, it has no listeners, or its module cannot be imported; or a pattern
+        RefusalError: The application does not exist or has no listeners, or its module cannot be imported; or a pattern
             is that of no listener.
     """
     if (directory := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, directory)
-    with redirect_stdout(sys.stderr):  # what the application prints is no part of the list
+    with redirect_stdout(sys.stderr):  # the application's output is not part of the list
         loaded = load_application(application)
         listeners = choose_listeners(loaded.listeners, only, without)
     return [_document(listener, concurrency, loaded.schedules) for listener in listeners]

@@ -24,7 +24,7 @@ _MOST_SHOWN = 5
 
 
 class RefusalError(Exception):
-    """Why a worker cannot run, in a line."""
+    """The reason why a worker cannot run, in a line."""
 
     def __init__(self, reason: str, traceback: str | None = None) -> None:
         super().__init__(reason)
@@ -74,10 +74,10 @@ def choose_listeners(
     Args:
         listeners: All of the application.
         only: Patterns of destinations, each perhaps several that commas separate. Default: all destinations.
-        without: Those of the others, which take precedence.
+        without: Patterns to exclude, which take precedence.
 
     Raises:
-        RefusalError: A pattern is that of no listener, or none is left.
+        RefusalError: A pattern matches no listener, or none is left.
     """
     wanted, left_out = _matching(listeners, "--only", only), _matching(listeners, "--except", without)
     chosen = [each for each in listeners if (not only or each in wanted) and each not in left_out]
@@ -107,7 +107,7 @@ def _destinations(listeners: Iterable[Listener]) -> str:
 
 
 def _way_to_listeners(application: Application, module_name: str, name: str) -> str:
-    """Return what to do about an application without listeners: modules may register some that nothing imports."""
+    """Return advice for an application without listeners: modules that are not imported may register some."""
     found = sorted(_registering_modules(application.packages or (module_name.partition(".")[0],)))
     if not found:
         return f"; register some with @{name}.listener('…')."
@@ -142,7 +142,7 @@ def _traceback(error: BaseException) -> str:
     frames = error.__traceback__
     while frames is not None and _imports(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
-    chain = not isinstance(error, JMSException)  # which says it all: what caused it are lines of jmsql's
+    chain = not isinstance(error, JMSException)  # its causes have frames in jmsql alone
     return "".join(traceback.format_exception(type(error), error, frames, chain=chain)).rstrip()
 
 

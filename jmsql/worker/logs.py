@@ -10,14 +10,14 @@ from enum import StrEnum
 
 
 class LogFormat(StrEnum):
-    """How the log is written."""
+    """The format of the log."""
 
     text = "text"
     json = "json"
 
 
 class LogLevel(StrEnum):
-    """Which records the log has."""
+    """The lowest level of records in the log."""
 
     debug = "debug"
     info = "info"
@@ -29,7 +29,7 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 
 class JSONFormatter(logging.Formatter):
-    """Writes a record as a line of JSON, with what was given as `extra`."""
+    """Writes a record as a line of JSON, with its `extra` fields."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -77,14 +77,14 @@ def start_log(form: LogFormat | None, process: str, level: LogLevel | None) -> N
 
 
 def complete_log(form: LogFormat | None, process: str, level: LogLevel | None) -> None:
-    """Make up for what an application has configured, by `logging.config.dictConfig` for example, since `start_log`.
+    """Restore the worker's log after an application's own configuration, by `logging.config.dictConfig` for example.
 
     The application's configuration holds where an option was not given, but it silences no failure of a handler.
 
     Args:
-        form: The format on standard output and error; None: that of the application.
+        form: The format on standard output and error; None: the application's.
         process: The name of this process.
-        level: The level; None: that of the application.
+        level: The level; None: the application's.
     """
     enable_loggers()
     root = logging.getLogger()

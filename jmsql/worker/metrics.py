@@ -1,4 +1,4 @@
-"""The metrics of a worker: its supervisor adds up what the processes report, those that have ended too."""
+"""The metrics of a worker: its supervisor adds up the processes' reports, also of ended ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Totals:
     destination_counters: dict[str, Counts] = field(default_factory=dict)
 
     def add(self, progress: Progress) -> None:
-        """Add what a process has reported."""
+        """Add a process's report."""
         for name, counters in progress.handler_counters.items():
             self.handler_counters.setdefault(name, HandlerCounters()).add(counters)
         for destination, counts in progress.destination_counters.items():
@@ -51,8 +51,7 @@ def are_available() -> bool:
 def exposition(metrics: Callable[[], WorkerMetrics]) -> bytes:
     """Write the metrics in Prometheus's text format.
 
-    Those of the application's own handlers are among them if the environment names a directory for them, in
-    PROMETHEUS_MULTIPROC_DIR.
+    They include the application's own metrics if PROMETHEUS_MULTIPROC_DIR names their directory.
     """
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.multiprocess import MultiProcessCollector
@@ -86,7 +85,7 @@ def _is_filled(file: Path) -> bool:
 
 
 def handler_collector(progress: Callable[[], Progress]) -> Collector:
-    """Return what shows the metrics of the handlers of one process in a registry of Prometheus's."""
+    """Return a collector of one process's handlers, for a Prometheus registry."""
     from prometheus_client.registry import Collector
 
     class HandlerCollector(Collector):

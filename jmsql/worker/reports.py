@@ -87,8 +87,8 @@ class Progress:
     Args:
         running: How many calls of handlers have not ended.
         longest_transaction: For how many seconds a handler holds a transaction by now, at the most.
-        handler_counters: What each listener has done, by name.
-        destination_counters: What its connection has sent and received, by destination, if the worker wants to know.
+        handler_counters: The counters of each listener, by name.
+        destination_counters: The connection's sent and received messages, by destination, if the worker counts them.
         can_receive: Whether it receives messages; else the server is lost, or refuses them.
     """
 
@@ -100,7 +100,7 @@ class Progress:
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> Progress:
-        """Read what was written."""
+        """Read a report from its document."""
         handler_counters = {
             name: HandlerCounters(**fields) for name, fields in document.pop("handler_counters").items()
         }
@@ -118,7 +118,7 @@ class Refusal:
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> Refusal:
-        """Read what was written."""
+        """Read a report from its document."""
         return cls(**document)
 
 
@@ -131,7 +131,7 @@ class Listening:
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> Listening:
-        """Read what was written."""
+        """Read a report from its document."""
         return cls(**document)
 
 
@@ -158,7 +158,7 @@ class Retirement:
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> Retirement:
-        """Read what was written."""
+        """Read a report from its document."""
         return cls(**document | {"limit": Limit(document["limit"])})
 
 
@@ -194,7 +194,7 @@ class ReportReader:
         self._unread = b""
 
     def read(self) -> list[Report] | None:
-        """Return what has come; None if no more will."""
+        """Return the received reports; None at the end of the stream."""
         try:
             chunk = self._channel.recv(_READ_AT_ONCE)
         except ConnectionError:

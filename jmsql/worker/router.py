@@ -37,8 +37,8 @@ R = TypeVar("R")
 class Router:
     """Listeners of a part of an application, which includes it: `app.include(router)`.
 
-    A module with a router of its own needs not import the application. What surrounds a call, and the database, are
-    those of the application.
+    A module with a router of its own needs not import the application. The application's `around` functions and
+    database serve it, too.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Router:
     ) -> Callable[[Callable[P, R]], ListenerFunction[P, R]]:
         """Register a handler: a function, or a coroutine function, which is called with one message at a time.
 
-        Its parameters say what it is given; see [the worker](/worker.md#what-a-handler-is-given).
+        Its parameters choose its values; see [the worker](/worker.md#what-a-handler-is-given).
 
         Args:
             destination: A queue or a topic; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``.
@@ -80,12 +80,12 @@ class Router:
             concurrency: How many of its messages each process handles at a time; None: as many as the worker is told.
             subscription: The name of the subscription to the topic, which all workers share.
             durable: Whether that subscription collects messages while no worker runs.
-            redelivery: The policy for messages with which the handler fails; None: that of the destination, or
-                else they come again after 1 s, 2 s, 4 s and so on, up to four hours, and move to the dead-letter
-                queue after 20 deliveries.
+            redelivery: The policy for messages with which the handler fails; None: the destination's, or else they come
+                again after 1 s, 2 s, 4 s and so on, up to four hours, and move to the dead-letter queue after 20
+                deliveries.
             visibility_timeout: After how many seconds (or a `timedelta`) without a heartbeat of its process a message
-                goes to another handler, if it is not transacted; None: that of the destination, or else only
-                when the process has ended.
+                goes to another handler, if it is not transacted; None: the destination's, or else only when the process
+                has ended.
             no_retry_for: Exceptions with which a message fails for good: it moves to the dead-letter queue at once, as
                 if the handler had raised `Reject` from them.
             timeout: After how many seconds (or a `timedelta`) the handler is ended, and its message has failed with a
@@ -100,8 +100,8 @@ class Router:
                 See [results and status](/results.md).
             chunk: The handler is called with a list of up to so many messages or bodies, from 1 to 1,000, in one
                 transaction: see [chunks](/chunks.md). None: with one message.
-            chunk_wait: How many seconds (or a `timedelta`) after its first message a chunk waits for more; 0: it takes
-                what is there.
+            chunk_wait: How many seconds (or a `timedelta`) after its first message a chunk waits for more; 0: it does
+                not wait.
             rate: How many of its messages start in a time, over all workers, such as ``Rate(5, per=1.0)``; None: any
                 number. See [limits](/limits.md).
             at_most: How many of its messages are handled at a time, over all workers: a number, or
@@ -230,14 +230,14 @@ class Router:
 
         Args:
             when: Cron's text, or an interval, as for `schedule`.
-            name: The name of the schedule; None: that of the function, with its module.
+            name: The name of the schedule; None: the function's, with its module.
             body: The body of the messages; None: they have none.
             time_zone: The zone of cron's text, such as ``Europe/Berlin``.
             missed: The ticks that are sent late, after a time in which no client ran.
             overlap: False leaves out a tick while the last message is in its queue, waiting or being handled.
 
         Returns:
-            A decorator that returns the handler as that of `listener` does.
+            A decorator that returns the handler, like `listener`.
 
         Raises:
             ValueError: As for `schedule`.

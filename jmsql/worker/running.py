@@ -78,7 +78,7 @@ class Running:
 
     @contextmanager
     def measured(self, registry: CollectorRegistry) -> Iterator[None]:
-        """Show what the handlers do in a registry while a block runs."""
+        """Show the handlers' metrics in a registry while a block runs."""
         collector = handler_collector(lambda: self._watch.progress({}))
         registry.register(collector)
         try:

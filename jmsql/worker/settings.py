@@ -45,8 +45,8 @@ class Settings(HandlerSettings):
         database_named: Whether JMSQL_URL goes before the factory of the application.
         schema: The schema that goes before the factory's; None: none does.
         log_format: How the log is written; None: as the application has it, or as text.
-        log_level: Which records it has: those of this level and above; None: as the application has it, or info.
-        metrics: Whether the processes count what their connections send and receive.
+        log_level: The lowest level of its records; None: as the application has it, or info.
+        metrics: True if the processes count their connections' sent and received messages.
         max_messages: After how many messages a process is replaced; None: by none.
         max_memory: With how many MiB of memory a process is replaced; None: with any.
         only: Patterns of the destinations whose listeners it has; none: all have a listener.
@@ -70,7 +70,7 @@ class Settings(HandlerSettings):
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """Read what `to_json` wrote."""
+        """Read the text that `to_json` wrote."""
         document = json.loads(text)
         given = {
             "log_format": document["log_format"] and LogFormat(document["log_format"]),
@@ -85,7 +85,7 @@ class Settings(HandlerSettings):
     def factory(
         self, of_application: ConnectionFactory | AsyncConnectionFactory | None
     ) -> ConnectionFactory | AsyncConnectionFactory:
-        """Return what makes the connections."""
+        """Return the connection factory."""
         from jmsql.client._sync.connection.factory import ConnectionFactory
 
         factory: ConnectionFactory | AsyncConnectionFactory = of_application or ConnectionFactory()

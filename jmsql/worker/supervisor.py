@@ -123,7 +123,7 @@ class Supervisor:
 
     def _start(self, *, is_replacement: bool) -> ChildProcess:
         self._started += 1
-        # One that takes the place of another does not put back what a newer release has declared since.
+        # A replacement must not restore old limits: a newer release may have declared others since.
         settings = replace(self._settings, declares_limits=not is_replacement)
         child = ChildProcess(f"worker {self._started}", settings, self._url)
         with self._lock:
@@ -197,14 +197,14 @@ class Supervisor:
         )
 
     def _tell_listeners(self, slot: ProcessSlot) -> None:
-        """Say what is handled, if that has not been said."""
+        """Log the listeners, once."""
         if slot.current is None or slot.current.listeners == self._listeners:
             return
         self._listeners = slot.current.listeners
         for listener in self._listeners:
             logger.info("%s", _description(listener), extra=listener)
 
-    # What happens
+    # Events
 
     def _signalled(self, number: int) -> None:
         if number == signal.SIGHUP:
@@ -276,7 +276,7 @@ class Supervisor:
         }
 
     def metrics(self) -> WorkerMetrics:
-        """Return what Prometheus is shown."""
+        """Return the metrics for Prometheus."""
         children, totals = self._snapshot()
         states = Counter(child.state for child in children)
         return WorkerMetrics(
@@ -289,7 +289,7 @@ class Supervisor:
         )
 
     def _snapshot(self) -> tuple[list[ChildProcess], Totals]:
-        """Return the processes there are, and what they and those before them have done."""
+        """Return the current processes, and the totals of all processes so far."""
         with self._lock:
             children = list(self._children)
             totals = copy.deepcopy(self._ended_totals)
@@ -319,7 +319,7 @@ def _name(number: int) -> str:
 
 
 def _description(listener: dict[str, Any]) -> str:
-    """Return what a listener handles, and how."""
+    """Return a listener's description for the log."""
     subscription = ""
     if listener["subscription"] is not None:
         kind = "durable" if listener["durable"] else "shared"

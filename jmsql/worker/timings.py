@@ -14,7 +14,7 @@ from jmsql.timings import check_seconds, require_margin, require_order
 class WorkerTimings:
     """The intervals and time-outs of a worker; each is a number of seconds.
 
-    Those of its connections are in the `timings` of the application's factory.
+    The connections' timings are in the `timings` of the application's factory.
 
     Args:
         minimum_restart_delay: The pause before another process takes the place of one that has died.

@@ -22,7 +22,7 @@ _ANYTHING = {Any, object}
 
 
 def members_of(annotation: Any) -> tuple[Any, ...]:
-    """Return what a union consists of, without None; else the annotation alone."""
+    """Return a union's members, without None; else the annotation alone."""
     if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
         return tuple(member for member in typing.get_args(annotation) if member is not types.NoneType)
     return (annotation,)
@@ -49,7 +49,7 @@ def body_schema(annotation: Any) -> Schema | None:
 
 
 def body_reader(annotation: Any) -> Read:
-    """Return what reads the bodies that an annotation describes.
+    """Return a reader of the bodies that an annotation describes.
 
     Args:
         annotation: A class, or anything that pydantic or msgspec knows, perhaps with None.
@@ -100,7 +100,7 @@ def _read_as_it_is(kind: type) -> Read:
 
 
 def _read_json(kind: type) -> Read:
-    """Return what reads a dict or list of anything: of JSON, of a map, or an object."""
+    """Return a reader of a dict or list with any contents: from JSON, a map, or an object."""
     as_it_is = _read_as_it_is(kind)
 
     def read(message: Message) -> object:
@@ -123,14 +123,14 @@ def _read_json(kind: type) -> Read:
 
 
 def _read_by(schema: Schema, kind: Any, by_name: dict[str, Schema]) -> Read:
-    """Return what reads bodies by their schema.
+    """Return a reader of bodies by their schema.
 
     Args:
         schema: The schema.
-        kind: The class of what is read, if it is one.
+        kind: The class of the bodies, if it is one.
         by_name: Of a choice between classes, the schema of each: JMSType says which, if it names one of them.
     """
-    # A TypedDict refuses isinstance; that of typing_extensions is another one than that of typing.
+    # A TypedDict refuses isinstance, and typing_extensions has another TypedDict than typing.
     is_checkable = _is_class(kind) and kind not in _BUILT_IN and not hasattr(kind, "__required_keys__")
 
     def read(message: Message) -> object:
@@ -157,7 +157,7 @@ _BUILT_IN = (dict, list, tuple, set, frozenset)
 
 
 def _json_in(message: Message) -> bytes | None:
-    """Return the JSON that a message holds, in UTF-8, or what is to be JSON; None: it has another kind of body."""
+    """Return a message's JSON in UTF-8, or the object to convert to JSON; None: it has another kind of body."""
     if isinstance(message, TextMessage):
         return None if message.text is None else message.text.encode("utf-8", "surrogatepass")
     if isinstance(message, BytesMessage):

@@ -1,4 +1,4 @@
-"""When the call of a handler has to end, and who settles its message then: what has called it, or what watches it."""
+"""The deadline of a handler's call, and which of caller and watcher settles its message then."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Deadline:
 
     @cached_property
     def error(self) -> TimeoutError:
-        """What the message has failed with."""
+        """The message's error."""
         return TimeoutError(self._text)
 
     def error_class(self) -> type[TimeoutError]:
@@ -96,7 +96,7 @@ class Deadline:
     def has_caused(self, error: BaseException) -> bool:
         """Tell whether a handler has raised an error since it was ended: in a thread any, in a task its cancellation.
 
-        The limit of asyncio's begins after that of this deadline, so it cancels a task that is overdue here.
+        asyncio's limit begins after this deadline, so it cancels a task only if the deadline has passed.
         """
         if isinstance(error, asyncio.CancelledError):
             return self.overdue(monotonic()) >= 0
@@ -114,7 +114,7 @@ class Deadline:
         """Begin to settle the message, as the handler has ended.
 
         Raises:
-            TimeoutError: That was too late, whether or not what watches the call has seen it.
+            TimeoutError: It returned too late, even if the watcher has not noticed yet.
         """
         with self._lock:
             self.has_expired |= self.overdue(monotonic()) > 0
@@ -125,7 +125,7 @@ class Deadline:
 
     @property
     def is_abandoned(self) -> bool:
-        """True if what watches the call has settled the message."""
+        """True if the watcher has settled the message."""
         return self._is_abandoned
 
     def abandon(self, patience: float) -> bool:

@@ -1,4 +1,4 @@
-"""What `Application.drain` tells of the messages that were handled."""
+"""The results of `Application.drain`."""
 
 from typing import NamedTuple
 

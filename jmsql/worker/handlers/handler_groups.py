@@ -1,4 +1,4 @@
-"""The handlers of a process: blocking ones in threads, coroutine functions in an event loop; and what they do now."""
+"""The handlers of a process: blocking ones in threads, coroutine functions in an event loop; and their progress."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class HandlerWatch:
 
     @property
     def failure(self) -> JMSException | None:
-        """What to raise because one of them takes no more messages, which nobody has wanted; None: all do."""
+        """The error to raise because one of them unexpectedly takes no more messages; None: all do."""
         for task in self._tasks:
             if task.failure is not None:
                 error = JMSException(f"{task.listener} takes no more messages: {task.failure!r}")
@@ -123,7 +123,7 @@ class HandlerWatch:
         )
 
     def name_unfinished(self) -> None:
-        """Warn of handlers that nobody waits for any longer: what they block cannot end in order."""
+        """Warn of handlers that are abandoned: their connections cannot be closed in order."""
         for task in self._tasks:
             if task.handling is not None:
                 logger.warning(
@@ -133,10 +133,10 @@ class HandlerWatch:
                 )
 
     def progress(self, destination_counters: Mapping[str, Counts]) -> Progress:
-        """Return what the supervisor is told.
+        """Return the report for the supervisor.
 
         Args:
-            destination_counters: What the process has sent and received, if the worker wants to know.
+            destination_counters: The process's sent and received messages, if the worker counts them.
         """
         handler_counters: dict[str, HandlerCounters] = {}
         for task in {id(each.counters): each for each in self._tasks}.values():  # a lost one shares its successor's
@@ -156,7 +156,7 @@ class HandlerGroup(Protocol):
 
     @property
     def members(self) -> Sequence[WatchedTask]:
-        """What calls them."""
+        """Their callers."""
 
     def start(self) -> None:
         """Handle messages from now on."""
@@ -190,7 +190,7 @@ class HandlersInThreads:
         settings: HandlerSettings,
         quota: MessageQuota | None = None,
     ) -> Self:
-        """Connect; arguments and errors are those of `Handlers.open`."""
+        """Connect; for arguments and errors, see `Handlers.open`."""
         return cls(Handlers.open(factory, listeners, settings, quota))
 
     def start(self) -> None:
@@ -233,7 +233,7 @@ class HandlersInEventLoop:
         settings: HandlerSettings,
         quota: MessageQuota | None = None,
     ) -> Self:
-        """Connect; arguments and errors are those of `Handlers.open`."""
+        """Connect; for arguments and errors, see `Handlers.open`."""
         from jmsql.worker.handlers._async.handlers import Handlers as AsyncHandlers
 
         loop = _EventLoopThread()
@@ -287,7 +287,7 @@ class _EventLoopThread:
 
 
 def _in_daemon_thread(function: Callable[[], T], name: str) -> Future[T]:
-    """Call what may never return, without keeping the process alive."""
+    """Call a function that may never return, without keeping the process alive."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -321,6 +321,6 @@ def _values(
     factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None,
     kind: type[ConnectionFactory | jmsql_asyncio.ConnectionFactory],
 ) -> dict[str, Any]:
-    """Return what a factory of the other kind is to have, too: that for threads has no `max_connections`."""
+    """Return the settings for a factory of the other kind; a factory for threads has no `max_connections`."""
     names = {field.name for field in fields(kind)}
     return {} if factory is None else {name: getattr(factory, name) for name in names if hasattr(factory, name)}

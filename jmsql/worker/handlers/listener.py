@@ -1,4 +1,4 @@
-"""A listener: a handler, and which messages it is called with; and one call of it, as what surrounds it sees it."""
+"""A listener: a handler and its messages; and one call of it, as its `around` functions see it."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql.worker")
 
 _lose_replies: set[str] = set()
-"""Handlers that were named in the log since what they return goes nowhere."""
+"""Handlers whose lost replies the log has named."""
 
 _LONGEST_NOTE = 200
 
 DEFAULT_REDELIVERY = RedeliveryPolicy(
     maximum_deliveries=20, delay=1.0, multiplier=2.0, maximum_delay=4 * 3600.0, jitter=0.1
 )
-"""What holds for messages of which neither the listener nor the destination says anything: about a day in all."""
+"""The policy if neither the listener nor the destination has one: attempts for about a day in all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,21 +59,21 @@ class Listener(ListenerOptions):
     parameters: tuple[Parameter, ...]
     destination: Queue | Topic
     dead_letter_hooks: tuple[DeadLetterHook, ...]
-    """Called with the messages that become dead letters, and their errors: that of the listener before the others."""
+    """Called with the messages that become dead letters, and their errors: the listener's function first."""
     arounds: tuple[Around, ...]
-    """What surrounds each call, the outermost first."""
+    """The functions around each call, the outermost first."""
     provides: frozenset[type] | None
     """The classes that these may provide; None: any."""
     reaches_transaction: bool
     """True if the handler can do something in its message's transaction without asking for it by a parameter."""
 
     def verdict(self, error: BaseException) -> BaseException:
-        """Return what the session is told of an error with which a message has failed."""
+        """Return the error that the session gets for a message's failure."""
         is_rejected = isinstance(error, self.no_retry_for) and not isinstance(error, Reject | RetryAfter)
         return RejectBecause(error) if is_rejected else error
 
     def warn_of_lost_reply(self) -> None:
-        """Warn, once, that what the handler returns goes nowhere."""
+        """Warn, once, that the handler's return value is lost."""
         if self.name not in _lose_replies:
             _lose_replies.add(self.name)
             logger.warning(
@@ -132,7 +132,7 @@ class Listener(ListenerOptions):
         return self.reaches_transaction or any(parameter.shares_transaction for parameter in self.parameters)
 
     def facts(self, concurrency: int) -> dict[str, object]:
-        """Return what the log tells of it when a worker starts.
+        """Return its fields in the log of a worker's start.
 
         Args:
             concurrency: How many messages it handles at a time, unless it says so itself.
@@ -227,7 +227,7 @@ class HandlerCall(Call):
 
     @property
     def is_cancelled(self) -> bool:
-        """True once an administrator has cancelled the message: what the handler does is not committed any more.
+        """True once an administrator has cancelled the message: the handler's work will not be committed.
 
         A plain function that asks in its loop can end in order. One that never asks gets a `CancelledError` inside.
         """
@@ -376,7 +376,7 @@ class HandlerCall(Call):
 
 Surrounding: TypeAlias = AbstractContextManager[object] | AbstractAsyncContextManager[object]
 Around: TypeAlias = Callable[[HandlerCall], Surrounding]
-"""Returns what surrounds a call, inside the message's transaction: it may raise, and so fail the message."""
+"""Returns a context manager around a call, inside the message's transaction: if it raises, the message fails."""
 
 
 def is_asynchronous(around: Around) -> bool:
@@ -412,11 +412,11 @@ class Handling(Protocol):
 
     @property
     def message_id(self) -> str | None:
-        """That of its message."""
+        """The message's id."""
 
 
 def way_out(error: ChangeRefusedException, listener: Listener) -> str:
-    """Return what a new release can do whose listener wants a durable subscription with another selector."""
+    """Return advice for a new release whose listener changes the selector of a durable subscription."""
     if error.is_active:
         return (
             "That may be a worker of another release: end it before this one starts (what is published in between is "

@@ -1,4 +1,4 @@
-"""The parameters of a handler: what it asks for, read from its signature when it is registered."""
+"""A handler's parameters, read from its signature when it is registered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jmsql.worker.handlers.bodies import body_reader, is_optional, members_of
 
 
 class Source(Protocol):
-    """A call of a handler, as what the values of its parameters come from."""
+    """A call of a handler, as the source of its parameters' values."""
 
     message: Message
     messages: Sequence[Message]
@@ -34,13 +34,13 @@ class Source(Protocol):
         """Return the session as a context."""
 
     def connection(self) -> object:
-        """Return the connection of the message's transaction, or under asyncio what is awaited for it."""
+        """Return the connection of the message's transaction, or under asyncio an awaitable of it."""
 
     def driver_connection(self) -> object:
-        """Return psycopg's own connection in the message's transaction, or what is awaited for it."""
+        """Return psycopg's connection in the message's transaction, or an awaitable of it."""
 
     def orm_session(self, kind: type[Any]) -> object:
-        """Return a session of SQLAlchemy's in the message's transaction, or what is awaited for it."""
+        """Return an SQLAlchemy session in the message's transaction, or an awaitable of it."""
 
 
 class Call:
@@ -52,7 +52,7 @@ class Parameter(NamedTuple):
 
     name: str
     value: Callable[[Source], object]
-    """Returns it, or under asyncio what is awaited for it."""
+    """Returns it, or under asyncio an awaitable of it."""
     shares_transaction: bool = False
     """True if the handler can do something in the session's transaction with it."""
     body: Any = None
@@ -60,7 +60,7 @@ class Parameter(NamedTuple):
     reads_message: bool = False
     """True if its value comes from the message alone."""
     provided_as: type | None = None
-    """The class by which what surrounds the call may provide it; None: it cannot."""
+    """The class by which an `around` function may provide it; None: it cannot."""
 
     def check(self, message: Message) -> None:
         """Make sure that a message has a value for it.
@@ -76,7 +76,7 @@ class Parameter(NamedTuple):
 
 
 class Kinds(NamedTuple):
-    """The classes of what a handler can ask for beside the message."""
+    """The classes of a handler's further parameters."""
 
     database: type
     driver: type
@@ -91,7 +91,7 @@ class Kinds(NamedTuple):
 
     @property
     def by_name(self) -> dict[str, type]:
-        """What a parameter without an annotation is."""
+        """The kinds of parameters without an annotation, by name."""
         return {
             "message": Message,
             "body": object,
@@ -103,7 +103,7 @@ class Kinds(NamedTuple):
 
 
 def _kinds(*, is_async: bool) -> Kinds:
-    # A process loads what its handlers need, and no more. Who asks for a session of sqlalchemy.orm has loaded it.
+    # A process loads only what its handlers need. A handler with a parameter of sqlalchemy.orm has imported it.
     if is_async:
         require_greenlet()
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -152,13 +152,13 @@ def read_parameters(
     provides: Collection[type] | None = (),
     in_chunks: bool = False,
 ) -> tuple[Parameter, ...]:
-    """Read what a handler asks for.
+    """Read a handler's parameters.
 
     Args:
         handler: The handler.
         name: Its name, for errors.
         transacted: Whether it is called in a transaction.
-        provides: The classes that what surrounds the call provides; None: they are known when it does so.
+        provides: The classes that `around` functions provide; None: they are known when it does so.
         in_chunks: Whether it is called with lists of messages, or of bodies.
 
     Raises:
@@ -195,7 +195,7 @@ def read_parameters(
 
 
 def _with_one_body(parameters: list[Parameter], signature: inspect.Signature, handler: str) -> Iterator[Parameter]:
-    """Return the parameters, of which one is the body: that of this name, else the first; others may be provided."""
+    """Return the parameters with one body: the one of this name, else the first; others may be provided."""
     bodies = sorted((each for each in parameters if each.body is not None), key=lambda each: each.name != "body")
     for each in parameters:
         if each.body is None or each is bodies[0]:
@@ -211,7 +211,7 @@ def _with_one_body(parameters: list[Parameter], signature: inspect.Signature, ha
 
 
 def _provided(parameter: inspect.Parameter, kind: type, handler: str) -> Parameter:
-    """Return a parameter for which there is a value only if what surrounds the call provides one."""
+    """Return a parameter that has a value only if an `around` function provides one."""
     optional = is_optional(parameter.annotation)
 
     def value(call: Source) -> None:  # noqa: ARG001 - it is asked where nothing was provided
@@ -285,7 +285,7 @@ def _check_rows(parameter: inspect.Parameter, handler: str) -> None:
 
 
 def _of_session(name: str, kind: type[Any], kinds: Kinds, *, transacted: bool) -> Parameter | None:
-    """Return a parameter for the message or what its session has; None: it is something else."""
+    """Return a parameter for the message or an object of its session; None: it is something else."""
     if issubclass(kind, Message):
         return Parameter(name, _message(kind), reads_message=True)
     if issubclass(kind, Call):
@@ -330,7 +330,7 @@ def _list_parameter(parameter: inspect.Parameter, handler: str) -> Parameter | N
 
 
 def _in_list(read: Callable[[Message], object]) -> Callable[[Source], object]:
-    """Return what gives the handler a list of what is read from its messages, and rejects one that cannot be read."""
+    """Return a source that reads each message of a chunk into a list, and rejects an unreadable one."""
 
     def value(call: Source) -> object:
         values: list[object] = []
@@ -346,7 +346,7 @@ def _in_list(read: Callable[[Message], object]) -> Callable[[Source], object]:
 
 
 def _reading(read: Callable[[Message], object]) -> Callable[[Source], object]:
-    """Return what gives the handler what is read from its message, and rejects a message that cannot be read so."""
+    """Return a source that reads the message, and rejects an unreadable one."""
 
     def value(call: Source) -> object:
         try:
@@ -360,7 +360,7 @@ def _reading(read: Callable[[Message], object]) -> Callable[[Source], object]:
 
 
 def _checked(kind: type[Message]) -> Callable[[Message], Message]:
-    """Return what lets messages of a class pass."""
+    """Return a reader that accepts messages of a class alone."""
 
     def check(message: Message) -> Message:
         if not isinstance(message, kind):

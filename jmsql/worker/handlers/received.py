@@ -19,7 +19,7 @@ def json_message(schema: Schema, body: object) -> TextMessage:
     """Make the message that carries a body as JSON.
 
     Raises:
-        MessageFormatException: It is no such body, or JSON cannot say what it holds; the message shows where.
+        MessageFormatException: The body does not fit the schema, or JSON cannot represent it; the error shows where.
     """
     return TextMessage(schema.encode(schema.convert(body)))
 

@@ -1,4 +1,4 @@
-"""A call of a handler with a message: its parameters, its transaction, and what becomes of the message."""
+"""A call of a handler with a message: its parameters, its transaction, and the message's outcome."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class HandlerContext(JMSContext):
             self._why_closed = "The context is closed."
 
     async def end(self) -> None:
-        """Close it and what it has made, so that what outlives the handler does nothing for another message."""
+        """Close it and its objects, so that a handler's leftover thread or task cannot act on another message."""
         self._why_closed = "The handler that was given this context has returned, and with it the context is closed."
         for part in self._parts:
             try:
@@ -137,10 +137,10 @@ class HandlerCall(AnyCall):
         rolled back or released, and the message comes again or moves to the dead-letter queue.
 
         Returns:
-            What the handler, or the commit after it, has raised; None: the message was handled.
+            The error of the handler, or of the commit after it; None: the message was handled.
 
         Raises:
-            BaseException: What ends the program: a cancellation of the task that has called this, for example.
+            BaseException: The program ends: the calling task was cancelled, for example.
         """
         claim, has_returned = self.session.claim, False
         try:
@@ -156,7 +156,7 @@ class HandlerCall(AnyCall):
                     await self.session.commit()
                 else:
                     await self.session.acknowledge()
-        except BaseException as error:  # whatever a handler raises, sys.exit() too, is its failure
+        except BaseException as error:  # any exception, also SystemExit, is the handler's failure and not the worker's
             if has_returned and claim is not None and isinstance(error, JMSException):
                 await self._hear_of_cancellation(claim)
             verdict = self.verdict = self._verdict(error)
@@ -186,7 +186,7 @@ class HandlerCall(AnyCall):
         return None
 
     def _verdict(self, error: BaseException) -> BaseException:
-        """Return what the session is told of an error."""
+        """Return the error that the session gets."""
         if self._is_cancelled:
             return CancelledMessage()
         if (self._is_cut_off or ends_task(error)) and not isinstance(error, Reject | RetryAfter):
@@ -249,7 +249,7 @@ class HandlerCall(AnyCall):
                 self._context.run(self._handle)
 
     async def _handle(self) -> None:
-        """Call the handler, inside of what surrounds it."""
+        """Call the handler, inside of its `around` functions."""
         async with self._exits:
             self.session.handler = current()
             self._exits.callback(setattr, self.session, "handler", None)
@@ -312,7 +312,7 @@ class HandlerCall(AnyCall):
                 return False
 
         def _handle_until(self, deadline: Deadline, context: Context) -> None:
-            """Call the handler, which what watches it ends at its deadline."""
+            """Call the handler, which a watcher ends at its deadline."""
             try:
                 context.run(self._handle)
             except BaseException as error:
@@ -350,7 +350,7 @@ class HandlerCall(AnyCall):
             """Prepare the session for the release of all that it has received."""
 
         def _end_cancelled(self) -> None:
-            """End the handler, whose message was cancelled; one that looks for that has time to end by itself."""
+            """End the handler, whose message was cancelled; a handler that checks for that has time to return."""
             if not (self._looks and self._has_ended(self._cancel_timeout)):
                 self._end_function(asyncio.CancelledError, self._cancel_timeout)
 
@@ -383,7 +383,7 @@ class HandlerCall(AnyCall):
         """Return the values of the handler's parameters, by their names.
 
         Raises:
-            Reject: The message is not what the handler takes.
+            Reject: The message does not fit the handler's parameters.
         """
         values: dict[str, object] = {}
         for parameter in self.listener.parameters:
@@ -398,7 +398,7 @@ class HandlerCall(AnyCall):
         return self.message.has_next_steps
 
     async def _answer(self, result: object) -> None:
-        """Send what the handler has returned."""
+        """Send the handler's return value as the reply."""
         await self._reply(self.message, result)
 
     async def _reply(self, message: Message, result: object) -> None:
@@ -447,10 +447,10 @@ class HandlerCall(AnyCall):
         await producer.close()
 
     async def _keep_result(self, keeping: Keeping) -> None:
-        """Have what the handler has returned stored as the message's result, in its transaction.
+        """Store the handler's return value as the message's result, in its transaction.
 
         Raises:
-            MessageFormatException: That is no JSON.
+            MessageFormatException: JSON cannot represent the value.
         """
         try:
             value = plain_json(self.result)
@@ -468,7 +468,7 @@ class HandlerCall(AnyCall):
         except JMSException as problem:
             logger.warning("%s: the result of a failure may not be kept: %s", self.listener, problem)
 
-    # What the handler can ask for
+    # Values for the handler's parameters
 
     def _report_progress(self, progress: Progress) -> None:
         report = self._report
@@ -494,7 +494,7 @@ class HandlerCall(AnyCall):
         return await self.session.get_driver_connection()
 
     async def orm_session(self, kind: type[AnySession]) -> AnySession:
-        """Return a session of SQLAlchemy's in the message's transaction, which is flushed when the handler returns.
+        """Return an SQLAlchemy session in the message's transaction, which is flushed when the handler returns.
 
         Args:
             kind: Its class.
@@ -516,7 +516,7 @@ class HandlerCall(AnyCall):
         for function in functions:
             try:
                 await call_isolated(function)
-            except BaseException as error:  # the message is settled, whatever this does
+            except BaseException as error:  # the message is settled: an error here must not fail it
                 if ends_task(error):
                     raise
                 logger.exception("%s: what is called after the end of a transaction has failed.", self.listener)
@@ -591,7 +591,7 @@ class HandlerCall(AnyCall):
         )
 
     def _facts(self) -> dict[str, object]:
-        """Return what the log tells of the call beside its text."""
+        """Return the fields of the call's log records."""
         return {
             "listener": self.listener.name,
             "destination": str(self.listener.destination),
@@ -614,7 +614,7 @@ def _outcome_of(verdict: BaseException) -> Outcome:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error of the application's says, if it does."""
+    """Return the first line of an application error's text, if it can be read."""
     try:
         return str(error).partition("\n")[0]
     except Exception as problem:  # noqa: BLE001 - it is the application's, and may raise anything
@@ -622,12 +622,12 @@ def first_line(error: BaseException) -> str:
 
 
 async def release(listener: Listener, session: HandlerSession, error: BaseException | None = None) -> None:
-    """Roll back what a handler has done, or release the message if it is not transacted.
+    """Roll back a handler's transaction, or release the message if the listener is not transacted.
 
     Args:
         listener: The listener.
         session: The session that has received the message.
-        error: Why, if the handler has failed.
+        error: The handler's error; None if it has not failed.
     """
     try:
         if listener.transacted:
@@ -649,7 +649,7 @@ async def _orm_session(kind: type[AnySession], connection: DatabaseConnection) -
 if ASYNC:
 
     async def _outcome(handling: Coroutine[Any, Any, None]) -> BaseException | None:
-        """Return what a handler has raised if asyncio would end the event loop for that."""
+        """Return a handler's exception if asyncio would end the event loop for it."""
         try:
             await handling
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
@@ -670,5 +670,5 @@ if ASYNC:
             if limit.expired() and error is not deadline.error:
                 raise deadline.error from error
             raise
-        if limit.expired():  # and the handler, or what surrounds it, has swallowed its cancellation
+        if limit.expired():  # and the handler, or an `around` function, has swallowed its cancellation
             raise deadline.error

@@ -1,4 +1,4 @@
-"""Handlers in a transaction of the caller's, a savepoint for each message: for tests in a transaction of their own."""
+"""Handlers in the caller's transaction, with a savepoint for each message: for tests that roll back."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 class SavepointSession(EnlistedSession):
-    """A session in a transaction of the caller's, in which a savepoint stands for the transaction of each message.
+    """A session in the caller's transaction, with a savepoint in place of each message's transaction.
 
     Where the caller has none, on a connection in autocommit mode, each message has a transaction.
 
     Args:
-        transaction: The caller's.
+        transaction: The caller's transaction.
         schema: The name of the schema.
-        database: What a handler is given as its `database`; a function returns it, or under asyncio what is awaited.
+        database: Returns the handler's `database`, or under asyncio an awaitable of it.
         begin: Makes the block of a transaction in autocommit mode; None: psycopg's own.
     """
 
@@ -95,7 +95,7 @@ class SavepointSession(EnlistedSession):
         self._role = await self.run_steps(read_role) if self._block is None else None
 
     async def commit(self) -> None:
-        """Release the savepoint, with what was done since, or commit the transaction of the message."""
+        """Release the savepoint, or commit the message's transaction."""
         role, self._role = self._role, None
         result, self._result = self._result, None
         if role is not None:
@@ -139,8 +139,8 @@ class SavepointSession(EnlistedSession):
         """Store that a message has failed, which is rolled back."""
         await self.run_steps(_keeping(message, Handled("failed", None, failure.text, seconds), keeping))
 
-    def processing(self, *messages: Message) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody follows it
-        """Do nothing: no instrumentation follows what is tested."""
+    def processing(self, *messages: Message) -> AbstractContextManager[object]:  # noqa: ARG002 - not instrumented
+        """Do nothing: tests are not instrumented."""
         return nullcontext()
 
     def extend_claims(self) -> AbstractContextManager[None]:
@@ -153,7 +153,7 @@ class SavepointSession(EnlistedSession):
         return None
 
     def progress_reporter(self) -> Callable[[Progress | None], object]:
-        """Return a function that does nothing: nobody sees what is uncommitted."""
+        """Return a function that does nothing: uncommitted progress is not visible."""
         return lambda _: None
 
     def check_calls(self, home: object) -> None:
@@ -187,7 +187,7 @@ class _DrainedCall(HandlerCall):
     """A call whose failure is raised, and so not logged."""
 
     def _tell_failure(self, error: BaseException) -> None:
-        """Do nothing: who calls `drain` is told."""
+        """Do nothing: the caller of `drain` gets the error."""
 
     async def _is_dead_letter(self, verdict: BaseException) -> bool:
         """Return whether a worker would have moved the message to a dead-letter queue, where it stays here."""
@@ -231,12 +231,12 @@ class HandlerRuns:
     async def handle_next(
         self, listener: Listener, excluded: Collection[int], *, delayed: bool
     ) -> list[DrainedMessage]:
-        """Handle the next message for a listener, or the next chunk; return what was handled.
+        """Handle the next message for a listener, or the next chunk, and return the handled messages.
 
         Args:
             listener: The listener.
             excluded: The sequences of messages that are left alone.
-            delayed: Whether it is one of those with a delay, whenever it is due.
+            delayed: True to handle a delayed message, before it is due.
         """
         return await self._handle_up_to(1 if delayed else listener.chunk or 1, listener, excluded, delayed=delayed)
 
@@ -286,10 +286,10 @@ class HandlerRuns:
         return due
 
     async def handle(self, listener: Listener, messages: Sequence[Message]) -> object:
-        """Call a handler with a message, or with a chunk, and return what it returns.
+        """Call a handler with a message, or with a chunk, and return its value.
 
         Raises:
-            BaseException: What the handler raises; nothing of what it did is left then.
+            BaseException: The handler's error; its work is rolled back.
         """
         await self._session.begin()
         handling = await self._run(listener, messages)
@@ -313,7 +313,7 @@ class HandlerRuns:
         return _Run(error, call)
 
     async def sent(self, queue: Queue) -> list[Message]:
-        """Return what the transaction has sent to a queue and no handler has received; all of it in autocommit mode."""
+        """Return the transaction's unreceived messages in a queue; in autocommit mode all of the queue's."""
         committed = await self._session.autocommit_connection() is not None
         rows: list[MessageRow] = await self._session.run_steps(_reading(queue, committed=committed))
         return [row.message(queue) for row in rows]

@@ -38,13 +38,13 @@ class HandlerThread:
 
     Args:
         listener: The listener.
-        number: Which of the listener's tasks it is.
+        number: Its number among the listener's tasks.
         session: Its session.
         consumer: The session's consumer of the listener's messages.
-        timings: How long it pauses after a failure.
+        timings: The worker's timings, with its pause after a failure.
         open_another: Opens another task in its place.
         turn: Held while it waits for a message; the listener's tasks share it.
-        claims: What its session claims together with those of the listener's other tasks; None: it is not transacted.
+        claims: The claims that its session shares with the listener's other tasks; None: it is not transacted.
         on_end: Called when it has ended.
         on_lost: Called when its handler does not end at its time-out, in a thread.
         quota: The number of messages that its process receives; None: no limit.
@@ -71,7 +71,7 @@ class HandlerThread:
         self.has_ended = False
         self.is_lost = False
         self.failure: Exception | None = None
-        """Why it takes no more messages, if that was not wanted."""
+        """The error for which it takes no more messages; None while it runs, and after an orderly end."""
         self._session = session
         self._consumer = consumer
         self._timings = timings
@@ -100,7 +100,7 @@ class HandlerThread:
         throttle: Throttle | None,
         claims: HandlerClaims | None,
     ) -> Self:
-        """Make the session, from the connection, and its consumer; most other arguments are those of the class.
+        """Make the session, from the connection, and its consumer; most other arguments are the class's.
 
         Of the listener's first task `claims` is None. Its tasks share the `throttle`; None: there is no limit.
 
@@ -148,7 +148,7 @@ class HandlerThread:
         self._is_stopping = True
         self._stopped.notify()
         if self._is_idle or not self.listener.transacted:
-            # A transaction that is open may hold what closing a subscription waits for; its task closes it later.
+            # Closing a subscription may wait for an open transaction's lock; the transaction's task closes it later.
             self._consumer.close()
 
     @property
@@ -480,7 +480,7 @@ class Handlers:
         self._connection.start()
 
     def _replace(self, task: HandlerThread, error: Exception) -> None:
-        """Have another thread take the place of one whose handler does not end, in a thread of the caller's.
+        """Replace a thread whose handler does not end; called in another thread.
 
         The handler has the drain timeout to end by itself. If it does not, the process is replaced.
 
@@ -511,10 +511,10 @@ class Handlers:
             self._held.notify()
 
     def _release_overdue(self) -> None:
-        """Release what was claimed ahead and is handled later than was expected."""
+        """Release messages that were claimed ahead and are handled later than expected."""
         while not self._is_ending:
             count = self._held.count
-            self._is_watching = False  # before the look, so that what comes after it is told
+            self._is_watching = False  # reset before the check, so that a change after it is reported
             pauses = [pause for claims in self._claims if (pause := claims.release_overdue()) is not None]
             self._is_watching = bool(pauses)
             self._held.wait(count, min(pauses, default=None))
@@ -533,7 +533,7 @@ class Handlers:
         """Take no more messages, let the handlers that run finish until the deadline, and close the connection.
 
         Args:
-            drain_timeout: How many seconds they have. What runs then is interrupted and rolled back.
+            drain_timeout: How many seconds they have. A running handler is then interrupted and rolled back.
 
         Returns:
             How many have not finished.
