@@ -1,4 +1,4 @@
-"""Messages with bytes. Source: JMS 1.1 chapters 3.11 and 11.2.1; the formats are those of Java's `DataOutput`."""
+"""Messages with bytes. Source: JMS 1.1 chapters 3.11 and 11.2.1; the formats come from Java's `DataOutput`."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ class BytesMessage(Message):
         _WRITERS[type(typed)](self, typed)
 
     def get_body(self, body_type: type[T]) -> T | None:
-        """Return the bytes if they are of this type; None, whatever the type, if there are none.
+        """Return the bytes if they are of this type; None, for any type, if there are none.
 
         The message is reset: it is read from the first byte on.
 

@@ -39,8 +39,8 @@ class SendConditions(NamedTuple):
 class EncodedMessage(NamedTuple):
     """Columns as psycopg takes them for parameters, and as the server's text returns them.
 
-    The strings are written by `to_postgresql`. What is jsonb in the table is
-    JSON text here. Columns that the type of message does not use are None.
+    The strings are written by `to_postgresql`. Columns of type jsonb are JSON text here. Columns that the type of
+    message does not use are None.
     """
 
     message_type: str

@@ -15,7 +15,7 @@ from jmsql.messages.text_message import TextMessage
 MESSAGE_TYPES: dict[str, type[Message]] = {
     kind.__name__: kind for kind in (Message, TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage)
 }
-"""The classes of messages, by what the column `message_type` says."""
+"""The classes of messages, by the column `message_type`."""
 
 
 def decode_message(encoded: EncodedColumns, *headers: Any, **more: Any) -> Message:

@@ -88,7 +88,7 @@ def as_jms_message(message: Message | ForeignMessage) -> Message:
     """Give the message itself if it is jmsql's, else a copy of the foreign message.
 
     Raises:
-        MessageFormatException: The object is no message, or holds what a message of its kind cannot hold.
+        MessageFormatException: The object is not a message, or has a value that its kind of message cannot hold.
     """
     if isinstance(message, Message):
         return message

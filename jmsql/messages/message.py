@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @set_module("jmsql")
 class DeliveryMode(IntEnum):
-    """Whether messages survive a server crash (JMS 1.1 chapter 4.7)."""
+    """The survival of messages after a server crash (JMS 1.1 chapter 4.7)."""
 
     NON_PERSISTENT = 1
     """A crash of the server may lose the message."""
@@ -78,7 +78,7 @@ class Message(PropertyAccess):
     """0 (lowest) to 9."""
 
     jms_delivery_time: int
-    """The earliest time of delivery, that of the send if it had no delay: milliseconds since the epoch.
+    """The earliest time of delivery, in milliseconds since the epoch; without a delay, the time of the send.
 
     0 if the message was not delayed and has no timestamp.
     """
@@ -102,7 +102,7 @@ class Message(PropertyAccess):
 
     @property
     def jms_correlation_id(self) -> str | None:
-        """A link to another message: its message id, a string of the application's, or bytes.
+        """A link to another message: its message id, an application's string, or bytes.
 
         Raises:
             MessageFormatException: On setting, the value is neither a `str` nor None.
@@ -182,7 +182,7 @@ class Message(PropertyAccess):
         self._body_is_read_only = False
 
     def get_body(self, body_type: type[T]) -> T | None:
-        """Return the body if it is of this type; None, whatever the type, if there is no body.
+        """Return the body if it is of this type; None, for any type, if there is no body.
 
         The body is a `str` in a TextMessage, `bytes` in a BytesMessage, a `dict` in a MapMessage, and the object in
         an ObjectMessage. By JMS's definition a BytesMessage without bytes and a MapMessage without entries have none.
@@ -211,7 +211,7 @@ class Message(PropertyAccess):
     # For the provider
 
     def encode(self) -> EncodedMessage:
-        """Return what is stored of the message; later changes to the message do not reach it.
+        """Return the message's stored form; later changes to the message do not reach it.
 
         The content of a received message that was not cleared is passed on as it came, without being decoded.
         """
@@ -237,7 +237,7 @@ class Message(PropertyAccess):
         )
 
     def _encode_conditionally(self, values: dict[str, PropertyValue]) -> EncodedMessage:
-        """Return what is stored without the properties that are conditions of the send."""
+        """Return the stored form without the properties that are conditions of the send."""
         self._property_values = {name: value for name, value in values.items() if name not in CONDITIONS}
         try:
             encoded = ConditionalEncodedMessage(*self.encode())
@@ -262,8 +262,8 @@ class Message(PropertyAccess):
     ) -> None:
         """Become a received message, whose body and properties are read-only until they are cleared.
 
-        Properties and body are decoded when they are first read. What is broken in them therefore shows there, as a
-        MessageFormatException, and not here.
+        Properties and body are decoded when they are first read. So a broken value raises MessageFormatException there,
+        and not here.
 
         Args:
             encoded: The columns that the sender's message determined.
@@ -275,7 +275,7 @@ class Message(PropertyAccess):
             destination: JMSDestination.
             redelivered: JMSRedelivered.
             delivery_count: JMSXDeliveryCount.
-            acknowledger: What `acknowledge` calls; None if there is nothing to do.
+            acknowledger: The function that `acknowledge` calls; None if there is nothing to do.
             delivery_time: JMSDeliveryTime in milliseconds since the epoch, 0 if it is not known.
         """
         self.jms_message_id = message_id
@@ -320,7 +320,7 @@ class Message(PropertyAccess):
     # Within
 
     def _body(self) -> object:
-        """Return what `get_body` gives for the right type.
+        """Return the body, as `get_body` returns it for the right type.
 
         Raises:
             MessageFormatException: The body cannot be decoded, or not be had as a whole.

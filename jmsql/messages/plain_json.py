@@ -19,7 +19,7 @@ LARGEST = 64 * 2**20
 
 
 def plain_json(value: object) -> str:
-    """Write a value as JSON: what JSON has, dataclasses, pydantic models, msgspec structs, dates, `Decimal`, `UUID`.
+    """Write a value as JSON: JSON's types, dataclasses, pydantic models, msgspec structs, dates, `Decimal`, `UUID`.
 
     A message stands for its body.
 
@@ -55,7 +55,7 @@ def _body(value: object) -> object:
 
 
 def _simplified(value: Any) -> object:
-    """Return what JSON writes in place of a value."""
+    """Return the value that JSON writes in its place."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if hasattr(type(value), "__struct_fields__"):  # of msgspec, which need not be there

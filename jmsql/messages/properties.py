@@ -166,7 +166,7 @@ class PropertyAccess:
         if received is not None:
             if received.values is None or _OWN not in received.values:
                 return received.values, received.types
-            # What says why a message is dead does not go with it where it is sent to again.
+            # A dead letter's reasons do not travel with it when it is sent again.
             of_client = {name: value for name, value in self._properties_to_read().items() if is_settable(name)}
             return write_object(of_client, omit_nulls=True) if of_client else (None, None)
         values = self._property_values

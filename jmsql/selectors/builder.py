@@ -80,7 +80,7 @@ class ExpressionBuilder(Transformer[Token, Expression]):
         return Between(operand.position, operand, low, high)
 
     def not_between(self, operand: Expression, low: Expression, high: Expression) -> Expression:
-        # JMS defines it so; the opposite of BETWEEN would select what is not a number.
+        # JMS defines it so; the opposite of BETWEEN would also select values that are not numbers.
         return Or(operand.position, (self._compared(operand, "<", low), self._compared(operand, ">", high)))
 
     def _compared(self, left: Expression, operator: ComparisonOperator, right: Expression) -> Comparison:

@@ -1,7 +1,7 @@
-"""Which operands an operator takes, as far as the text tells.
+"""Checks of operators' operands, as far as the text shows their types.
 
-A property may hold a value of any type, so what it meets at run time cannot be wrong; a literal, a header or a
-calculation in the wrong place is.
+A property may hold a value of any type, so no use of it is wrong before run time; a literal, a header or a calculation
+in the wrong place is.
 """
 
 from __future__ import annotations

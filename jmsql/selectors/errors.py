@@ -14,7 +14,7 @@ class SelectorError(Exception):
     """Something is wrong at a place of the selector that is being parsed.
 
     Args:
-        reason: What is wrong, as a sentence without its full stop.
+        reason: The error, as a sentence without its full stop.
         position: The place, counted in characters from 0.
     """
 

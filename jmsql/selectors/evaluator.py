@@ -1,9 +1,9 @@
 """The meaning of selectors, in plain Python.
 
 Three-valued logic with None for unknown, and the numbers of Java: exact ones wrap around at 64 bits, approximate ones
-are IEEE 754 doubles, and an exact number beside an approximate one is promoted. What JMS leaves open is decided so:
+are IEEE 754 doubles, and an exact number beside an approximate one is promoted. Decisions where JMS leaves a choice:
 
-- an exact division by zero, and arithmetic with what is no number, yield unknown;
+- an exact division by zero, and arithmetic with values that are not numbers, yield unknown;
 - a property that stands alone as a condition means that it equals TRUE.
 
 Source: JMS 1.1 chapters 3.8.1.1 and 3.8.1.2.
@@ -206,7 +206,7 @@ def _split_at_runs(pattern: Pattern) -> list[str]:
 
 
 class SelectableMessage(Protocol):
-    """What a selector reads of a message, jmsql's own or another provider's."""
+    """The parts of a message that a selector reads, jmsql's own or another provider's."""
 
     @property
     def jms_delivery_mode(self) -> int: ...
@@ -224,7 +224,7 @@ class SelectableMessage(Protocol):
 
 
 def value_in(message: SelectableMessage, name: str) -> Value:
-    """Return what a name in a selector stands for, or None for null and missing.
+    """Return the value of a selector's name, or None for null and missing.
 
     A timestamp that the producer disabled is the header's 0. Only message id, correlation id and type can be null.
     """

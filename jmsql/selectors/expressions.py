@@ -1,8 +1,8 @@
 """The expressions that a selector is made of.
 
-What can be said by other expressions has none of its own: ``NOT BETWEEN`` is two comparisons, and a bare identifier
-that stands as a condition is compared with true. ``NOT IN`` and ``NOT LIKE`` cannot: they are false for what is no
-string, and so the opposite of ``IN`` and ``LIKE`` for strings alone.
+Conditions that other expressions can express have no class of their own: ``NOT BETWEEN`` is two comparisons, and a bare
+identifier that stands as a condition is compared with true. ``NOT IN`` and ``NOT LIKE`` have one: they are false for
+values that are not strings, and so the opposite of ``IN`` and ``LIKE`` for strings alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Literal, TypeAlias
 
 Value: TypeAlias = bool | int | float | str | None
-"""What an expression yields: an int is exact (a Java long), a float approximate (a double), and None is unknown."""
+"""The value of an expression: an int is exact (a Java long), a float approximate (a double), and None is unknown."""
 
 ComparisonOperator: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
 ArithmeticOperator: TypeAlias = Literal["+", "-", "*", "/"]
@@ -106,7 +106,7 @@ class Comparison(_Binary):
 
 @dataclass(frozen=True, slots=True)
 class Between(Expression):
-    """Whether a number lies between two others, or is one of them."""
+    """The test that a number lies between two others, or is one of them."""
 
     operand: Expression
     low: Expression
@@ -128,7 +128,7 @@ class _Test(Expression):
 
 @dataclass(frozen=True, slots=True)
 class In(_Test):
-    """Whether a string is one of a list, or, negated, is none of it."""
+    """The test that a string is in a list, or, negated, is not."""
 
     strings: tuple[str, ...]
     negated: bool = False
@@ -136,7 +136,7 @@ class In(_Test):
 
 @dataclass(frozen=True, slots=True)
 class Like(_Test):
-    """Whether a string matches a pattern, or, negated, does not."""
+    """The test that a string matches a pattern, or, negated, does not."""
 
     pattern: Pattern
     negated: bool = False
@@ -144,7 +144,7 @@ class Like(_Test):
 
 @dataclass(frozen=True, slots=True)
 class IsNull(_Test):
-    """Whether a header or property is null or missing."""
+    """The test that a header or property is null or missing."""
 
 
 @dataclass(frozen=True, slots=True)

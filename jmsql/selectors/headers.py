@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class Type(Enum):
-    """What is known of an expression's type before there is a message."""
+    """An expression's static type, as far as it is known."""
 
     BOOLEAN = "a condition"
     NUMBER = "a number"

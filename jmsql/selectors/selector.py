@@ -62,7 +62,7 @@ class Selector:
 
     @property
     def indexable_expressions(self) -> tuple[str, ...]:
-        """What an index on the messages has to have to serve the selector: expressions of SQL; none if no index can."""
+        """The SQL expressions of an index on the messages that would serve the selector; empty if no index can."""
         from jmsql.selectors.sql import indexable_expressions
 
         return indexable_expressions(self._condition)

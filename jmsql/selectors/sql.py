@@ -1,10 +1,10 @@
 """From a selector's expression to a condition of PostgreSQL on the table ``message``, alias ``m``.
 
-The condition says true, false or null just as the evaluator says True, False or None, and never raises. All text of
-the selector is in parameters, but for property names of plain ASCII letters, which an index on an expression needs to
-see. What compares a property with a literal is written with operators of jsonb; everything else calls the functions
-``selector_compare`` and ``selector_arithmetic`` on values in the form that ``properties`` has, see `json_value`. What
-an index can serve are comparisons of a property, or of JMSType and the like, for equality.
+The condition says true, false or null just as the evaluator says True, False or None, and never raises. All text of the
+selector is in parameters, but for property names of plain ASCII letters, which an index on an expression needs to see.
+Comparisons of a property with a literal use the operators of jsonb; everything else calls the functions
+``selector_compare`` and ``selector_arithmetic`` on values in the form that ``properties`` has, see `json_value`. An
+index can serve comparisons of a property, or of JMSType and the like, for equality.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _OUTCOMES: dict[ComparisonOperator, str] = {
     ">": "= '>'",
     ">=": "in ('>', '=')",
 }
-"""What ``selector_compare`` says when the comparison is true."""
+"""The results of ``selector_compare`` for which the comparison is true."""
 
 # jsonb orders values by type first: strings, numbers, booleans, arrays. So these lie below and above all numbers.
 _BELOW_NUMBERS = "'-2e308'::jsonb"
@@ -266,7 +266,7 @@ def _is_header(identifier: Identifier) -> bool:
 def json_value(value: bool | float | str) -> str:
     """Write a value in the form that ``properties`` has.
 
-    An approximate number has fraction digits, and what JSON has no number for stands in an array.
+    An approximate number has fraction digits, and a value without a JSON number stands in an array.
     """
     if not isinstance(value, float):
         return json.dumps(to_postgresql(value) if isinstance(value, str) else value, ensure_ascii=False)
@@ -305,7 +305,7 @@ _EQUALITY = re.compile(
 
 
 def indexable_expressions(condition: Expression) -> tuple[str, ...]:
-    """Return what an index has to have for a selector: expressions of SQL that are to be equal to something.
+    """Return the SQL expressions of an index for a selector: the operands of its equality conditions.
 
     All messages that it chooses must fulfil these comparisons, and PostgreSQL can look them up as they are written.
     None are returned for a selector that no index serves.

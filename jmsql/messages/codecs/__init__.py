@@ -1,1 +1,1 @@
-"""Objects in messages, and how those of each class travel."""
+"""Objects in messages, and the codecs of their classes."""

@@ -17,11 +17,11 @@ class Codec(Generic[T]):
 
     Args:
         type: The class; objects of its subclasses need codecs of their own.
-        name: What the class is called in messages.
+        name: The class's name in messages.
         encode: Gives something simpler for an object: built-in values, or objects that have codecs themselves.
-        decode: Makes an object of what `encode` gave.
-        version: The version of what `encode` gives.
-        upgrade: Makes of what an older version's `encode` gave, and that version, what `decode` takes.
+        decode: Makes an object from a result of `encode`.
+        version: The version of the results of `encode`.
+        upgrade: Takes a result of an older version's `encode`, and that version; returns an argument for `decode`.
     """
 
     type: type[T]

@@ -24,7 +24,7 @@ _DEEPEST = 200
 _TAG = "$type"
 
 _JMS_TYPES: dict[type, type] = {Byte: int, Short: int, Long: int, Float: float, Char: str}
-"""What the values of maps, streams and properties that have a class of their own are here."""
+"""Python's types for the JMS types of maps, streams and properties."""
 
 _LONGEST_PATH = 8
 """How many steps of the way to an object an error shows."""
@@ -34,9 +34,9 @@ def encode_object(value: object) -> str:
     """Write an object with its envelope.
 
     Raises:
-        MessageFormatException: The object, or one within it, is of a class that is not registered; it contains
-            itself, or its JSON would be nested more than 200 levels deep. The message shows the way to what is wrong:
-            the keys and indexes that lead there.
+        MessageFormatException: The object, or one within it, is of a class that is not registered; it contains itself,
+            or its JSON would be nested more than 200 levels deep. The error shows the path to the value: its keys and
+            indexes.
     """
     kind = type(value)
     if kind in _JMS_TYPES:
@@ -109,7 +109,7 @@ class _Writer:
         self.parts: list[str] = []
         self.append = self.parts.append
         self.path: list[object] = []
-        """The keys and indexes that lead to what could not be written, the innermost first."""
+        """The keys and indexes that lead to the value that cannot be written, the innermost first."""
         self._outer: dict[int, object] = {}
 
     def write(self, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which classes' objects an ObjectMessage may hold.
+"""The classes whose objects an ObjectMessage may hold.
 
 Objects of the built-in classes, and of datetime, decimal and uuid, always travel. Other classes are registered, in
 the programs that send and in those that receive; a message cannot make a program create an object of a class that it
@@ -128,7 +128,7 @@ def register_type(
         cls: The class; its subclasses, and the classes of its fields, are registered by themselves.
         name: The name of the class in messages; None for its module and qualified name.
         version: The version of the class's fields.
-        upgrade: Takes the fields of an older version as a dict, and that version; returns those of this version.
+        upgrade: Takes the fields of an older version as a dict, and that version; returns this version's fields.
 
     Raises:
         TypeError: The class is none of these; `register_codec` takes any.

@@ -1,8 +1,8 @@
 """Bodies as their types describe them: values made of JSON and of other simpler values, and JSON made of them.
 
 The library that the application has does it: pydantic for its models, msgspec for its structs, and for dataclasses and
-the types of Python's either of the two, pydantic first. Without both, `TypeCheck` does. Nothing here looks at what a
-message says of its type.
+the types of Python's either of the two, pydantic first. Without both, `TypeCheck` does. The type that a message claims
+plays no part here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST_INTEGER = 4300
 
 
 class Schema(ABC):
-    """What the objects of a type look like, and how they are made."""
+    """The schema of a type: it checks, reads and writes the type's objects."""
 
     _name: str
     _is_proved = False
@@ -73,7 +73,7 @@ class Schema(ABC):
         return text
 
     def _prove(self, value: object, text: str, advice: str) -> None:
-        """Read what was written.
+        """Read the written text again.
 
         Raises:
             MessageFormatException: It cannot be read, or another object comes of it.
@@ -104,11 +104,11 @@ class Schema(ABC):
 
     @abstractmethod
     def json_schema(self) -> dict[str, Any]:
-        """Return the JSON schema of what is read; an empty one, which allows anything, if nothing writes it."""
+        """Return the JSON schema of the bodies; an empty one, which allows any, if the library writes none."""
 
 
 class PydanticSchema(Schema):
-    """What pydantic says of a type.
+    """A type's schema by pydantic.
 
     Raises:
         TypeError: pydantic does not know it.
@@ -171,7 +171,7 @@ class PydanticSchema(Schema):
     def _simple(self, value: object) -> object:
         try:
             found: object = self._adapter.dump_python(value, round_trip=True, serialize_as_any=True, warnings=False)
-        except (ValueError, RecursionError):  # of a serializer of the application's that is for JSON alone
+        except (ValueError, RecursionError):  # from an application's serializer that supports JSON alone
             return None
         return found
 
@@ -185,7 +185,7 @@ class PydanticSchema(Schema):
 
 
 class MsgspecSchema(Schema):
-    """What msgspec says of a type.
+    """A type's schema by msgspec.
 
     Raises:
         TypeError: msgspec does not know it.
@@ -197,7 +197,7 @@ class MsgspecSchema(Schema):
         self._annotation = annotation
         self._name = _name(annotation)
         self._decoder = msgspec.json.Decoder(annotation)
-        # What a decoder refuses as a custom type only when it meets one.
+        # A decoder refuses a custom type only when it meets a value; this raises now.
         msgspec.json.schema(annotation)
         self._error = msgspec.ValidationError
         self._decode_error = msgspec.DecodeError
@@ -241,10 +241,10 @@ class MsgspecSchema(Schema):
 
 
 class CheckedSchema(Schema):
-    """What Python's own annotations say of a type, where the application has neither library.
+    """A type's schema by Python's own annotations, where the application has neither library.
 
     Raises:
-        TypeError: It is neither a dataclass nor a type of Python's.
+        TypeError: It is neither a dataclass nor a built-in type.
     """
 
     def __init__(self, annotation: Any) -> None:
@@ -271,7 +271,7 @@ class CheckedSchema(Schema):
 
 
 def schema_of(annotation: Any) -> Schema:
-    """Return what the library that the application has says of a type.
+    """Return a type's schema by the library that the application has.
 
     Raises:
         TypeError: None of them knows the type.
@@ -290,7 +290,7 @@ def schema_of(annotation: Any) -> Schema:
 
 @lru_cache(maxsize=1024)
 def schema_of_class(cls: type) -> Schema:
-    """Return what `schema_of` returns for a class; it is made once."""
+    """Return a class's schema, which is made once."""
     return schema_of(cls)
 
 
@@ -300,7 +300,7 @@ def describes_itself(cls: type) -> bool:
 
 
 def _descends_from(cls: type, module: str, base: str) -> bool:
-    """Tell whether `cls` is a subclass, without importing a module that nobody else needs."""
+    """Tell whether `cls` is a subclass, without importing a module that the application does not need."""
     return module in sys.modules and issubclass(cls, getattr(sys.modules[module], base))
 
 
@@ -383,7 +383,7 @@ def _is_same(before: Any, after: Any) -> bool:
         return True  # they cannot tell
     try:
         return bool(before == after or (before != before and after != after))  # noqa: PLR0124 - nan
-    except Exception:  # noqa: BLE001 - of a class of the application's, such as an array
+    except Exception:  # noqa: BLE001 - from an application's class, such as an array
         return True
 
 
@@ -395,6 +395,6 @@ def _parse(data: bytes, name: str, parse_float: Callable[[str], object]) -> obje
 
 
 def _exact(number: str) -> float | Decimal:
-    """Return a number of JSON's as a double, or as a decimal if it has more digits than a double keeps."""
+    """Return a JSON number as a double, or as a decimal if it has more digits than a double keeps."""
     exact = Decimal(number)
     return double if Decimal(repr(double := float(number))) == exact else exact

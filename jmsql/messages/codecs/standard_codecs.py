@@ -53,7 +53,7 @@ def _decode_timedelta(data: list[int]) -> dt.timedelta:
 
 
 STANDARD_CODECS: tuple[Codec[Any], ...] = (
-    # What JSON says by itself; only the numbers and dicts that it cannot say are encoded.
+    # JSON's own types; numbers and dicts that JSON cannot represent are encoded.
     Codec(NoneType, "null", _same, _same),
     Codec(bool, "bool", _same, _same),
     Codec(str, "str", _same, _same),
@@ -61,7 +61,7 @@ STANDARD_CODECS: tuple[Codec[Any], ...] = (
     Codec(int, "int", hex, _decode_integer),
     Codec(float, "float", _encode_float, float),
     Codec(dict, "dict", _encode_dict, dict),
-    # What stands in JSON under its name.
+    # Types that stand in JSON under their names.
     Codec(bytes, "bytes", _encode_bytes, _decode_bytes),
     Codec(bytearray, "bytearray", _encode_bytes, _decode_bytearray),
     Codec(tuple, "tuple", list, tuple),

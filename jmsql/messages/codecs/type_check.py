@@ -22,9 +22,9 @@ Conversion: typing.TypeAlias = Callable[[Any], object]
 
 
 class TypeCheck:
-    """Makes values of a type, and refuses what is not one.
+    """Makes values of a type, and refuses any others.
 
-    It knows dataclasses, enumerations, literals, unions, lists, tuples, sets and dicts of what it knows, numbers,
+    It knows dataclasses, enumerations, literals, unions, lists, tuples, sets and dicts of known types, numbers,
     strings, bytes (in base64), dates and times (as `isoformat` writes them), `timedelta` (in seconds), `Decimal` and
     `UUID`.
 
@@ -46,7 +46,7 @@ class TypeCheck:
 
 
 def to_json(value: object) -> str:
-    """Write a dataclass, and what `TypeCheck` knows, as JSON.
+    """Write a dataclass, or a value of a type that `TypeCheck` knows, as JSON.
 
     Raises:
         MessageFormatException: The value holds something else.
@@ -58,7 +58,7 @@ def to_json(value: object) -> str:
 
 
 def simple(value: Any) -> object:
-    """Return what JSON has for a dataclass, and for what `TypeCheck` knows.
+    """Return the JSON value of a dataclass, or of a type that `TypeCheck` knows.
 
     Raises:
         TypeError: The value holds something else.
@@ -87,7 +87,7 @@ def simple(value: Any) -> object:
 
 
 def _exactly(kind: type, *others: type) -> Conversion:
-    """Return what takes values of a class, and of others that become one."""
+    """Return a check for values of a class, and of others that convert to it."""
 
     def convert(value: Any) -> object:
         if (type(value) is bool and kind is not bool) or not isinstance(value, (kind, *others)):
@@ -98,7 +98,7 @@ def _exactly(kind: type, *others: type) -> Conversion:
 
 
 def _from_text(kind: type, read: Callable[[Any], object], *others: type) -> Conversion:
-    """Return what takes values of a class, and the text of one."""
+    """Return a check for values of a class, or their text."""
 
     def convert(value: Any) -> object:
         if isinstance(value, kind):

@@ -1,7 +1,7 @@
 """Reading a value as another type than the one it was written with.
 
-One table serves properties, maps and streams: properties hold no char and no byte array, so that what remains for
-them is table 3-2; the whole is table 3-7. Source: JMS 1.1 chapters 3.5.4 and 3.11.3.
+One table serves properties, maps and streams: properties hold no char and no byte array, which leaves table 3-2 for
+them; the whole is table 3-7. Source: JMS 1.1 chapters 3.5.4 and 3.11.3.
 """
 
 from __future__ import annotations

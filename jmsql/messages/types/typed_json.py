@@ -27,7 +27,7 @@ from jmsql.values.postgresql_text import from_postgresql, to_postgresql
 
 
 def json_string(value: str) -> str:
-    """Write a string as JSON that jsonb accepts, whatever characters it holds."""
+    """Write a string with any characters as JSON that jsonb accepts."""
     return encode_basestring(to_postgresql(value))
 
 
@@ -121,7 +121,7 @@ _DECODER = json.JSONDecoder(strict=False)  # to make one takes longer than to pa
 
 
 def parse_json(text: str, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """Parse what PostgreSQL prints of a jsonb value whose strings `json_string` wrote.
+    """Parse PostgreSQL's text of a jsonb value whose strings `json_string` wrote.
 
     Raises:
         MessageFormatException: The text is no JSON, or nested too deeply.
@@ -205,11 +205,11 @@ def read_object(text: str | None, types_text: str | None) -> dict[str, Value]:
 
 
 def salvage_object(text: str, types_text: str | None) -> tuple[dict[str, Value], dict[str, str]]:
-    """Read back named values as far as they make sense, whatever wrote the texts.
+    """Read named values as far as they make sense, also from texts of another program.
 
     Returns:
-        The values, and what is no value of a message, as JSON text. Where Python cannot parse the object, all of its
-        text stands under the empty name.
+        The values, and the rest as JSON text. Where Python cannot parse the object, all of its text stands under the
+        empty name.
     """
     try:
         types = _parse_types(types_text)

@@ -20,10 +20,10 @@ from jmsql.exceptions import MessageFormatException, NullValueError
 from jmsql.public_names import set_module
 
 PropertyValue: TypeAlias = bool | int | float | str | None
-"""What a property holds: its exact class is bool, Byte, Short, int, Long, Float, float, str or NoneType."""
+"""A property's value: its exact class is bool, Byte, Short, int, Long, Float, float, str or NoneType."""
 
 Value: TypeAlias = bool | int | float | str | bytes | None
-"""What a map or a stream holds: the classes of a property, Char and bytes."""
+"""A value of a map or stream: the classes of a property, Char and bytes."""
 
 _INT_MINIMUM, _INT_MAXIMUM = -(2**31), 2**31 - 1
 

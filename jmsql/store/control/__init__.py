@@ -1,1 +1,1 @@
-"""The connection that each client keeps beside its sessions, and what is known through it."""
+"""The control connection that each client keeps beside its sessions, and its duties."""

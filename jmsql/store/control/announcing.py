@@ -1,4 +1,4 @@
-"""The duty to tell senders for what a client's consumers wait."""
+"""The duty to announce to senders the queues that a client's consumers wait for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jmsql.values.clock import monotonic
 logger = logging.getLogger("jmsql")
 
 _FIRST_PAUSE = 0.001
-"""Seconds until it is tried again to announce what could not be announced; twice as long each time."""
+"""Seconds before a failed announcement is repeated; doubles each time."""
 
 _sql = SqlFile("control")
 _announce = _sql.statement("announce_waits", "announcing what is waited for", column)
@@ -26,17 +26,17 @@ _end = _sql.statement("end_waits", "announcing what is waited for", nothing)
 
 
 class Announcing:
-    """Tells senders for what consumers have begun to wait, and for what none has waited for a while.
+    """Announces queues that consumers wait for, and withdraws unused announcements after a while.
 
     Args:
         handlers: Who looks once more when senders know.
         wake: Wakes the control thread.
-        timings: How often it does what.
+        timings: Its intervals.
     """
 
     def __init__(self, handlers: QueueHandlers, wake: Callable[[], None], timings: InternalTimings) -> None:
         self.wake_ups = WakeUps(self._wait_began)
-        """Who of the client waits for news of which queue."""
+        """The client's waiting consumers, by queue."""
         self.is_possible = True
         """True if waits are announced; they are not through a pooler."""
         self.is_connected = True
@@ -54,7 +54,7 @@ class Announcing:
             self.wake_ups.nothing_is_announced()
 
     def run(self, control: Runner) -> None:
-        """Announce what is not announced yet, if it is time to."""
+        """Make pending announcements, if it is time to."""
         now = monotonic()
         if not self.is_possible:
             return

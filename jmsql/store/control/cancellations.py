@@ -83,7 +83,7 @@ class Cancellations:
             self._wake()
 
     def unwatch(self, key: MessageKey) -> None:
-        """End what `watch` has begun."""
+        """End a watch."""
         self._calls.pop(key.sequence, None)
 
     def hear(self, sequence: int) -> None:

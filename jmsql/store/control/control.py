@@ -51,15 +51,15 @@ _disconnect = _sql.statement("disconnect", "closing", nothing)
 
 _UNIQUE_VIOLATION = "23505"
 _ANSWER_LOST = "08006"
-"""What libpq, not the server, says of a connection."""
+"""The SQLSTATE that libpq, not the server, gives a connection."""
 
 
 class Abandonment(NamedTuple):
-    """The end of a client that nobody has closed, and nobody can close any more.
+    """The end of a client that was not closed, and that the application no longer refers to.
 
     Args:
         has_come: Tells whether it has come; called each second.
-        end: Ends what else the client has at the server.
+        end: Ends the client's other resources at the server.
     """
 
     has_come: Callable[[], bool]
@@ -67,12 +67,12 @@ class Abandonment(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a control connection leads, and how often what is done on it.
+    """A control connection's target, and its intervals.
 
     Args:
         endpoint: Where to connect.
         schema: The name of the schema.
-        timings: How often what is done.
+        timings: The intervals.
         clock: Is set by the server's.
     """
 
@@ -86,10 +86,10 @@ class _Owner(NamedTuple):
     """The client whose control connection it is.
 
     Args:
-        on_failure: Called with what went wrong when the connection is lost.
+        on_failure: Called with the error when the connection is lost.
         on_return: Called with the former connection ids once the connection is there again.
-        reporting: Writes down what the client does.
-        abandonment: Tells that nobody can close the client any more; None: it does not happen.
+        reporting: Records the client's activity.
+        abandonment: Reports that the application no longer refers to the client; None: it does not happen.
     """
 
     on_failure: Callable[[JMSException], None]
@@ -104,24 +104,24 @@ class ControlConnection:
     Made by `open`, which connects. It is served, and made again when it is lost, from `serve` until `close`.
 
     Args:
-        place: Where to connect, and how often to do what.
-        server: What was found there.
+        place: The target, and the intervals.
+        server: The server's properties.
         link: The connection.
     """
 
     def __init__(self, place: _Place, server: Server, link: Link) -> None:
         self.server = server
-        """What the client found when it connected first."""
+        """The server's properties at the first connection."""
         self._place = place
         timings, wake_socket = place.timings, WakeSocket()
         handlers = QueueHandlers(on_first=wake_socket.wake)  # the client has to listen from now on
         announcing = Announcing(handlers, wake_socket.wake, timings)
         self.wake_ups = announcing.wake_ups
-        """Who of the client waits for news of which queue."""
+        """The client's waiting consumers, by queue."""
         self.notifier = Notifier(announcing, wake_socket.wake, timings)
         """Tells other clients of messages."""
         self.queues_with_history = QueuesWithHistory(timings.history_refresh_interval, is_told=not link.is_pooled)
-        """Which queues keep history, or did a second ago."""
+        """The queues that keep history, or did a second ago."""
         self.progress_reports = ProgressReports(wake_socket.wake)
         """Writes down the progress of handlers."""
         slots = Slots(wake_socket.wake, timings)
@@ -162,7 +162,7 @@ class ControlConnection:
             endpoint: Where to connect.
             schema: The name of the schema.
             clock: Is set by the server's.
-            timings: How often it does what.
+            timings: The intervals.
             database: Where the connection has to lead, by `find_database`; None: anywhere.
 
         Raises:
@@ -190,15 +190,15 @@ class ControlConnection:
         consumers: Callable[[], Mapping[Consumption, int]],
         abandonment: Abandonment | None = None,
     ) -> None:
-        """Do, on a thread of its own and until `close`, what the connection is for.
+        """Run the connection's duties on a thread of its own until `close`.
 
         Args:
-            on_failure: Called, from the control thread, with what went wrong when the connection is lost.
+            on_failure: Called, from the control thread, with the error when the connection is lost.
             on_return: Called, from the control thread, with the former connection ids once the connection is there
                 again.
-            counters: What the client counts, to be written down.
+            counters: The client's counters, to be recorded.
             consumers: Returns how many consumers of each kind the client has, to be written down.
-            abandonment: Tells that nobody can close the client any more, with which the connection ends.
+            abandonment: Reports that the application no longer refers to the client, with which the connection ends.
         """
         reporting = Reporting(self._place.timings, counters, consumers)
         self._owner = _Owner(on_failure, on_return, reporting, abandonment)
@@ -227,7 +227,7 @@ class ControlConnection:
 
     @property
     def database(self) -> tuple[Any, ...]:
-        """Which database it leads to, by `find_database`."""
+        """The identity of its database, by `find_database`."""
         return self._service.link.database
 
     def subscribe(self, queue_id: int, handler: NotificationHandler) -> None:
@@ -273,7 +273,7 @@ class ControlConnection:
 
     @property
     def is_certain(self) -> bool:
-        """True if the client is sure to live for the others, so that they leave it what it has claimed."""
+        """True if other clients certainly take this one for alive, and leave it its claims."""
         service = self._service
         return not service.is_lost and monotonic() < service.link.liveness.certain_until
 
@@ -296,8 +296,8 @@ class ControlConnection:
     def claim_failed(self, connection_id: int, error: JMSException | KeyboardInterrupt) -> None:
         """Be another client to the server soon if it may have claimed messages and its answer was lost.
 
-        The client cannot release what it does not know of. As another one it leaves all claims to be released, as when
-        the control connection is lost.
+        The client cannot release claims that it does not know of. As another one it leaves all claims to be released,
+        as when the control connection is lost.
 
         Args:
             connection_id: The number with which it claimed.
@@ -346,7 +346,7 @@ class ControlConnection:
                 pooled=is_pooled,
             )
             service = Service(link, schema, self.server, clock, timings, self._duties)
-            service.is_lost = True  # until what the client has is bound to the number, and everybody looks again
+            service.is_lost = True  # until its claims are bound to the new number, and all consumers fetch again
             self._service, self.connection_id = service, link.connection_id
             if self._client_id is not None:
                 _take_client_id(service, self._client_id)
@@ -362,13 +362,13 @@ class ControlConnection:
             try:
                 self._connect()
                 owner.on_return(former_ids)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the next attempt may succeed
+            except BaseException as error:  # noqa: BLE001 - the next attempt may succeed after any error
                 self._service.link.connection.close()
                 former_ids.append(self.connection_id)
                 logger.info("The control connection is still lost: %s", error)
             else:
                 logger.info("Control connection restored.")
-                self._duties.handlers.call_all()  # which has prefetch buffers give up what was claimed before
+                self._duties.handlers.call_all()  # which makes prefetch buffers release earlier claims
                 self.wake_ups.wake_all()
                 self._service.is_lost = False
                 self._duties.announcing.is_connected = True
@@ -403,7 +403,7 @@ class ControlConnection:
                         break
                     _tell_of_loss(error, owner)
                 if monotonic() - served_since < timings.maximum_reconnect_delay:
-                    self._pause()  # what went wrong may go wrong again at once
+                    self._pause()  # the error may repeat immediately
                 else:
                     self._next_pause = timings.minimum_reconnect_delay
                 if not self._reconnect(owner):
@@ -474,7 +474,7 @@ def open_control(
         sessions: Where the client's sessions connect, which has to be the same database.
         schema: The name of the schema.
         clock: Is set by the server's.
-        timings: How often it does what.
+        timings: The intervals.
 
     Returns:
         The connection, and whether the sessions' connections lead through a pooler which this one passes by.

@@ -1,7 +1,7 @@
-"""What a client counts and writes down once a second: the messages that go through it, and its consumers.
+"""A client's counters, recorded once a second: the messages that it sends and receives, and its consumers.
 
 Messages are counted when their transaction, or their acknowledgement, is over: a batch at a time, and never one that is
-still under way. The control connection writes down what its client has counted.
+still under way. The control connection records its client's counts.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Counts(NamedTuple):
 
 
 Meter = Callable[[Destination, Counts], None]
-"""Called with what was counted, in the thread that has done it."""
+"""Called with the counts, in the thread that has counted."""
 
 meters: set[Meter] = set()
-"""The other counters of this process, such as those of metrics."""
+"""Further counters of this process, such as metrics."""
 
 
 def measure(destination: Destination, counts: Counts) -> None:
@@ -57,7 +57,7 @@ def measure(destination: Destination, counts: Counts) -> None:
 
 
 class DestinationCounters:
-    """What one connection counts, until it is written down. Any thread may count."""
+    """A connection's counts, until they are recorded. Any thread may count."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -126,7 +126,7 @@ class DestinationCounters:
                 known[8] += handled
 
     def drain(self) -> dict[int, Counts]:
-        """Return what was counted since the last time."""
+        """Return the counts since the last call."""
         if not self._counts:
             return {}
         with self._lock:
@@ -134,7 +134,7 @@ class DestinationCounters:
         return {number: Counts._make(counts) for number, counts in counted.items()}
 
     def put_back(self, counted: Mapping[int, Counts]) -> None:
-        """Keep what could not be written down."""
+        """Keep counts that could not be recorded."""
         with self._lock:
             for number, counts in counted.items():
                 known = self._counts.get(number, Counts())
@@ -142,10 +142,10 @@ class DestinationCounters:
 
 
 def add_counters(counted: Mapping[int, Counts], connection_id: int | None = None) -> Query[None]:
-    """Add to what is written down; the statement is to commit by itself.
+    """Add counts to the recorded ones; the statement commits by itself.
 
     Args:
-        counted: What was counted, by the number of the queue, or of the topic (negative).
+        counted: The counts, by the number of the queue, or of the topic (negative).
         connection_id: The number of the client's connection; None: it is none of a client.
     """
     return _add.bind(
@@ -162,14 +162,14 @@ def add_counters(counted: Mapping[int, Counts], connection_id: int | None = None
 
 
 class Consumption(NamedTuple):
-    """What a consumer receives: all messages of a queue, or those that a selector chooses."""
+    """A consumer's messages: all of a queue, or a selector's choice."""
 
     queue_id: int
     selector: str | None
 
 
 def replace_consumers(connection_id: int, consumers: Mapping[Consumption, int]) -> Query[None]:
-    """Write down which consumers a connection has, in place of what was written before; it is to commit by itself.
+    """Replace the record of a connection's consumers; the statement commits by itself.
 
     Args:
         connection_id: The number of the client's connection.

@@ -1,4 +1,4 @@
-"""Who of a client is called when a queue has something new."""
+"""A client's callbacks for new messages, by queue."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from jmsql.store.rows.message_rows import GroupKey, MessageKey
 logger = logging.getLogger("jmsql")
 
 NotificationHandler = Callable[[MessageKey | GroupKey | None], None]
-"""Called from the control thread when a queue has something new: the message that was released, the group that
-nobody holds any more, or None for a new message.
+"""Called from the control thread with a queue's news: a released message, a released group, or None for a new message.
 
 Where the whole queue was paused, resumed or deleted, or may have been, the key's sequence is 0."""
 
 
 class _Handler:
-    """Calls a handler; if that is a method, for as long as somebody else has its object.
+    """Calls a handler; a method only while other references to its object exist.
 
-    The thread that calls it would keep all of a client that nobody has closed.
+    A strong reference in the control thread would keep an abandoned client alive.
     """
 
     __slots__ = ("_handler",)
@@ -71,25 +70,25 @@ class QueueHandlers:
             self._handlers.get(queue_id, set()).discard(_Handler(handler))
 
     def channels(self) -> list[int]:
-        """Return the queues that have handlers, or had some, and what stands for topics."""
+        """Return the queues that have or had handlers, and the numbers for topics."""
         with self._lock:
             return list(self._handlers)
 
     def call(self, queue_id: int, key: MessageKey | GroupKey | None) -> None:
-        """Call those of a queue."""
+        """Call a queue's handlers."""
         with self._lock:
             handlers = list(self._handlers.get(queue_id, ()))
         for handler in handlers:
             handler(key)
 
     def call_in(self, buckets: Collection[int]) -> None:
-        """Call those of all queues in some buckets, as if each had a new message."""
+        """Call the handlers of all queues in some buckets, as if each had a new message."""
         for queue_id, handler in self._all():
             if bucket_of(queue_id) in buckets:
                 handler(None)
 
     def call_all(self) -> None:
-        """Call all, as if each queue had been paused or resumed, whatever some of them raise."""
+        """Call all handlers, as if each queue had been paused or resumed; an exception does not stop the others."""
         for queue_id, handler in self._all():
             try:
                 handler(MessageKey(queue_id, 0, 0))

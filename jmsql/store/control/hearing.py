@@ -1,4 +1,4 @@
-"""The duty to listen on the schema's channel, for as long as what is told there may concern the client."""
+"""The duty to listen on the schema's channel, while its notifications may concern the client."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _delivering_queues = _sql.statement("delivering_queues", "looking for queues tha
 class Hearing:
     """Listens while the client has to hear, on one control connection, which listens when it is new.
 
-    PostgreSQL wakes all that listen for each notification, whatever it tells of. A client that only sends is not to be
-    woken, so it ceases to listen. Until it listens again, it misses all that is told; so everybody looks afterwards.
+    PostgreSQL wakes every listener for each notification, of any queue. A client that only sends is not to be woken, so
+    it ceases to listen. Until it listens again, it misses all that is told; so everybody looks afterwards.
 
     Args:
         handlers: Who is called when a queue has something new. With the first one, the client has to hear.
         leads: Whether it does the maintenance, and has to hear of messages that are delivered later.
-        missed: Called when it listens again: what else is told may have been missed.
+        missed: Called when it listens again, since it may have missed notifications.
         duration: For how many seconds it listens in any case: a client that is new may be about to receive.
     """
 
@@ -48,7 +48,7 @@ class Hearing:
     def run(self, control: Runner) -> None:
         """Listen, or cease to."""
         if self._has_to_hear and not self._listens:
-            control.run(_listen.bind())  # and it has committed: what is told from now on is heard
+            control.run(_listen.bind())  # and it has committed: later notifications arrive
             self._listens = True
             self._catch_up(control)
         elif self._listens and not self._has_to_hear and monotonic() >= self._listens_until:
@@ -62,7 +62,7 @@ class Hearing:
     def _catch_up(self, control: Runner) -> None:
         """Have everybody look at the whole queue. Only who receives from one that was paused or deleted also lets go.
 
-        To say so of each queue would be easier, but what consumers let go of stays theirs for a moment: they would
+        A notification for each queue would be easier, but released messages stay claimed for a moment: consumers would
         receive later messages first.
         """
         channels = self._handlers.channels()

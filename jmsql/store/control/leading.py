@@ -12,7 +12,7 @@ from jmsql.store.wire._sync.runner import Runner
 
 
 class Leading:
-    """Asks for the maintenance, and heeds what the client is told with the answer.
+    """Asks for the maintenance lease, and follows the answer.
 
     Args:
         maintenance: The work that one client does for all.
@@ -20,8 +20,8 @@ class Leading:
         clock: Is set by the server's.
         queues_with_history: Which queues keep history.
         wake_ups: Who of the client waits.
-        notifier: Tells of what was released, and of what has become due.
-        looks: Whether the server is asked for the queues that somebody waits for; not through a pooler.
+        notifier: Notifies of released and due messages.
+        looks: True to ask the server for the queues that consumers wait for; not through a pooler.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Leading:
         self._looks = looks
 
     def run(self, control: Runner) -> None:
-        """Do what is due."""
+        """Ask for the lease, if it is time to."""
         control.run(self._clock.look())
         self._notifier.returned(self._lead(control))
         self._notifier.sent(self.maintenance.move_due(control))

@@ -21,7 +21,7 @@ _is_connected = _sql.statement("is_connected", "receiving", value(bool))
 
 
 class ClientForgottenError(Exception):
-    """The other clients took this one for dead; what it had is theirs."""
+    """The other clients took this one for dead, and have its claims."""
 
 
 class Liveness(Protocol):
@@ -53,7 +53,8 @@ class Liveness(Protocol):
 class AdvisoryLock:
     """A lock that the server drops with the connection. It asks for a server process of the client's own.
 
-    Its key cannot be guessed, and it counts only for that process: nobody else can take it before, or hold it after.
+    Its key cannot be guessed, and it counts only for that process: no other client can take it before, or hold it
+    after.
 
     Args:
         timings: How long it is sure to live, and how long its statements and transactions may take.
@@ -128,5 +129,5 @@ def _this_process() -> dict[str, object]:
 
 
 def is_connected(connection_id: int) -> Query[bool]:
-    """Return whether a client lives for the others, so that they leave it what it has claimed."""
+    """Return whether other clients take a client for alive, and leave it its claims."""
     return _is_connected.bind(connection_id=connection_id)

@@ -22,7 +22,7 @@ logger = logging.getLogger("jmsql")
 _LOCK_NOT_AVAILABLE = "55P03"
 
 _QUESTION_INTERVAL = 0.002
-"""Seconds within which a client's sessions ask once whether somebody waits for what they send. In a loop of sends it
+"""Seconds within which a client's sessions ask once whether a consumer waits for their messages. In a loop of sends it
 takes longer to ask each time than to leave it to the control connection, which asks for all of them together."""
 
 _LOCK_TIMEOUT = "100ms"
@@ -42,10 +42,10 @@ class _Notified(list[int]):
 
 
 class Notifier:
-    """Collects from any thread what others should hear of, and notifies them a hundred times a second at most.
+    """Collects notifications from any thread, and sends them a hundred times a second at most.
 
     Args:
-        announcing: Knows what clients announce that they wait for.
+        announcing: Knows the clients' announcements.
         wake: Wakes the control thread.
         timings: How often it notifies.
     """
@@ -60,7 +60,7 @@ class Notifier:
         self._next_notification = 0.0
         self._next_question = 0.0
         self.echo: Callable[[Notification], object] | None = None
-        """Called with each notification that was sent, if the client does not hear what it says itself."""
+        """Called with each sent notification, if the client does not receive its own ones."""
 
     # From any thread
 
@@ -95,7 +95,7 @@ class Notifier:
     def returned(self, keys: Iterable[MessageKey]) -> None:
         """Tell all clients that messages were released, soon and without waiting.
 
-        Of a group they are told that nobody holds it any more, which is so when its messages were acknowledged, too.
+        For a group, the notification says that it is free, which also holds after an acknowledgement of its messages.
         """
         first: dict[tuple[int, int], int] = {}
         groups: set[GroupKey] = set()
@@ -120,7 +120,7 @@ class Notifier:
     # On the control thread
 
     def run(self, control: Runner) -> None:
-        """Notify of what was collected, if it is time to."""
+        """Send the collected notifications, if it is time to."""
         now = monotonic()
         if not self._collected or now < self._next_notification:
             return

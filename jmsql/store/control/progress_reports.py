@@ -25,7 +25,7 @@ class ProgressReports:
         self._wake = wake
         self._lock = threading.Lock()
         self._reports: dict[ClaimedMessage, Progress] = {}
-        """What is not written yet; handlers add to it, and the client's thread takes all of it, under the lock."""
+        """Pending reports: handlers add to them, and the client's thread takes all of them, both under the lock."""
         self._next_run = 0.0
 
     def add(self, message: ClaimedMessage, progress: Progress) -> None:
@@ -42,7 +42,7 @@ class ProgressReports:
             self._reports.pop(message, None)
 
     def run(self, runner: Runner) -> None:
-        """Write down what was reported, if it is time to."""
+        """Record pending reports, if it is time to."""
         if not self._reports or monotonic() < self._next_run:
             return
         self._next_run = monotonic() + _INTERVAL

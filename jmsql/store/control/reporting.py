@@ -1,4 +1,4 @@
-"""The duty to write down what goes through a client, and which consumers it has."""
+"""The duty to record a client's counts and consumers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ logger = logging.getLogger("jmsql")
 
 
 class Reporting:
-    """Writes down what the client does.
+    """Records the client's counts and consumers.
 
     Args:
         timings: How often.
-        counters: What the client counts.
+        counters: The client's counters.
         consumers: Returns how many consumers of each kind the client has.
     """
 
@@ -40,7 +40,7 @@ class Reporting:
         """The number of the client's connection."""
 
     def run(self, control: Runner) -> None:
-        """Write it down, if it is time to. What prevents it does not keep the rest of maintenance from being done."""
+        """Write it down, if it is time to. An error here does not prevent the rest of the maintenance."""
         now = monotonic()
         if now < self._next_report:
             return
@@ -58,7 +58,7 @@ class Reporting:
         return math.inf
 
     def write_counters(self, control: Runner) -> None:
-        """Write down what was counted since the last time."""
+        """Record the counts since the last time."""
         counted = self._counters.drain()
         if counted:
             try:

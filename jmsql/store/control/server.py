@@ -1,4 +1,4 @@
-"""What a client has to know of the server that it has connected to: the database, the schema, and the time."""
+"""A server's properties that a client needs: the database, the schema, and the time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jmsql.values.clock import monotonic, monotonic_ns
 from jmsql.values.recently_used import RecentlyUsed
 
 _MISSING = {"3F000", "42P01", "42883"}
-"""What PostgreSQL reports where the schema, a table or a function is not there."""
+"""PostgreSQL's errors for a missing schema, table or function."""
 
 _sql = SqlFile("server")
 _server = _sql.statement("server", "looking at the schema", rows)
 _clock = _sql.statement("clock", "asking for the time", value(int))
 _clock_and_database = _sql.statement("clock_and_database", "joining the transaction", record(tuple))
 find_database: Query[tuple[Any, ...]] = _sql.statement("database", "looking for the database", record(tuple)).bind()
-"""What tells the database that a connection leads to from all others: the server's start, and its number."""
+"""The identity of a connection's database: the server's start, and the database's number."""
 
 
 class Server(NamedTuple):
@@ -30,28 +30,29 @@ class Server(NamedTuple):
 
     version: str
     milliseconds: int
-    """What time it was there, in milliseconds since the epoch."""
+    """The server's time, in milliseconds since the epoch."""
     is_restricted: bool
     """True if policies hide destinations from the role."""
     may_ask_to_dequeue: bool
     """True if the role may have the server dequeue a message for it."""
     dialect: tuple[Hashable, ...]
-    """Which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection."""
+    """The database's identity, and the answers to the queries of SQLAlchemy's dialect on an engine's first
+    connection."""
 
     @property
     def database(self) -> tuple[Hashable, ...]:
-        """Which database it is, by `find_database`."""
+        """The database's identity, by `find_database`."""
         return self.dialect[:2]
 
 
 def look_at_server(runner: Runner) -> Server:
-    """Ask for what a client has to know, and make sure that the schema is there and of the right version.
+    """Query the server's properties, and make sure that the schema exists and has the right version.
 
     Args:
         runner: Runs statements on a new connection, in autocommit mode.
 
     Raises:
-        JMSException: The schema is not; the message says what to do.
+        JMSException: The schema does not; the error says how to create or upgrade it.
     """
     try:
         [(schema_version, version, milliseconds, is_restricted, may_ask_to_dequeue, *dialect)] = runner.run(
@@ -66,7 +67,7 @@ def look_at_server(runner: Runner) -> Server:
 
 
 def require_same_database(database: tuple[Any, ...]) -> Steps[None]:
-    """Make sure that two ways lead to one database: else each client's claims would look like those of a dead one.
+    """Make sure that two URLs lead to one database: else each client's claims would look like a dead client's.
 
     Args:
         database: Where the other way leads.
@@ -125,7 +126,7 @@ class CallersDatabase(NamedTuple):
     """A database, as a session in a transaction of the caller's knows it."""
 
     identity: tuple[Hashable, ...]
-    """Which database it is, by `find_database`."""
+    """The database's identity, by `find_database`."""
     clock: ServerClock
     """The server's, which all such sessions of the process share."""
 

@@ -1,4 +1,4 @@
-"""What a client does on a control connection while it holds: a list of duties, and the loop that runs them."""
+"""The duties of a control connection, and the loop that runs them."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _ATTENTION = 2.0
 # a class with `run` and `seconds_to_next`, and a place in one of the two lists.
 #
 # - Others wait for what `_urgent` duties do. An error there ends the connection, since nobody could rely on it.
-# - What `_postponable` duties do can wait: a full disk, a lock or a deadlock prevents it for now. The client lives, and
-#   keeps what it has.
-# - Whom a notification concerns is woken before anything else is done, since somebody waits for that.
+# - The `_postponable` duties can wait: a full disk, a lock or a deadlock may prevent them for now. The client lives,
+#   and keeps its claims.
+# - A notification wakes its consumers before any duty runs, since they wait for it.
 
 
 class Duty(Protocol):
@@ -104,11 +104,11 @@ def make_known(
 
 @dataclass(frozen=True)
 class ClientDuties:
-    """What a client does on whichever control connection it has.
+    """A client's duties, on any control connection.
 
     Args:
         handlers: Who is called when a queue has something new.
-        announcing: Tells senders for what the client's consumers wait.
+        announcing: Announces the queues that the client's consumers wait for.
         notifier: Tells others of messages.
         cancellations: Ends calls whose messages were cancelled.
         claim_extensions: Extends claims.
@@ -132,15 +132,15 @@ class ClientDuties:
 
 
 class Service:
-    """What is done on one control connection, from when it is there to its end.
+    """The service of one control connection, from its start to its end.
 
     Args:
         link: The connection.
         schema: The name of the schema.
-        server: What the client found when it connected first.
+        server: The server's properties at the first connection.
         clock: Is set by the server's.
-        timings: How often what is done.
-        duties: What the client does on whichever connection.
+        timings: The intervals.
+        duties: The client's duties, on any connection.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Service:
         self.is_in_doubt = False
         """True if the client may have claimed messages, and has lost the answer."""
         self.is_lost = False
-        """True if the connection is lost, or what the client has on it is not there yet."""
+        """True if the connection is lost, or not yet set up."""
         self._timings = timings
         self._duties = duties
         self.attentive_until = 0.0
@@ -186,10 +186,10 @@ class Service:
         self._postponable: tuple[Duty, ...] = ()
 
     def run(self, reporting: Reporting, ends: Callable[[], bool]) -> None:
-        """Do what is due until the end.
+        """Run due duties until the end.
 
         Args:
-            reporting: Writes down what the client does.
+            reporting: Records the client's activity.
             ends: Tells whether the end has come.
 
         Raises:
@@ -215,7 +215,7 @@ class Service:
         duties.slots.hold_for(link.connection_id)
         duties.cancellations.begin(is_deaf=link.is_pooled)
         duties.notifier.echo = self._heed if link.is_pooled else None
-        # Those that come with the answer to a statement.
+        # Notifications that arrive with the answer to a statement.
         link.connection.add_notify_handler(lambda received: self._heard.append(received.payload))
         while not ends():
             if self.is_in_doubt:
@@ -240,20 +240,20 @@ class Service:
             self._leading.maintenance.postpone()
 
     def _wait(self, timeout: float) -> None:
-        """Wait until there is something to do, and meanwhile wake those whom notifications concern.
+        """Wait until a duty is due, and meanwhile wake the consumers that notifications concern.
 
         They run once this thread waits again, so it does nothing else first.
         """
         deadline = monotonic() + timeout
         server, client = self.link.connection.fileno(), self._duties.wake_socket.fileno()
-        is_due = self._hear()  # what came with the answers to the statements before
+        is_due = self._hear()  # notifications that arrived with earlier answers
         while not is_due:
             ready, _, _ = select.select([server, client], [], [], max(deadline - monotonic(), 0.0))
             is_due = ready != [server] or self._hear() or monotonic() >= deadline
         self._duties.wake_socket.drain()
 
     def _hear(self) -> bool:
-        """Wake those whom notifications concern that have come; return whether there is something to do besides."""
+        """Wake the consumers that received notifications concern; return whether a duty is due."""
         # Not by psycopg's generator: its wait takes several times as long, and somebody waits for this.
         connection = self.link.connection
         with connection.lock:
@@ -273,7 +273,7 @@ class Service:
         return is_due
 
     def _missed_news(self) -> None:
-        """Heed whatever may have been told while the client did not listen."""
+        """Handle notifications that the client may have missed."""
         self._leading.maintenance.message_delayed()
         self._ticking.check_soon()
         self._duties.queues_with_history.changed()
@@ -281,7 +281,7 @@ class Service:
         self._duties.cancellations.missed()
 
     def _heed(self, notification: Notification) -> bool:
-        """Wake whom a notification concerns; return whether there is something to do besides."""
+        """Wake the consumers that a notification concerns; return whether a duty is due."""
         if notification.channel == DELAYED_CHANNEL:
             self._leading.maintenance.message_delayed()
         if notification.channel == BATCHES_CHANNEL:

@@ -95,6 +95,6 @@ class Slots:
         return max(0.0, self._next_run - monotonic())
 
     def end(self, control: Runner) -> None:
-        """Give the slots back as the client ends. Those of calls that run on stay until they expire."""
+        """Give the slots back as the client ends. The slots of calls that run on stay until they expire."""
         if self.holder_id and not self._running:
             control.run(end_presence(self.holder_id))

@@ -1,4 +1,4 @@
-"""The duty to send what schedules have due, which each client has that receives or does the maintenance."""
+"""The duty to send due messages of schedules, for each client that receives or does the maintenance."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Ticking:
         return self._is_possible and self._takes_part()
 
     def run(self, control: Runner) -> None:
-        """Send what is due."""
+        """Send due messages."""
         started = monotonic()
         if not self._is_active or started < self._next_look:
             return

@@ -1,4 +1,4 @@
-"""What wakes a thread that waits for its connection to the server."""
+"""A socket that wakes a thread from waiting for its connection to the server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class WakeSocket:
             end.settimeout(0)
 
     def fileno(self) -> int:
-        """Return what to select besides the connection."""
+        """Return the socket to select beside the connection."""
         return self._receiver.fileno()
 
     def wake(self) -> None:
