@@ -21,7 +21,7 @@ from jmsql.exceptions import (
 
 _SCHEMA = "run `jmsql migrate`, with its --schema if that is not jmsql, or jmsql.migrate(), with the rights to make it"
 
-# By SQLSTATE, whole or its class (the first two characters): the exception and what to do.
+# The exception and the advice, by SQLSTATE or its class (the first two characters).
 _ADVICE: dict[str, tuple[type[JMSException], str]] = {
     "08": (JMSException, "the connection to PostgreSQL was lost; whatever was not committed is rolled back"),
     "57P01": (JMSException, "the server closed the connection; whatever was not committed is rolled back"),
@@ -205,7 +205,7 @@ _NO_CONNECTION_LEFT = ("too many clients", "too many connections", "remaining co
 _NO_FILE_LEFT = ("Too many open files", f"[Errno {errno.EMFILE}]", f"[Errno {errno.ENFILE}]")
 
 _STANDBY = ("session is read-only", "server is in hot standby mode")
-"""What libpq says of a server that `target_session_attrs` leaves out."""
+"""libpq's errors for a server that `target_session_attrs` excludes."""
 
 
 def _without_code(detail: str, doing: str) -> JMSException:

@@ -29,8 +29,8 @@ def in_schema(text: str, schema: str) -> str:
     """Return SQL that is written for the schemas `jmsql` and `jmsql_internal`, for `schema` and its internals.
 
     SQL files write `jmsql.queues` and `jmsql_internal.message`, so that editors and people can read them, also in the
-    texts that functions execute. A schema alone stands behind the word `schema`, or as `'jmsql'::regnamespace`. What
-    else stands directly behind a quote, as the name of a setting does, stays as it is.
+    texts that functions execute. A schema alone stands behind the word `schema`, or as `'jmsql'::regnamespace`. Other
+    text directly behind a quote, such as the name of a setting, stays as it is.
     """
     names = {"jmsql": quote_identifier(schema), "jmsql_internal": quote_identifier(internal_schema(schema))}
     return _NAME.sub(lambda found: names[found[0]].replace("'", "''") if found["literal"] else names[found[0]], text)

@@ -37,12 +37,12 @@ class Statement(Generic[T_co]):
     """A statement, for every schema and all values of its parameters.
 
     Args:
-        name: What it is called where it is written.
+        name: Its name in the source.
         text: The SQL, for the schemas `jmsql` and `jmsql_internal`, with psycopg's placeholders. `{schema}` stands for
             the name of the schema, `{channel}` for the same as a literal, which notifications go by, and `{is_sent}`
             for the condition that a message `m` is not one of a pending transaction.
-        doing: What it does, the first words of an error: "sending". It may contain parameters: "looking up {name!r}".
-        decode: Turns the result into what the caller wants.
+        doing: Its action, the first words of an error: "sending". It may contain parameters: "looking up {name!r}".
+        decode: Converts the result for the caller.
         parameters: The values that belong to the text, such as the literals of a selector.
     """
 
@@ -58,11 +58,11 @@ class Statement(Generic[T_co]):
         return Query(self, {**self.parameters, **(parameters or {}), **more})
 
     def copying(self, data: bytes) -> Query[T_co]:
-        """Return the statement, a COPY from the client, with what it copies."""
+        """Return the statement, a COPY from the client, with its data."""
         return Query(self, {}, data)
 
     def encoded(self, schema: str) -> bytes:
-        """Return the SQL for a schema. The same bytes each time, by which psycopg recognises what it has prepared.
+        """Return the SQL for a schema. The same bytes each time, by which psycopg recognises a prepared statement.
 
         Without indentation: psycopg reads the placeholders of statements longer than 4,096 bytes again each time.
         """
@@ -83,7 +83,7 @@ class Query(Generic[T_co]):
     Args:
         statement: The statement.
         parameters: The values of its parameters.
-        data: What a COPY takes from the client; None: it is another statement.
+        data: The data of a COPY from the client; None: it is another statement.
     """
 
     statement: Statement[T_co]
@@ -92,7 +92,7 @@ class Query(Generic[T_co]):
 
     @property
     def doing(self) -> str:
-        """What it does, the first words of an error."""
+        """The statement's action, the first words of an error."""
         return self.statement.doing.format_map(self.parameters)
 
     def __iter__(self) -> Generator[Query[Any], Any, T_co]:
@@ -105,7 +105,7 @@ class CannotCopyError(Exception):
 
 
 Steps: TypeAlias = Generator[Query[Any], Any, T]
-"""A decision that takes several statements: it yields each of them, gets its result, and returns what it has decided.
+"""A decision that takes several statements: it yields each of them, gets its result, and returns the decision.
 
 An error of a statement is raised where the decision has yielded it."""
 
@@ -123,7 +123,7 @@ Items: TypeAlias = Generator[Query[Any] | Item[T], Any, None]
 No transaction of its own is open at an item: the next one need not be asked for."""
 
 
-# What results mean
+# Decoders of results
 
 
 def rows(result: Result) -> list[tuple[Any, ...]]:
@@ -206,7 +206,7 @@ def integers_literal(values: Iterable[int]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
 
 
-# What begins and ends transactions
+# The beginnings and ends of transactions
 
 _begin = Statement("begin", "begin", "beginning a transaction", nothing)
 _commit = Statement("commit", "commit", "committing", nothing)
@@ -214,7 +214,7 @@ _rollback = Statement("rollback", "rollback", "rolling back", nothing)
 
 
 def in_transaction(work: Query[T] | Steps[T]) -> Steps[T]:
-    """Run a statement, or those of a decision, in one transaction, on a connection in autocommit mode."""
+    """Run a statement, or a decision's statements, in one transaction, on a connection in autocommit mode."""
     yield from _begin.bind()
     try:
         result = yield from work
@@ -293,9 +293,9 @@ class SqlFile:
 
         Args:
             name: The name in the file.
-            doing: What it does, for errors.
-            decode: Turns its result into what the caller wants.
-            parts: What is composed of other parts, by the names that stand for it in braces.
+            doing: Its action, for errors.
+            decode: Converts its result for the caller.
+            parts: Its composed parts, by their names in braces.
         """
         return Statement(name, fill(self[name], **(parts or {})), doing, decode)
 

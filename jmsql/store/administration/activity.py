@@ -1,4 +1,4 @@
-"""The actions of administrators: what a program says of them beforehand, and the lines that they leave."""
+"""The actions of administrators: a program's remarks on them, and the lines that they leave."""
 
 import uuid
 from datetime import datetime
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _WINDOW = 5000
 """How many lines a look reads that searches them."""
 LAST = 2**63 - 1
-"""A number beyond those of all lines."""
+"""A number above every line's."""
 
 
 @set_module("jmsql.admin")
@@ -109,7 +109,7 @@ activity_days = _sql.statement("days", "looking at the configuration", value(int
 
 
 def saying(said: Saying, work: Query[T] | Steps[T]) -> Query[T] | Steps[T]:
-    """Have the lines of what `work` does tell what is said of it."""
+    """Add the remarks to the lines of the actions of `work`."""
     if said == Saying():
         return work
     texts = {name: to_postgresql(text or "") for name, text in said._asdict().items()}

@@ -43,7 +43,7 @@ _callback_queues = _sql.statement("callback_queues", "looking at the batch {batc
 def batches(
     name: str | None, limit: int, *, before: int | None = None, number: int | None = None
 ) -> Query[list[BatchSummary]]:
-    """Return the last batches: those of a name, those with numbers below `before`, or the one of a number."""
+    """Return the last batches: by name, with numbers below `before`, or the one with a number."""
     return _batches.bind(batch=number, name=name, before=before, limit=limit)
 
 

@@ -23,7 +23,7 @@ _find_durable = SqlFile("inspection").statement(
 
 
 def browse(queue: Queue | int, selector: Selector | None, after: Place | None, limit: int) -> Items[BrowsedMessage]:
-    """Return messages of a queue or subscription in their order, whatever their state; the delayed ones come last.
+    """Return messages of a queue or subscription in their order and in any state; the delayed ones come last.
 
     Raises:
         InvalidDestinationException: There is no such queue.

@@ -51,7 +51,7 @@ class ServerFacts(NamedTuple):
 
 
 class SnapshotHolder(NamedTuple):
-    """What keeps vacuum from removing rows: a session, a replication slot, or a prepared transaction.
+    """A session, replication slot or prepared transaction that keeps vacuum from removing rows.
 
     `seconds` is how long it has done so, None where the server does not know; `transactions` is how many transactions
     have begun since.
@@ -80,10 +80,10 @@ class MessageTable(NamedTuple):
 
 
 class MaintenanceFacts(NamedTuple):
-    """The client that does the maintenance, if any, and what waits for it.
+    """The client that does the maintenance, if any, and its backlog.
 
-    `expired` and `overdue` count messages that expired, or were due, more than a minute ago. `restricted_users` are
-    those of the connected clients that may not administer.
+    `expired` and `overdue` count messages that expired, or were due, more than a minute ago. `restricted_users` are the
+    users of connected clients that may not administer.
     """
 
     led: bool
@@ -204,7 +204,7 @@ class PreparedTransaction(NamedTuple):
 
     @property
     def is_global(self) -> bool:
-        """True if a transaction manager has prepared it, by what its identifier looks like."""
+        """True if its identifier looks like a transaction manager's."""
         return psycopg.Xid.from_string(self.identifier).format_id is not None
 
 
@@ -292,7 +292,7 @@ _selective_queues = _question("selective_queues", records(SelectiveQueue._make))
 _limit_memory = _question("limit_memory", nothing)
 _write_file = _question("write_file", nothing)
 snapshot_holders = _question("snapshot_holders", records(SnapshotHolder._make))
-"""What keeps vacuum from removing dead rows of this database, the oldest first.
+"""The holders that keep vacuum from removing dead rows of this database, the oldest first.
 
 Sessions of other roles are seen only with the rights of `pg_read_all_stats`."""
 tables = _question("tables", records(MessageTable._make))
@@ -346,7 +346,7 @@ def _limited(question: Query[T] | Steps[T]) -> Steps[T]:
 
 
 def maintenance(most_rows: int | None = None) -> Query[MaintenanceFacts]:
-    """Return whether a client does the maintenance, and what waits for it, counted to a limit if one is given."""
+    """Return whether a client does the maintenance, and the backlog, counted to a limit if one is given."""
     return _maintenance.bind(most_rows=most_rows)
 
 

@@ -22,14 +22,15 @@ _LEAST_PAUSE = 0.5
 class ConsumerNow(NamedTuple):
     """A connection's work on a queue or subscription at this moment.
 
-    The clients write their counts down once a second. What an open transaction has locked does not count as held.
+    The clients write their counts down once a second. Messages that an open transaction has locked do not count as
+    held.
     """
 
     connection_id: int
     """Its number in the view ``clients``."""
     client_id: str | None
     user_name: str | None
-    """Its role in PostgreSQL; None: the connection is gone, and what it held is about to be free."""
+    """Its role in PostgreSQL; None: the connection is gone, and its messages are about to be free."""
     host: str | None
     process_id: int | None
     number: int
@@ -121,12 +122,12 @@ _held_messages = _sql.statement("held_messages", "looking at what a client holds
 
 
 def consumers_now(limit: int, *, connection_id: int | None = None, like: str | None = None) -> Query[list[ConsumerNow]]:
-    """Return what connections do with queues and subscriptions, the slow ones first.
+    """Return the connections' work on queues and subscriptions, the slow ones first.
 
     Args:
         limit: How many at most.
         connection_id: The connection; None: all.
-        like: A pattern as that of SQL's LIKE, for the name of the destination or subscription; None: all.
+        like: A pattern as for SQL's LIKE, for the name of the destination or subscription; None: all.
     """
     return _consumers.bind(limit=limit, connection_id=connection_id, like=like, window=_WINDOW)
 

@@ -64,10 +64,10 @@ class PastRates(NamedTuple):
 
 
 def past_rates(number: int, start: float, seconds: int, slots: int) -> Steps[PastRates]:
-    """Return what went through a destination.
+    """Return a destination's rates.
 
     Args:
-        number: That of a queue or subscription; negative of a topic; 0: all destinations together.
+        number: The number of a queue or subscription; negative for a topic; 0: all destinations together.
         start: The beginning, in seconds since the epoch.
         seconds: The duration of a slot.
         slots: How many there are.

@@ -31,7 +31,7 @@ def running(most: int, *, queue_id: int | None = None, like: str | None = None) 
 
     Args:
         most: How many at most.
-        queue_id: The queue, or that of a subscription; None: all.
-        like: A pattern as that of SQL's LIKE, for the name of the destination or subscription; None: all.
+        queue_id: The queue, or a subscription's queue; None: all.
+        like: A pattern as for SQL's LIKE, for the name of the destination or subscription; None: all.
     """
     return _running.bind(most=most, queue_id=queue_id, like=like)

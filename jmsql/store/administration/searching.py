@@ -157,7 +157,7 @@ def search(
         selector: Which messages.
         after: Where to go on.
         limit: How many messages at most.
-        time_limit: Seconds after which it returns what it has found.
+        time_limit: Seconds after which it returns the matches so far.
     """
     chosen, parameters = looks.condition_of(Choice(selector), hidden=False)
     statements = {

@@ -74,7 +74,7 @@ def selector_indexes() -> Query[list[SelectorIndex]]:
 
 
 def serving(indexes: Sequence[SelectorIndex], expressions: Sequence[str]) -> SelectorIndex | None:
-    """Return the one of some indexes that serves what a selector compares, or the most of it; None: none does."""
+    """Return the index that serves most of a selector's comparisons; None: none does."""
     wanted = set(expressions)
     able = [index for index in indexes if index.valid and index.expressions and wanted.issuperset(index.expressions)]
     return max(able, key=lambda index: len(index.expressions), default=None)
@@ -86,7 +86,7 @@ def index_serving(selector: Selector) -> Steps[SelectorIndex | None]:
 
 
 def explain(runner: PsycopgRunner, queue: str, selector: Selector) -> Explanation:
-    """Return how a consumer of a queue finds what a selector chooses. It looks, and takes nothing.
+    """Return the plan by which a consumer finds a selector's messages in a queue. It looks, and takes nothing.
 
     Raises:
         InvalidDestinationException: There is no such queue.

@@ -1,4 +1,4 @@
-"""URLs of databases: what they say, and how they are shown.
+"""Database URLs: reading them, and showing them without passwords.
 
 They are read as SQLAlchemy reads them, which the URLs of engines are for, and without it: loading SQLAlchemy takes
 longer than all that a command does. libpq's own parser reads others: to it a plus sign is no space, and a password has
@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote
 from jmsql.exceptions import JMSException
 
 UNREADABLE = "The database URL cannot be read; write postgresql://user@host:port/database."
-"""Does not quote it: a password may stand anywhere in what could not be read."""
+"""The URL is not quoted: a password may stand anywhere in an unreadable one."""
 
 _POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
 _URL = re.compile(
@@ -59,7 +59,7 @@ class DatabaseUrl(NamedTuple):
     port: int | None = None
     database: str | None = None
     query: Mapping[str, str | tuple[str, ...]] = {}
-    """libpq's parameters, and those of psycopg; a tuple for one that is given several times."""
+    """The parameters of libpq and psycopg; a tuple for a repeated one."""
 
     def with_parameters(self, parameters: Mapping[str, str]) -> DatabaseUrl:
         """Return the URL with other values for parameters."""
@@ -75,7 +75,7 @@ class DatabaseUrl(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Where libpq finds the database: what the URL leaves out, the environment says."""
+        """The place of the database for libpq: the environment completes the URL."""
         from psycopg import pq
 
         options = [*pq.Conninfo.get_defaults(), *pq.Conninfo.parse(self.text().encode())]
@@ -133,7 +133,7 @@ def parse_url(url: str, user: str | None = None, password: str | None = None) ->
         try:
             port = int(found["port"])
         except ValueError:
-            raise JMSException(UNREADABLE) from None  # not linked, since it quotes what may be a password
+            raise JMSException(UNREADABLE) from None  # not chained, since it quotes a possible password
     if found["scheme"] not in _POSTGRESQL:
         raise JMSException(f"jmsql needs a PostgreSQL database: write postgresql://…, not {found['scheme']}://….")
     query: dict[str, str | tuple[str, ...]] = {**servers}

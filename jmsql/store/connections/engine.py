@@ -49,13 +49,13 @@ _OPTIONS: dict[str, Any] = {
     "isolation_level": "READ COMMITTED",
     "pool_reset_on_return": None,  # `_watch_pool` rolls back
 }
-"""What all engines have in common."""
+"""Options of all engines."""
 
 _POOL: dict[str, Any] = {"pool_size": 0, "pool_use_lifo": True}
-"""How a client's engines keep their connections: without a limit of SQLAlchemy's."""
+"""The pool of a client's engines: SQLAlchemy does not limit it."""
 
 _ENCODING: dict[str, Any] = {"client_encoding": "UTF8"}
-"""In which every message can be told, whatever database, role or URL have for others."""
+"""It can represent every message, unlike the defaults of some databases, roles or URLs."""
 
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
@@ -71,9 +71,9 @@ sessions do not wait for an unreachable server one after the other."""
 def open_engine(url: str, *, timings: Timings = Timings(), **options: Any) -> Engine:
     """Make an engine for the database; nothing is connected yet.
 
-    Its transactions run in READ COMMITTED, whatever the default of the database or of the role is. Through a pooler
-    that loses prepared statements, its connections prepare none. Both sides of a connection notice that the other is
-    gone; what the URL says of keepalives and time-outs is left as it is.
+    Its transactions run in READ COMMITTED, not in the default of the database or role. Through a pooler that loses
+    prepared statements, its connections prepare none. Both sides of a connection notice that the other is gone.
+    Keepalives and time-outs in the URL take precedence.
     """
     connecting = _Connecting(_RETRY_DELAY)
     return _open_engine(parse_url(url), connecting, timings, **options)
@@ -100,7 +100,7 @@ def _endpoint(
 
 
 class Endpoint:
-    """A database, as one user connects to it: makes connections, and engines that share what is known of it."""
+    """A database, as one user connects to it: makes connections, and engines that share facts about it."""
 
     def __init__(self, url: DatabaseUrl, timings: Timings = Timings()) -> None:
         self.url = url
@@ -114,7 +114,7 @@ class Endpoint:
         """Connect without an engine, in autocommit mode; otherwise as the connections of an engine are.
 
         Args:
-            role: What the connection is for, as errors say it after the URL.
+            role: The connection's purpose, for errors.
 
         Returns:
             The connection, and whether it leads through a pooler.
@@ -133,7 +133,7 @@ class Endpoint:
         return connection, is_pooled
 
     async def connect_async(self, role: str = "") -> tuple[psycopg.AsyncConnection[Any], bool]:
-        """Do what `connect` does, for asyncio."""
+        """Connect, for asyncio; see `connect`."""
         from jmsql.store.connections._async import connecting as asynchronous
 
         with jms_errors(f"connecting to {self.text}{role}"):
@@ -151,13 +151,13 @@ class Endpoint:
     def open_engine(self, facts: tuple[Hashable, ...], connection_class: type[psycopg.Connection[Any]]) -> Engine:
         """Make an engine for a client's sessions; nothing is connected yet. Its pool is its own.
 
-        Making one, and what SQLAlchemy asks the server on an engine's first connection, takes longer than connecting.
-        So the engines share their dialect, once the first of them has connected.
+        Making one, with SQLAlchemy's queries on an engine's first connection, takes longer than connecting. So the
+        engines share their dialect, once the first of them has connected.
 
         Args:
-            facts: What the dialect depends on, as the server says now; the last is the number of the type hstore, or
-                None: what psycopg asks for that type a function of another role could answer.
-            connection_class: What its connections are.
+            facts: The server's answers that the dialect depends on; the last is the number of the type hstore, or
+                None: psycopg's query for that type could run another role's function.
+            connection_class: The class of its connections.
         """
         from jmsql.store.connections.pools import DemandPool
 
@@ -166,7 +166,7 @@ class Endpoint:
     def open_async_engine(
         self, facts: tuple[Hashable, ...], connection_class: type[psycopg.AsyncConnection[Any]]
     ) -> AsyncEngine:
-        """Do what `open_engine` does, for asyncio."""
+        """Open an engine for asyncio; see `open_engine`."""
         require_greenlet()
         from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -201,7 +201,7 @@ class Endpoint:
         options = {**_POOL, "poolclass": pool_class, "use_native_hstore": facts[-1] is not None}
         engine = make(self.url, self._connecting, self._timings, connection_class, **options)
 
-        def keep(_: object, __: object) -> None:  # called after SQLAlchemy has asked what it wants to know
+        def keep(_: object, __: object) -> None:  # called after SQLAlchemy's first queries
             known = self._templates.get(connection_class)
             if known is None or known[0] != facts:
                 # Without the connections of the pool, which end with their client.
@@ -223,7 +223,7 @@ def synchronous(connection: AsyncConnection | Connection) -> Connection:
 
 
 def connect(url: str, *, autocommit: bool, timings: Timings = Timings()) -> psycopg.Connection[Any]:
-    """Connect without an engine; transactions run in READ COMMITTED, whatever the default is.
+    """Connect without an engine; transactions run in READ COMMITTED, not in the default.
 
     The server notices if this client is gone.
     """
@@ -254,7 +254,7 @@ class _Connecting:
         self._failed_at = -math.inf
 
     def connect(self, connect: Callable[[], Any]) -> Any:
-        """Call what connects."""
+        """Connect, by the given function."""
         started = monotonic()
         if started - self._failed_at < self._retry_delay:
             raise psycopg.OperationalError(self._failure)
@@ -387,7 +387,7 @@ def _watch_pool(engine: Engine) -> None:
 
     def end_transaction(connection: Any, entry: ConnectionPoolEntry) -> None:
         # The application may have listeners for all engines. They run first, and may begin a transaction, in which
-        # neither SQLAlchemy's dialect nor jmsql can set what they need.
+        # neither SQLAlchemy's dialect nor jmsql can set up the connection.
         driver_connection: Any = entry.driver_connection
         if driver_connection.pgconn.transaction_status in _OPEN:
             connection.commit()
@@ -430,7 +430,7 @@ def _is_quiet(connection: Any, returned: float) -> bool:
 
 
 def _close_if_lent(_: object, entry: ConnectionPoolEntry) -> None:
-    """Keep what an application has set on a connection (a role, a time limit, a lock) from its next user.
+    """Keep an application's settings on a connection (a role, a time limit, a lock) from its next user.
 
     `discard all` would undo most of it, but with it all prepared statements.
     """

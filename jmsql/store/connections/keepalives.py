@@ -1,8 +1,8 @@
 """Noticing that the other side of a connection is gone without a word: its host, or the network between.
 
-TCP by itself waits for hours. A peer that does not answer is asked three times, and then given up, by default after 25
-seconds at most; so is one that does not acknowledge what was sent to it. Both sides do this: the client, so that its
-calls return, and the server, so that the transactions and locks of a client that is gone end.
+TCP by itself waits for hours. A silent peer is probed three times; then the connection ends, by default after at most
+25 seconds. It also ends if the peer does not acknowledge sent data. Both sides do this: the client, so that its calls
+return, and the server, so that the transactions and locks of a client that is gone end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def keepalive_parameters(given: Container[str], timings: Timings) -> dict[str, i
     Args:
         given: The names of the parameters that the user gives, which are left as they are, as is
             the definition of a service.
-        timings: What holds for the others.
+        timings: The other parameters.
     """
     if "service" in given or "PGSERVICE" in os.environ:
         return {}
@@ -58,7 +58,7 @@ def keepalive_settings(
     """Return the server's settings by which it notices that this client is gone: the most that each is to be.
 
     Args:
-        connection: A new connection. Through a Unix socket there are none, nor for what the user's `options` set.
+        connection: A new connection. None through a Unix socket, and none that the user's `options` set.
         timings: How soon.
     """
     if connection.info.host.startswith(("/", "@")):

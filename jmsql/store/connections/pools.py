@@ -10,7 +10,7 @@ from jmsql.public_names import set_module
 from jmsql.values.clock import monotonic
 
 
-@set_module("sqlalchemy.pool")  # whose name the pool's logger has: what it says is none of the `jmsql` logger's
+@set_module("sqlalchemy.pool")  # the pool's logger has this name, so that its records do not go to the `jmsql` logger
 class DemandPool(QueuePool):
     """A pool without a limit. It closes returned connections that were not needed lately, or exceed `most_idle`."""
 

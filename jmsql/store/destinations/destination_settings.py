@@ -85,7 +85,7 @@ def alter(destination: Destination, settings: DestinationSettings) -> Query[None
 
 
 def reset(destination: Destination, names: Sequence[str]) -> Query[None]:
-    """Change settings of a destination to what they are by default."""
+    """Reset settings of a destination to their defaults."""
     return _alter.bind(destination=destination, uri=destination.uri, settings=json.dumps(dict.fromkeys(names)))
 
 

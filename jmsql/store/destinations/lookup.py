@@ -12,7 +12,7 @@ from jmsql.values.destinations import Destination, Queue, Topic
 
 
 class Circumstances(NamedTuple):
-    """The settings of a transaction that decide what it sees of others, and what it may do."""
+    """The settings of a transaction that decide its view of others, and its rights."""
 
     isolation_level: str
     role: str
@@ -24,7 +24,7 @@ _create_queue = _sql.statement("create_queue", "creating the queue {name!r}", no
 _find_topic = _sql.statement("find_topic", "looking up the topic {name!r}", optional_value(int))
 _create_topic = _sql.statement("create_topic", "creating the topic {name!r}", nothing)
 last_sequence = SqlFile("inspection").statement("last_sequence", "looking at the queue", value(int)).bind()
-"""The sequence of the last message sent, to whatever queue: those sent from now on have higher ones."""
+"""The sequence of the last message sent to any queue: later messages have higher ones."""
 automatic_creation = _sql.statement("automatic_creation", "looking at the configuration", value(bool)).bind()
 """True if the first use of a queue or topic makes it."""
 _set_automatic_creation = _sql.statement("set_automatic_creation", "changing the configuration", nothing)
@@ -100,7 +100,7 @@ def find_topic(name: str) -> Query[int | None]:
 
 
 def topic_id(name: str, *, create: bool = True) -> Steps[int]:
-    """Return the number of a topic, as `queue_id` does that of a queue."""
+    """Return the number of a topic; see `queue_id`."""
     return _number(Topic, name, _find_topic, _create_topic if create else None)
 
 
@@ -152,7 +152,7 @@ def _number(
 
 
 def _refusal(destination: Queue | Topic, *, by_client: bool) -> Steps[InvalidDestinationException]:
-    """Return what to raise for a destination that is not there and was not made, perhaps as the client wants it."""
+    """Return the error for a missing destination that was not made, perhaps by the client's choice."""
     kind = "topic" if isinstance(destination, Topic) else "queue"
     if not by_client and (yield from automatic_creation):
         return InvalidDestinationException(f"The {kind} {destination.name!r} was deleted as fast as it was created.")

@@ -41,8 +41,8 @@ class ChangeRefusedException(IllegalStateException):
 class SubscriptionDefinition(NamedTuple):
     """The definition of a subscription, as a consumer gives it.
 
-    `name` and `client_id` identify a durable or shared subscription; the rest may differ from what it is now, and
-    `if_changed` says what happens then.
+    `name` and `client_id` identify a durable or shared subscription; the rest may differ from the existing
+    subscription; `if_changed` then decides.
     """
 
     topic: str
@@ -100,7 +100,7 @@ def attach(definition: SubscriptionDefinition, connection_id: int, *, create_top
     """Join a subscription as a consumer of a connection, in one transaction.
 
     The subscription is made if it is not there. If it is another now (of another topic, with another selector or
-    `no_local`), and has no consumer, the definition's `if_changed` says what happens.
+    `no_local`), and has no consumer, the definition's `if_changed` decides.
 
     Raises:
         ChangeRefusedException: It is another, and has a consumer, or is not to be changed.
@@ -169,9 +169,9 @@ def create_durable(definition: SubscriptionDefinition) -> Steps[bool]:
 
 
 def rejoin(former_ids: Sequence[int], connection_id: int) -> Steps[set[int]]:
-    """Be under a new connection id what the client was under former ones; return the ids of the queues concerned.
+    """Move a client's claims and subscriptions to its new connection id; return the queues' ids.
 
-    What maintenance has taken from it meanwhile is not among them.
+    Queues whose messages maintenance has released meanwhile are not among them.
     """
     return set((yield from _rejoin.bind(former_ids=list(former_ids), connection_id=connection_id)))
 
@@ -302,7 +302,7 @@ def _end(definition: SubscriptionDefinition, queue_id: int) -> Steps[None]:
 
 
 def _difference(definition: SubscriptionDefinition, existing: _Existing) -> str:
-    """Return in what way a subscription differs from its definition."""
+    """Return the differences between a subscription and its definition."""
     differences = []
     if existing.topic != to_postgresql(definition.topic):
         differences.append(f"its topic is {from_postgresql(existing.topic)!r}, and {definition.topic!r} is wanted")

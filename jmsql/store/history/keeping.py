@@ -29,7 +29,7 @@ class QueuesWithHistory:
         self._known: frozenset[int] = frozenset()
         self._not_looked_at: set[int] = set()
         self.possible: frozenset[int] = frozenset()
-        """Those that may keep history, as far as is known: one that is new may."""
+        """The queues that may keep history, as far as is known: a new one may."""
         self._next_look = 0.0
 
     def add(self, queue_id: int) -> None:
@@ -61,7 +61,7 @@ class QueuesWithHistory:
             return set(self._not_looked_at)
 
     def found(self, queue_ids: Collection[int], new: Collection[int]) -> None:
-        """Note what a look has found."""
+        """Record the answer of a query."""
         self._next_look = monotonic() + self._interval
         self._has_changed = False
         with self._lock:
@@ -84,8 +84,8 @@ def history(
 ) -> str:
     """Return the common table expression `history`, which the deletion waits for by its condition `RECORDED`.
 
-    The function that copies sees as deleted what the statement has deleted by then. So it comes first, and is given
-    what it could not read any more.
+    The copying function sees the statement's earlier deletions as done. So it comes first, and gets the rows that it
+    could no longer read.
 
     Args:
         queues: The numbers of the messages' queues, an integer array.

@@ -35,7 +35,7 @@ _DELETED_AT_ONCE = 5000
 class HistoryDay(NamedTuple):
     """A row of the view ``history_days``.
 
-    `estimated_messages` is what PostgreSQL knows from the last vacuum or analyze. A settled day is over, and so is
+    `estimated_messages` is PostgreSQL's estimate from the last vacuum or analyze. A settled day is over, and so is
     every transaction that has acknowledged something in it: nothing will be added to it.
     """
 
@@ -62,7 +62,7 @@ _sql = SqlFile("history")
 days = _sql.statement("days", _LOOKING, records(HistoryDay._make)).bind()
 """The days that have a partition, the first one first."""
 today: Query[date] = _sql.statement("today", _LOOKING, first_value).bind()
-"""The day in UTC to whose partition goes what leaves its destination now."""
+"""The day in UTC whose partition receives the messages that leave their destinations now."""
 _missing_days = _sql.statement("missing_days", _LOOKING, column)
 _make_partition = _sql.statement("make_partition", "making a partition of the history", nothing)
 _oldest_wanted: Statement[date | None] = _sql.statement("oldest_wanted", _LOOKING, first_value)
@@ -89,7 +89,7 @@ class HistoryPartitions:
     with theirs; those who read the history are waited for.
 
     Args:
-        patience: Seconds to wait for a lock. What cannot be had by then is done another time.
+        patience: Seconds to wait for a lock. Locks not obtained by then are retried later.
         on_held: Called with each day that stays, all of it or some, though no destination keeps it any longer, and
             with the numbers of the streaming reads of Spark that have not passed it.
     """
@@ -113,7 +113,7 @@ class HistoryPartitions:
         yield from _make_partition.bind(day=day)
 
     def apply_retention(self) -> Items[PruneStep]:
-        """Remove what its destination keeps no longer: whole days where it can be, else the messages of some.
+        """Remove messages past their retention: whole days where possible, else the messages of some destinations.
 
         Yields:
             The removed messages of each step, which commits.
@@ -149,7 +149,7 @@ class HistoryPartitions:
             if day.day >= before:
                 break
             names = None if destination is None else [destination.name]
-            # Streaming reads are told that they lose what they have not passed.
+            # Streaming reads learn that they lose the messages that they have not passed.
             yield from _note_loss.bind(partition=day.partition, destinations=names)
             if destination is None:
                 yield Item((yield from self.drop(day)))
@@ -217,7 +217,7 @@ def _detach_and_drop(partition: str) -> Steps[None]:
 
 
 def _finish_drops() -> Steps[None]:
-    """Drop what was being detached when a connection or somebody's patience ended."""
+    """Drop partitions whose detachment was interrupted."""
     for partition, is_pending in (yield from _partitions_to_drop.bind()):
         if is_pending:
             yield from _of_partition("finish_detaching", partition, nothing).bind()
@@ -234,7 +234,7 @@ def _alone(work: Query[None]) -> Steps[None]:
 
 
 def held_message(day: date, sources: list[str]) -> str:
-    """Say what keeps a day that no destination keeps any longer."""
+    """Return the reason why a day without a destination that keeps it still exists."""
     return (
         f"History of {day} stays longer than history_days says: streaming reads of Spark have not passed it "
         f"({', '.join(sources)}). The view spark_sources shows them; forget_spark_source() ends one that will not come "

@@ -1,1 +1,1 @@
-"""Maintenance: what one client does for all."""
+"""Maintenance: work that one client does for all."""

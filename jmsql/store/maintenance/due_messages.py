@@ -34,8 +34,8 @@ purge_deleted_delayed = _sql.statement("purge_deleted_delayed", "removing what w
 class DueMessages:
     """Moves messages when they are due, in small steps, for the one connection that does the maintenance.
 
-    It looks when the next known message is due, when it is told of another, and now and then, since nobody tells of a
-    message if the notification is lost. Looking takes up at most a twentieth of the time.
+    It looks when the next known message is due, when it is told of another, and now and then, since a notification may
+    be lost. Looking takes up at most a twentieth of the time.
     """
 
     def __init__(self, timings: InternalTimings) -> None:

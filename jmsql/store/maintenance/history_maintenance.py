@@ -1,4 +1,4 @@
-"""The maintenance of the history: little at a time, and only what can be done at once."""
+"""The maintenance of the history: little at a time, and only without waiting."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ logger = logging.getLogger("jmsql")
 
 
 class HistoryMaintenance:
-    """Makes partitions ahead, and removes what no destination keeps any longer.
+    """Makes partitions ahead, and removes history past its retention.
 
     Args:
         timings: How often it does so, and how long it waits for a lock: the same connection has messages to tell of.
-        pooled: Whether the connection belongs to a pooler, which gives each transaction another one of the server's.
+        pooled: Whether the connection belongs to a pooler, which runs each transaction on another server connection.
             Partitions are not dropped through it: that takes two transactions, with a limit on waiting.
     """
 
@@ -28,7 +28,7 @@ class HistoryMaintenance:
         self._held: dict[date, list[str]] = {}
 
     def run(self, runner: Runner) -> bool:
-        """Do some of what is due, and return whether there may be more."""
+        """Do some due work, and return whether there may be more."""
         patience = self._timings.history_lock_timeout
         partitions = HistoryPartitions(patience=patience, on_held=self._tell_held)
         try:

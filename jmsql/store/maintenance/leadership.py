@@ -1,4 +1,4 @@
-"""Which client does the maintenance for all: the one that has the lease, and renews it."""
+"""The lease of the client that does the maintenance for all, and renews the lease."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R", bound=Runner)
 
 
 class Standing(NamedTuple):
-    """How a client stands, and what else it was told when it asked.
+    """The answer to a client's request for the lease.
 
     Args:
         leads: Whether it has the lease.
@@ -26,7 +26,7 @@ class Standing(NamedTuple):
         is_next: Whether it is the one that asks often, so that it takes over soon.
         milliseconds: The server's time.
         queues_with_history: The queues that keep history.
-        queues: Those of the queues asked for that have messages to receive.
+        queues: The requested queues that have messages to receive.
     """
 
     leads: bool

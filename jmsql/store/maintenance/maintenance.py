@@ -112,7 +112,7 @@ _restore_pages = _sql.statement("restore_pages", "restoring pages", column)
 
 
 class Maintenance:
-    """Frees messages of dead clients, and removes expired ones and those of deleted queues.
+    """Frees messages of dead clients, and removes expired messages and messages of deleted queues.
 
     Every client offers to do it; the one that gets the lease does it, for as long as it renews that. One instance
     serves one connection.
@@ -184,12 +184,12 @@ class Maintenance:
         return monotonic() >= self._next_run
 
     def take_standing(self) -> Standing | None:
-        """Return what the client was told when it last asked for the lease; None: it has not asked since."""
+        """Return the answer to the client's last request for the lease; None: it has not asked since."""
         standing, self._standing = self._standing, None
         return standing
 
     def run(self, runner: Runner, connection_id: int, queue_ids: Sequence[int] = ()) -> list[MessageKey]:
-        """Do what is due if the client has the lease, and return the messages that dead clients held."""
+        """Do due work if the client has the lease, and return the messages that dead clients held."""
         now = monotonic()
         if now < self._next_run:
             return []
@@ -228,7 +228,7 @@ class Maintenance:
         return max(min(lease_end, self._timings.shared_poll_interval), interval)
 
     def do_all(self, runner: Runner, connection_id: int, released: list[MessageKey]) -> bool:
-        """Do what is due, in small steps, each of which is right also while another client does the same.
+        """Do due work in small steps, each of which is safe while another client does the same.
 
         Returns:
             Whether there is more to do.
@@ -290,7 +290,7 @@ class Maintenance:
         return runner.run(remove_results(_PURGE_LIMIT)) == _PURGE_LIMIT
 
     def _check_batches(self, runner: Runner) -> bool:
-        # What keeps one from an answer is the commit of another transaction, or one that is prepared, for longer.
+        # A batch without an answer waits for another transaction's commit, or longer for a prepared transaction.
         is_unknown = runner.run(check_batches(_BATCH_LIMIT)) > 0
         self._batch_pause = (
             min(2 * self._batch_pause, self._timings.maintenance_interval) if is_unknown else _BATCH_PAUSE

@@ -30,9 +30,9 @@ class MaintenanceTask:
     """A part of the maintenance, as one client does it.
 
     Args:
-        name: What it is known by.
-        run: Does some of what is due, given the control connection in autocommit mode, and returns whether there is
-            more to do at once. Each of its steps is right also while another client does the same.
+        name: Its name.
+        run: Does some due work, given the control connection in autocommit mode, and returns whether more is due now.
+            Each of its steps is right also while another client does the same.
         interval: Seconds between two runs; 0: it runs each time that maintenance is done, about once a second.
     """
 
@@ -75,7 +75,7 @@ def load_task(name: str, schema: str) -> MaintenanceTask | None:
 
 
 def request_tasks(names: Collection[str]) -> Query[None]:
-    """Have whatever client does the maintenance of a schema do these tasks, too, from the commit on.
+    """Make the client that does a schema's maintenance do these tasks, too, from the commit on.
 
     The role has to administer the schema.
     """

@@ -57,11 +57,11 @@ def body_columns() -> dict[str, str]:
 
 
 def message_columns(*, joined: bool = False) -> str:
-    """Return what is read of a message `m`, as the fields of `MessageRow` but for the last three.
+    """Return the columns of a message `m`, for the fields of `MessageRow` except the last three.
 
     Args:
-        joined: Whether the statement has `SHARED_BODY`. The policies of the table of bodies are set up
-            once then, and not for each part of a body. What a deletion returns cannot be joined.
+        joined: Whether the statement has `SHARED_BODY`. The policies of the table of bodies are set up once then, and
+            not for each part of a body. The rows that a deletion returns cannot be joined.
     """
     text_form = {"json_body": "::text", "body_types": "::text"}
     parts = body_columns()
@@ -75,7 +75,7 @@ def message_columns(*, joined: bool = False) -> str:
 
 
 def and_chosen(selector: Selector | None) -> SelectorSQL:
-    """Return what a selector adds to the conditions on a message `m`, and its parameters."""
+    """Return a selector's further condition on a message `m`, and its parameters."""
     if selector is None:
         return SelectorSQL("", {})
     condition, parameters = selector.to_sql()

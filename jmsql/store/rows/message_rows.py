@@ -22,8 +22,8 @@ _MOST_BYTES_OF_A_CHARACTER = 4
 class OutgoingMessage(NamedTuple):
     """A message on its way to the server, in the order of the send's parameters.
 
-    `jms_message_id` is the bare UUID; None where the producer has disabled message ids or timestamps, and for what
-    never expires or is not delayed.
+    `jms_message_id` is the bare UUID; None where the producer has disabled message ids or timestamps, without an
+    expiration, or without a delay.
     """
 
     destination: str
@@ -52,7 +52,7 @@ class OutgoingMessage(NamedTuple):
         Raises:
             JMSException: Body, properties and headers together are larger than 256 MiB.
         """
-        about = sum(map(len, filter(None, self[7:16])))  # what the application determines the length of
+        about = sum(map(len, filter(None, self[7:16])))  # the fields whose lengths the application determines
         if about > LARGEST_MESSAGE // _MOST_BYTES_OF_A_CHARACTER:
             size = sum(
                 len(part) if isinstance(part, bytes) or part.isascii() else len(part.encode())
@@ -71,8 +71,8 @@ class OutgoingMessage(NamedTuple):
 class MessageRow(NamedTuple):
     """A message as the server returns it.
 
-    `handle` is what acknowledges it: the row's address in the transaction that locks it, or the claim's number. Of a
-    message that was dequeued it tells whether another one follows; None: that was not asked.
+    `handle` acknowledges it: the row's address in the transaction that locks it, or the claim's number. Of a message
+    that was dequeued it tells whether another one follows; None: that was not asked.
 
     `snapshot` describes the transactions that were running (`Snapshot.parse`), in one of the rows that a scan returns;
     it is empty if there were none.

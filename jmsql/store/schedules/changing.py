@@ -177,7 +177,7 @@ def delete(name: str) -> Steps[None]:
 
 
 def send_scheduled(name: str) -> Steps[str]:
-    """Send the message of a schedule now, whatever its times, and return the message's identifier.
+    """Send a schedule's message now, regardless of its times, and return the message's identifier.
 
     Raises:
         JMSException: There is no such schedule, or its destination is not there.

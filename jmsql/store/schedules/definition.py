@@ -51,7 +51,7 @@ class Schedule:
 
 @set_module("jmsql.admin")
 class ScheduleSummary(NamedTuple):
-    """A row of the view ``schedules``; it has a text of cron's, or an interval."""
+    """A row of the view ``schedules``; it has a cron expression, or an interval."""
 
     name: str
     cron: str | None

@@ -46,8 +46,9 @@ _IN_USE = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 _MADE_BY_ANOTHER = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema, psycopg.errors.DuplicateTable)
 """The errors of a run that has waited for another to make the same schema."""
 _one_run = threading.Lock()
-"""Held while a thread migrates: Alembic keeps what it works on in its module."""
-# Views, policies and defaults keep what they find while they are made, which roles could bring about in another schema.
+"""Held while a thread migrates: Alembic keeps its context in a module's globals."""
+# Views, policies and defaults bind names when they are created; with another search path, a role could place objects of
+# its own there.
 _FIND_OWN_OBJECTS = "set local search_path = pg_catalog, pg_temp"
 _REQUIRE_ENCODING = """
     do $$ begin
@@ -91,7 +92,7 @@ _RIGHTS = sqlalchemy.text(
 
 
 def create_schemas(schema: str) -> str:
-    """Return the SQL that makes the schema and that of its internals if they are not there.
+    """Return the SQL that creates the schema and its internal one if they do not exist.
 
     Only then it takes the right to do so.
     """
@@ -161,8 +162,8 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
     Raises:
         JMSSecurityException: The role lacks a right; the message says which, and who can give it.
         JMSException: The database cannot be reached, or the migration failed, or other transactions have kept it from
-            its locks; then nothing has changed. Or the name has a character that cannot be in it, or is that of a
-            schema for others, such as ``public``; or the schema is of a release after the next one.
+            its locks; then nothing has changed. Or the name has an invalid character, or belongs to a shared schema,
+            such as ``public``; or the schema is of a release after the next one.
     """
     check_name(schema)
     engine = open_engine(url, use_native_hstore=False)  # nothing to look up in the search path

@@ -16,7 +16,7 @@ DEFAULT_SCHEMA = "jmsql"
 VERSION_TABLE = "schema_version"
 
 _LONGEST_NAME = 63 - len(internal_schema(""))
-"""How many bytes the name of a schema may have, so that PostgreSQL keeps all of that of its internals."""
+"""The longest name of a schema in bytes: PostgreSQL truncates names, and the internal schema's is longer."""
 _UNFIT = set("'$%{}")
 """Migrations write the name into functions, where it stands in literals too."""
 
@@ -83,7 +83,7 @@ def check_schema(schema: str = DEFAULT_SCHEMA) -> Steps[None]:
     """Make sure that the schema is there and of a version that this release works with.
 
     Raises:
-        JMSException: It is not; the message says what to do.
+        JMSException: It is not; the error says how to mend that.
     """
     check_version((yield from current_version(schema)), schema)
 
@@ -94,7 +94,7 @@ def check_version(found: str | None, schema: str) -> None:
     It does with its own, the one before and the one after, so that processes of two releases run side by side.
 
     Raises:
-        JMSException: It does not; the message says what to do.
+        JMSException: It does not; the error says how to mend that.
     """
     if found is None:
         raise JMSException(

@@ -1,1 +1,1 @@
-"""Sending: insertion, and notification of those who wait."""
+"""Sending: insertion, and notification of waiting consumers."""

@@ -43,11 +43,11 @@ class Callback(NamedTuple):
 
 
 def open_batch(name: str, keep: float, callbacks: Sequence[Callback], lock_timeout: float) -> Steps[int]:
-    """Open a batch in a transaction, make the queues of its callbacks if need be, and return its number.
+    """Open a batch in a transaction, make missing queues of its callbacks, and return its number.
 
     Args:
         name: Its name.
-        keep: For how many seconds it is kept after its end.
+        keep: Seconds for which it is kept after its end.
         callbacks: The messages that are sent then.
         lock_timeout: For how many seconds another transaction that makes such a queue is waited for.
 
@@ -102,7 +102,7 @@ def read_progress(batch: int) -> Steps[BatchProgress]:
 
 
 def check_batches(limit: int) -> Query[int]:
-    """End batches, so many at most, of which no transaction could tell; return of how many that is still so."""
+    """End up to `limit` batches whose end no transaction could see; return the number of undecided ones."""
     return _check.bind(limit=limit)
 
 

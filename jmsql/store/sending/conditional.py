@@ -86,9 +86,9 @@ class ConditionalSends:
         self.collected: list[ConditionalMessage] = []
         """The messages that are collected, and not inserted."""
         self.duplicates = Counter[Destination]()
-        """How many were not sent, since their deduplication ids were."""
+        """The number of messages not sent, since their deduplication ids were."""
         self.coalesced = Counter[Destination]()
-        """How many were not sent, since messages with their keys wait."""
+        """The number of messages not sent, since messages with their keys wait."""
         self.unlocked: list[MessageKey] = []
         """Messages that wait, and are locked until the transaction ends."""
         self._admitted = set[int]()
@@ -96,7 +96,7 @@ class ConditionalSends:
 
     @property
     def unsent(self) -> Counter[Destination]:
-        """How many messages were not sent."""
+        """The number of messages not sent."""
         return self.duplicates + self.coalesced
 
     def send(
@@ -105,7 +105,7 @@ class ConditionalSends:
         messages: Sequence[OutgoingMessage],
         insert: Callable[[Sequence[OutgoingMessage]], Steps[None]],
     ) -> Steps[None]:
-        """Insert those of a batch of messages whose conditions hold, and the others.
+        """Insert the messages of a batch that have no conditions, or whose conditions hold.
 
         Args:
             topic: The topic of all of them; None: they go to queues.

@@ -1,6 +1,6 @@
 """The notifications of clients: which queue to read again, and from where.
 
-Every role may notify on any channel. What does not look like one of jmsql's notifications is therefore not believed.
+Every role may notify on any channel. Payloads that jmsql cannot have written are therefore ignored.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _notify_topics = _destinations.statement("notify_topics", "notifying", nothing)
 
 
 class Notification(NamedTuple):
-    """News of a queue.
+    """A queue's notification.
 
-    `channel` is the queue's number, or what stands for a topic or for delayed messages. `key` is the message that was
-    released, the group that is free again, or None for a new message. A key with the sequence 0 says that the
-    whole queue was paused, resumed or deleted.
+    `channel` is the queue's number, or a number for a topic or for delayed messages. `key` is the message that was
+    released, the group that is free again, or None for a new message. A key with the sequence 0 says that the whole
+    queue was paused, resumed or deleted.
     """
 
     channel: int
@@ -50,7 +50,7 @@ class Notification(NamedTuple):
 
     @classmethod
     def parse(cls, payload: str) -> Self | None:
-        """Read a notification's payload; return None for what no client has written."""
+        """Read a notification's payload; return None if no client has written it."""
         form = _FORM.fullmatch(payload)
         if form is None:
             return None
@@ -64,11 +64,11 @@ class Notification(NamedTuple):
 
     @property
     def is_of_new_messages(self) -> bool:
-        """True if it is of messages that can be had now, and of nothing else."""
+        """True if it is of available messages alone."""
         return self.key is None and self.channel != DELAYED_CHANNEL
 
     def payload(self) -> str:
-        """Return what stands for it in a notification."""
+        """Return its payload."""
         if isinstance(self.key, MessageKey):
             return f"{self.channel} {self.key.inverse_priority} {self.key.sequence}"
         return f"{self.channel} {self.key.group_hash}" if self.key is not None else f"{self.channel}"

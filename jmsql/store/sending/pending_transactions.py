@@ -1,9 +1,9 @@
 """Pending transactions: several connections commit messages, which become visible at one instant.
 
-PostgreSQL shows what a transaction has written when that transaction commits, and a transaction has one connection. An
-application that writes over several connections therefore commits its messages as pending: each transaction inserts
-them where they belong, calls `hold_back` and commits. Every statement that reads messages leaves them out, by the
-condition ``{is_sent}``. Then one transaction sends all of them, or `abandon` discards them.
+PostgreSQL shows a transaction's rows when it commits, and a transaction has one connection. An application that writes
+over several connections therefore commits its messages as pending: each transaction inserts them where they belong,
+calls `hold_back` and commits. Every statement that reads messages leaves them out, by the condition ``{is_sent}``. Then
+one transaction sends all of them, or `abandon` discards them.
 
 Messages that were neither sent nor abandoned are discarded after a day. An application that calls
 `hold_back` has to call `remove_abandoned` from time to time, best in a maintenance task.
@@ -24,7 +24,7 @@ _parts = {
     "columns": ", ".join(name for name, _ in DELAYED_COLUMNS[1:]),
 }
 next_sequence = _sql.statement("next_sequence", "planning a write", value(int)).bind()
-"""Returns a sequence that is lower than those of all messages that are inserted later."""
+"""Returns a sequence below every later message's."""
 
 _hold_back = _sql.statement("hold_back", "writing messages", value(str))
 _hold_queues: Statement[list[int]] = _sql.statement("hold_queues", "writing messages", column)
@@ -41,8 +41,8 @@ def hold_back(
     """Make the open transaction pending: its messages stay hidden when it commits.
 
     Args:
-        write_id: What the write is known by that it is a part of.
-        first_sequence: A sequence lower than those of its messages: `next_sequence` before the first of them.
+        write_id: The identifier of its write.
+        first_sequence: A sequence below its messages': `next_sequence` before the first of them.
         queue_ids: The numbers of the queues that it has inserted into.
         topics: The names of the topics that it has published to.
 
@@ -67,11 +67,11 @@ def send(transactions: Sequence[str], delayed: Collection[str] = ()) -> Steps[se
 
     Args:
         transactions: The numbers of the transactions.
-        delayed: Those of them that have messages with a delivery delay.
+        delayed: The transactions that have messages with a delivery delay.
 
     Returns:
-        The numbers of those that were pending. If one is missing, since it was sent before or abandoned, the caller
-        rolls back.
+        The numbers of the transactions that were pending. If one is missing, since it was sent before or abandoned, the
+        caller rolls back.
     """
     if delayed:
         yield from _delay.bind(transactions=array_literal(delayed))
@@ -94,7 +94,7 @@ def remove_abandoned(limit: int) -> Query[bool]:
 
 
 class WaitingWrite(NamedTuple):
-    """A write with pending transactions, the first of which has been so for so many seconds."""
+    """A write with pending transactions, and its age in seconds by the first of them."""
 
     write_id: str
     tasks: int

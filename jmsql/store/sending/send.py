@@ -98,7 +98,7 @@ def send(messages: Sequence[OutgoingMessage], *, flush: bool = True, copies: boo
 
 
 def queues_are_missing(names: Iterable[str]) -> InvalidDestinationException:
-    """Return the error for messages to queues of which some do not exist."""
+    """Return the error for messages to missing queues."""
     listed = ", ".join(sorted(set(names)))
     return InvalidDestinationException(f"Nothing was sent, since one of these queues does not exist: {listed}.")
 
@@ -232,14 +232,14 @@ def publish_statement(
 ) -> Statement[list[str]]:
     """Insert messages for each subscription of a topic whose selector chooses them.
 
-    It returns nothing if it knows the selectors of all subscriptions that are meant. Else it inserts nothing, and
-    returns all selectors of the topic: for other publishers `no_local` leaves out other subscriptions. The same
-    snapshot that shows the subscriptions tells whether the statement is right for them.
+    It returns nothing if it knows the selectors of all its subscriptions. Else it inserts nothing, and returns all
+    selectors of the topic: for other publishers `no_local` leaves out other subscriptions. The snapshot that shows the
+    subscriptions also shows whether the statement fits them.
 
     Args:
         selectors: The selectors that the statement knows, as the table has them.
         flush: False lets the transaction of this statement alone commit without waiting for the disk.
-        delayed: Whether the messages have a delivery time to wait for.
+        delayed: True if the messages have a delivery time to wait for.
         source: The messages, as a relation `m` with their columns and `position`, which go to the table `message` even
             if they have a delivery time; None: the parameters of a send.
     """

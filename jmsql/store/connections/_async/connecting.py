@@ -1,4 +1,4 @@
-"""Making a new connection fit for what it leads to: PostgreSQL itself, or a pooler, which lends its connections."""
+"""Setting up a new connection, to PostgreSQL itself or to a pooler, which lends its connections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _AT_MOST = """,
 
 
 async def make_fit(connection: psycopg.AsyncConnection[Any], timings: Timings) -> bool:
-    """Set what a new connection needs, and tell whether it leads through a pooler.
+    """Set up a new connection, and return whether it goes through a pooler.
 
     Raises:
         JMSException: The database's encoding is not UTF8. Or a pooler answers, and the default is another isolation
@@ -48,13 +48,13 @@ async def make_fit(connection: psycopg.AsyncConnection[Any], timings: Timings) -
 async def _begin(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, int]) -> bool:
     """Have a new connection's transactions run in READ COMMITTED, and tell whether a pooler answers.
 
-    In a stricter isolation level, which database or role may have as their default, a transaction does not see what
-    others have claimed since it began, and would deliver it a second time.
+    In a stricter isolation level, which database or role may have as their default, a transaction does not see later
+    claims of other consumers, and would deliver their messages a second time.
 
-    A pooler is told by the number of the process that it gave when the connection was made. PostgreSQL gives that of
-    the process which serves the connection. A pooler does not know yet which one will, and gives one that it has
-    thought up, for requests to cancel. A pooler in session mode cannot be told from one in transaction mode. Nothing is
-    set on its connections, which others use as well.
+    A pooler is told by the number of the process that it gave when the connection was made. PostgreSQL returns the
+    process that serves the connection. A pooler does not know yet which one will, and gives one that it has thought up,
+    for requests to cancel. A pooler in session mode cannot be told from one in transaction mode. Nothing is set on its
+    connections, which others use as well.
 
     Raises:
         JMSException: The encoding is not UTF8. Or a pooler answers, and the default is another isolation level.
@@ -83,10 +83,10 @@ async def _begin(connection: psycopg.AsyncConnection[Any], settings: Mapping[str
 
 
 async def _keeps_prepared_statements(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Tell whether a pooler prepares a client's statements on whatever server process it lends (PgBouncer since 1.22).
+    """Return whether a pooler prepares statements on each server process that it lends (PgBouncer since 1.22).
 
     Such a pooler gives them names of its own. Where the server knows a statement by the client's name, the pooler knows
-    nothing of it, and the next transaction may miss it, or meet that of another client.
+    nothing of it, and the next transaction may miss it, or meet another client's.
     """
     if not psycopg.capabilities.has_send_close_prepared():
         return False  # psycopg would end statements by SQL, with names that the server does not know

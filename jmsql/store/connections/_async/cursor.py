@@ -12,7 +12,7 @@ from jmsql.store.connections.adaptation import ADAPTERS
 
 
 class OwnCursor(psycopg.AsyncCursor[Any]):
-    """A cursor that returns tuples and has psycopg's default adapters, whatever those of its connection are."""
+    """A cursor that returns tuples and has psycopg's default adapters, not its connection's."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
