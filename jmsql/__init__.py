@@ -1,8 +1,8 @@
 """JMS messaging inside the PostgreSQL database that an application already has.
 
-What most programs need is here. The rest of the public names is in [`jmsql.admin`][], [`jmsql.connection_consumers`][],
-[`jmsql.domains`][], [`jmsql.types`][] and [`jmsql.xa`][], and in the packages that are named after what they do, such
-as `jmsql.worker` and `jmsql.testing`. All other modules are the library's own, and change without notice.
+The names that most programs need are here. The rest of the public names is in [`jmsql.admin`][],
+[`jmsql.connection_consumers`][], [`jmsql.domains`][], [`jmsql.types`][] and [`jmsql.xa`][], and in packages such as
+`jmsql.worker` and `jmsql.testing`. All other modules are the library's own, and change without notice.
 """
 
 import importlib

@@ -1,7 +1,6 @@
 """Administration: destinations, subscriptions, dead letters, administered objects, access and the history.
 
-[`Administration`][jmsql.admin.Administration] is where a program starts; the other names are what its methods take
-and return.
+A program starts with [`Administration`][jmsql.admin.Administration]; its methods take and return the other names.
 """
 
 from jmsql.client._sync.administration.administered_objects import AdministeredObject

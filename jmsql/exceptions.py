@@ -40,7 +40,7 @@ class JMSException(Exception):
     """The base class of all errors of jmsql.
 
     Args:
-        reason: The problem, and what to do about it.
+        reason: The problem, and advice.
         error_code: A short code for programs to test: PostgreSQL's SQLSTATE where the server reported the error,
             else None.
 
@@ -130,7 +130,7 @@ class JobFailed(JMSException):
     """A message whose result is asked for has failed, has expired or was cancelled.
 
     Args:
-        reason: What has happened, with the last line of the error.
+        reason: The problem, with the last line of the error.
         error: The handler's error with its traceback; None: there was none.
         state: "failed", "expired" or "cancelled".
     """
@@ -149,7 +149,7 @@ class RequestFailed(JMSException):
     """The handler of a request has failed for the last time: no reply comes.
 
     Args:
-        reason: What has happened, with the last line of the error.
+        reason: The problem, with the last line of the error.
         error: The handler's error with its traceback; None: there was none.
     """
 

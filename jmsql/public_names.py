@@ -11,8 +11,8 @@ _Named = TypeVar("_Named", bound=Callable[..., Any])
 def set_module(module: str) -> Callable[[_Named], _Named]:
     """Return a decorator that sets the `__module__` of a public class or function.
 
-    So tracebacks, `repr`, pickles and documentation show `jmsql.ConnectionFactory`, and where a class is defined can
-    change without breaking what was pickled. It stands above all other decorators: `dataclass` reads the `__module__`.
+    So tracebacks, `repr`, pickles and documentation show `jmsql.ConnectionFactory`, and a class can move to another
+    module without breaking pickles. It stands above all other decorators: `dataclass` reads the `__module__`.
     """
 
     def decorate(named: _Named) -> _Named:

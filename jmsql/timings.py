@@ -132,7 +132,7 @@ class InternalTimings(Timings):
 
     maintenance_interval: float = 1.0
     """How often a client does the maintenance, or asks whether it is to do it. The thread of the control connection
-    wakes at least that often, and then does whatever else is due."""
+    wakes at least that often, and then does its other due work."""
     lease_duration: float = 5.0
     """How long a client may do the maintenance without renewing its lease, after which another takes over."""
     maintenance_retry_delay: float = 5.0

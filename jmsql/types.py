@@ -1,4 +1,4 @@
-"""Types for annotations, and for what JMS tells apart and Python does not.
+"""Types for annotations, and for distinctions that JMS makes and Python does not.
 
 Listeners are callables or objects with JMS's methods. [`Byte`][jmsql.types.Byte], [`Short`][jmsql.types.Short],
 [`Long`][jmsql.types.Long], [`Float`][jmsql.types.Float] and [`Char`][jmsql.types.Char] give a value one of Java's

@@ -9,9 +9,9 @@
             async for message in consumer:
                 ...
 
-Messages, destinations, exceptions and policies are those of `jmsql`. The older interfaces are in
-`jmsql.asyncio.domains`, administration in `jmsql.asyncio.admin`, global transactions in `jmsql.asyncio.xa`, and what
-application servers need in `jmsql.asyncio.connection_consumers`.
+Messages, destinations, exceptions and policies are the same as in `jmsql`. The older interfaces are in
+`jmsql.asyncio.domains`, administration in `jmsql.asyncio.admin`, global transactions in `jmsql.asyncio.xa`, and the
+interface for application servers in `jmsql.asyncio.connection_consumers`.
 """
 
 from jmsql.asyncio.migration import migrate

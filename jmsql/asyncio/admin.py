@@ -7,9 +7,9 @@
         async for message, delivery in administration.browse("orders"):
             ...
 
-What `Administration` and `History` return is iterated over with ``async for`` where it is an iterator. The values are
-those of [`jmsql.admin`][]. If a task is cancelled, PostgreSQL interrupts the statement that it waits for: a method that
-raises CancelledError has changed nothing, and one that has changed something returns.
+Iterators that `Administration` and `History` return are read with ``async for``. The values are the same as in
+[`jmsql.admin`][]. If a task is cancelled, PostgreSQL interrupts the statement that it waits for: a method that raises
+CancelledError has changed nothing, and one that has changed something returns.
 """
 
 from jmsql.client._async.administration.administered_objects import AdministeredObject

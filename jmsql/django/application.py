@@ -51,7 +51,7 @@ class Application(WorkerApplication):
 
     @property
     def around(self) -> Around | None:
-        """The context manager around each call, by the setting `JMSQL_AROUND`; it runs inside that of Django."""
+        """The context manager around each call, by the setting `JMSQL_AROUND`; it runs inside Django's."""
         return super().around or around_of_settings()
 
     @property

@@ -24,7 +24,7 @@ class JmsqlConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Connect what Django is to call, and load the listeners."""
+        """Connect the signal handlers, and load the listeners."""
         checks.register(check_settings, "jmsql")
         checks.register(check_schema, checks.Tags.database)
         pre_migrate.connect(restore_schema, sender=self, dispatch_uid="jmsql.django.schema")

@@ -1,4 +1,4 @@
-"""What the settings of a project say: which database has the messages, and in which schema."""
+"""The settings of a project: the database and schema of the messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def schema_name() -> str:
 
 
 def around_of_settings() -> Around | None:
-    """Return what surrounds each call of a handler: what the setting `JMSQL_AROUND` names; None: nothing.
+    """Return the function around each call of a handler, from the setting `JMSQL_AROUND`; None: nothing.
 
     Raises:
         ImproperlyConfigured: There is nothing of that name.
@@ -47,7 +47,7 @@ def around_of_settings() -> Around | None:
 
 
 def dead_letter_hook_of_settings() -> DeadLetterHook | None:
-    """Return the function to call with dead letters: that of the setting `JMSQL_ON_DEAD_LETTER`, if there is one.
+    """Return the function to call with dead letters, from the setting `JMSQL_ON_DEAD_LETTER`, if any.
 
     Raises:
         ImproperlyConfigured: There is nothing of that name.

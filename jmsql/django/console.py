@@ -23,7 +23,7 @@ async def staff(request: Request) -> Visitor | None:
     """Admit the staff of a Django project to the console: ``Console(app.factory, access=staff)``.
 
     A user with `is_staff` and the permission `jmsql.view_message` may look, and with `jmsql.operate_console` use the
-    actions as well. Sessions are those of the project.
+    actions as well. Sessions are the project's.
 
     Args:
         request: The request, with the cookie of Django's session.

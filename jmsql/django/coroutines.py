@@ -54,5 +54,5 @@ def _watch(connection: Any, **_: Any) -> None:
 
 
 def watch_connections() -> None:
-    """Have each connection that Django opens from now on refuse what `orm_refused` is about."""
+    """Make each connection that Django opens from now on refuse the uses that `orm_refused` names."""
     connection_created.connect(_watch, dispatch_uid="jmsql.django.coroutines")

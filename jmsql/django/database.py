@@ -37,7 +37,7 @@ _LEFT_BEHIND = (
 
 
 class MessageDatabase:
-    """What a `DatabaseWrapper` of Django's does otherwise where its connection belongs to a session of jmsql's.
+    """The behaviour of a Django `DatabaseWrapper` while its connection belongs to a jmsql session.
 
     The connection is taken when the handler first uses it. To Django it looks as inside of an `atomic()` block: inner
     blocks are savepoints, durable ones are refused, and hooks of `on_commit` wait for the session's commit.
@@ -72,7 +72,7 @@ class MessageDatabase:
         self.queries_log.clear()
 
     def end(self) -> list[tuple[Any, Callable[[], object], bool]]:
-        """Forget the transaction, and return what Django has noted to be called after its commit."""
+        """Forget the transaction, and return the functions that Django is to call after its commit."""
         hooks, self.run_on_commit = self.run_on_commit, []
         self.connection = None
         self.in_atomic_block = False
@@ -136,7 +136,7 @@ _adapters = WeakKeyDictionary[Any, AdaptersMap]()
 
 
 class _DjangosView:
-    """A connection whose adapters are those of Django's cursors, for receivers that register types."""
+    """A connection with the adapters of Django's cursors, for receivers that register types."""
 
     def __init__(self, connection: Any, adapters: AdaptersMap) -> None:
         vars(self).update(_connection=connection, adapters=adapters)
@@ -153,7 +153,7 @@ class _DjangosView:
 
 
 class _AdaptingCursor:
-    """Adapts values by the adapters that it is given, in place of those of its connection."""
+    """Adapts values by given adapters, in place of its connection's."""
 
     def __init__(self, connection: Any, adapters: AdaptersMap, **arguments: Any) -> None:
         self._given = adapters
@@ -167,7 +167,7 @@ class _AdaptingCursor:
 
 @cache
 def _cursor_class(of_django: type, of_connection: type) -> Any:
-    """Return a class of cursors that are Django's, and tell the session what they run."""
+    """Return a class of Django cursors that report their statements to the session."""
     bases = (of_connection,) if issubclass(of_connection, of_django) else (of_django, of_connection)
     return type(of_django.__name__, (_AdaptingCursor, *bases), {})
 
@@ -192,7 +192,7 @@ def _wrapper(alias: str) -> Any:
 
 
 def atomic_block() -> str | None:
-    """Return what transaction of Django's is open in this thread, in the database with the messages; None: none."""
+    """Return Django's open transaction in this thread, in the database with the messages; None: none."""
     alias = database_alias()
     return f"atomic() of Django's connection {alias!r}" if connections[alias].in_atomic_block else None
 
@@ -225,9 +225,9 @@ def _require_whole(connection: Any) -> None:
 
 @contextmanager
 def in_test(connection: Any, call: HandlerCall) -> Iterator[None]:
-    """Have Django's connection, in the transaction of a test, do what it does for a handler in a worker.
+    """Make Django's connection, in a test's transaction, behave as for a handler in a worker.
 
-    What a handler that fails has done is undone by the caller, who has set a savepoint.
+    The caller, which has set a savepoint, undoes a failed handler's work.
 
     Raises:
         TransactionManagementError: The block leaves a transaction behind that Django would roll back.
@@ -249,9 +249,9 @@ def in_test(connection: Any, call: HandlerCall) -> Iterator[None]:
 
 
 def _run_hooks(hooks: list[tuple[Any, Callable[[], object], bool]], name: str) -> None:
-    """Call what Django has noted to be called after a commit: up to the first that fails and is not robust.
+    """Call Django's functions after a commit, up to the first that fails and is not robust.
 
-    What fails is logged: the transaction is committed, and the message handled.
+    Errors are logged: the transaction is committed, and the message handled.
     """
     for number, (_, hook, is_robust) in enumerate(hooks, 1):
         try:
@@ -270,7 +270,7 @@ def _run_hooks(hooks: list[tuple[Any, Callable[[], object], bool]], name: str) -
 
 @contextmanager
 def as_in_a_request(call: HandlerCall) -> Iterator[None]:
-    """Do for a block what Django does for a request: forget logged queries, and close connections that are too old."""
+    """Treat a block as Django treats a request: forget logged queries, and close connections that are too old."""
     reset_queries()
     close_old_connections()
     try:

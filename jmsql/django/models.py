@@ -15,7 +15,7 @@ MESSAGES = f"{quote_identifier(schema_name())}.{quote_identifier('messages')}"
 
 
 class _NotDumped(models.Manager):
-    """A manager from which `dumpdata` takes nothing: what a view shows cannot be loaded again."""
+    """A manager without rows for `dumpdata`, since a view's rows cannot be loaded again."""
 
     def using(self, alias: str | None) -> Any:
         return super().using(alias).none()

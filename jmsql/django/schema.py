@@ -30,7 +30,7 @@ NEWEST_MIGRATION = "0001_schema"
 class MigrateSchema(Operation):
     """Makes the schema, or brings it to the version of this release, in the database that has the messages.
 
-    Each version of the schema has a migration, so that Django knows of an older schema what is left to migrate.
+    Each version of the schema has a migration, so that Django knows the missing migrations of an older schema.
 
     Args:
         version: The version that the migration asks for at least.
@@ -71,7 +71,7 @@ class MigrateSchema(Operation):
             )
 
     def describe(self) -> str:
-        """Return what it does."""
+        """Return its description."""
         return f"Bring the schema {schema_name()!r} of jmsql to version {self.version}"
 
 
@@ -120,7 +120,7 @@ def _version(alias: str) -> str | None:
         return PsycopgRunner(connection.connection, schema_name()).run(current_version(schema_name()))
 
 
-def check_settings(app_configs: object, **_: Any) -> list[checks.CheckMessage]:  # noqa: ARG001 - whatever is checked
+def check_settings(app_configs: object, **_: Any) -> list[checks.CheckMessage]:  # noqa: ARG001 - the same for all apps
     """Find a database of the settings that cannot have messages, or a schema that cannot be theirs."""
     try:
         require_psycopg(database_alias())
@@ -131,7 +131,7 @@ def check_settings(app_configs: object, **_: Any) -> list[checks.CheckMessage]: 
 
 
 def check_schema(
-    app_configs: object,  # noqa: ARG001 - whatever is checked
+    app_configs: object,  # noqa: ARG001 - the same for all apps
     databases: Sequence[str] | None = None,
     **_: Any,
 ) -> list[checks.CheckMessage]:

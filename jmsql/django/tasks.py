@@ -77,7 +77,7 @@ _OPTIONS: Mapping[str, object] = {
     "concurrency": None,
     "keep_result": timedelta(days=1),
 }
-"""What may stand in `OPTIONS`, and what holds otherwise."""
+"""The keys of `OPTIONS`, and their defaults."""
 
 
 @set_module("jmsql.django")
@@ -130,7 +130,7 @@ class TaskBackend(_BaseTaskBackend):
         self.validate_task(task)
         require_orm()
         now = timezone.now()
-        result = _result(task, "", self.alias, args, kwargs, enqueued_at=now)  # which refuses what is no JSON
+        result = _result(task, "", self.alias, args, kwargs, enqueued_at=now)  # which refuses other arguments than JSON
         message = TextMessage(json.dumps({"args": result.args, "kwargs": result.kwargs}))
         message.jms_type = JMS_TYPE
         message.set_string_property(_TASK, task.module_path)
@@ -306,7 +306,7 @@ def _moment(moment: datetime | None) -> datetime | None:
 
 
 def _is_of_project(module: str) -> bool:
-    """Tell whether a module may be imported since a message names it: what is no app's is not."""
+    """Return whether a message may have a module imported: only an app's."""
     return module in sys.modules or any(f"{module}.".startswith(f"{each.name}.") for each in apps.get_app_configs())
 
 

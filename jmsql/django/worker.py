@@ -1,4 +1,4 @@
-"""What the processes of a worker load: the project, and then its listeners.
+"""The modules of a worker's processes: the project, and then its listeners.
 
 ``manage.py jmsql worker`` is ``jmsql worker jmsql.django.worker:app`` with the database of the settings.
 """

@@ -1,4 +1,4 @@
-"""Which operating-system account the embedded server runs under.
+"""The operating-system account of the embedded server.
 
 PostgreSQL refuses to run as root. A server that root starts therefore runs under an unprivileged account which exists
 already: ``postgres`` if there is one, else ``nobody``.
@@ -92,7 +92,7 @@ class ServerAccount:
 
     @property
     def is_another(self) -> bool:
-        """True if it is another account than that of this process."""
+        """True if it is another account than this process's."""
         return self.entry is not None
 
     def reaches(self, directory: Path) -> bool:
@@ -101,6 +101,6 @@ class ServerAccount:
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, without what would turn PostgreSQL's programs towards another server."""
+    """This process's environment, without variables that would direct PostgreSQL's programs to another server."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
     return kept | {"LC_ALL": "C"}

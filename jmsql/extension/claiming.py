@@ -1,4 +1,4 @@
-"""Claiming messages in batches for a client that others see alive, and counting what it receives."""
+"""Claiming messages in batches for a client that others see alive, and counting them."""
 
 from __future__ import annotations
 

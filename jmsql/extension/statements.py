@@ -1,4 +1,4 @@
-"""Statements as values, what runs them on a connection, and what their errors mean."""
+"""Statements as values, their runners, and their errors."""
 
 from __future__ import annotations
 

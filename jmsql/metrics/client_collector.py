@@ -14,7 +14,7 @@ from jmsql.store.control.counters import Counts
 
 
 def client_metrics(counted: Mapping[str, Counts]) -> Iterator[Metric]:
-    """Return the metrics for what was counted, by the destinations' URIs."""
+    """Return the metrics of counts by the destinations' URIs."""
     sent = CounterMetricFamily(
         "jmsql_client_messages_sent", "Messages that this process has sent, by destination.", labels=["destination"]
     )
@@ -49,7 +49,7 @@ class ClientCollector(Collector):
     """Shows the counters of a process.
 
     Args:
-        counters: Those of the process.
+        counters: The process's counters.
     """
 
     def __init__(self, counters: ProcessCounters) -> None:

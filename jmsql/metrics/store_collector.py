@@ -1,4 +1,4 @@
-"""Metrics of a store: what SQL can tell of it, whichever clients there are."""
+"""Metrics of a store, by SQL, independent of its clients."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ BATCH_SIZE = 4 * 2**20
 waited for at the last: for a sixth of the time of 50 MiB."""
 
 _LARGE_BATCH_SIZE = 16 * 2**20
-"""Bytes of a batch where so many are read ahead that nobody waits for one."""
+"""Bytes of a batch where enough batches are read ahead that the reader does not wait."""
 
 DEFAULT_VARIABLE = "JMSQL_URL"
 """The environment variable with the URL of the database that is used where no option names one."""
@@ -66,8 +66,8 @@ class DatabaseReference:
     """A database as the options of the data source name it, without any secret.
 
     Args:
-        connection: The name of a connection: that of a variable ``JMSQL_CONNECTION_<NAME>``, of a service in
-            PostgreSQL's service file, or ``module:function`` of a function that returns the URL.
+        connection: The name of a connection: of a variable ``JMSQL_CONNECTION_<NAME>``, of a service in PostgreSQL's
+            service file, or ``module:function`` of a function that returns the URL.
         url: Its URL without a password.
         query_timeout: Seconds after which the server cancels a statement; 0: never; None: as the role has it.
     """
@@ -115,7 +115,7 @@ class DatabaseReference:
         try:
             url = getattr(import_module(module), function)()
         except Exception as error:  # noqa: BLE001 - it is the user's function
-            # What it raises may show the secret that it looked for.
+            # Its error may show the secret.
             raise JMSException(
                 f"Option 'connection': {module}:{function} gave no URL; it raised {type(error).__name__}."
             ) from None
@@ -124,7 +124,7 @@ class DatabaseReference:
         return url
 
     def libpq_url(self, application_name: str) -> str:
-        """Return the URL as libpq reads it, with whatever secret it holds, and with time-outs where it has none."""
+        """Return the URL for libpq, with its secrets, and with time-outs where it has none."""
         url = self.resolve()
         limits = keepalive_parameters(url.query, Timings())
         url = url.with_parameters({name: str(value) for name, value in limits.items()})
@@ -154,7 +154,7 @@ class DatabaseReference:
             connection.execute(f"set local {limit}".encode())
 
     def open(self, doing: str, *, autocommit: bool) -> psycopg.Connection[Any]:
-        """Connect for control statements; errors, and the connection's name, say what for."""
+        """Connect for control statements; errors, and the connection's name, tell the purpose."""
         url = self.libpq_url(_application_name(doing))
         try:
             connection = connect(url, autocommit=autocommit)
@@ -201,7 +201,7 @@ class DatabaseReference:
 
 
 class _Drivers(threading.local):
-    """What a thread's tasks connect by: ADBC reads the server's types for it, which takes ten times a connection."""
+    """A thread's ADBC drivers: ADBC reads the server's types for each, which takes ten times as long as connecting."""
 
     _last: tuple[str, AdbcDatabase] | None = None
 
@@ -228,7 +228,7 @@ class ArrowConnection:
         self._rows: pa.RecordBatchReader | None = None
 
     def execute(self, statement: str, batch_size: int = BATCH_SIZE) -> pa.RecordBatchReader:
-        """Run a statement and return its rows, in batches of so many bytes; those of the statement before are gone."""
+        """Run a statement and return its rows, in batches of so many bytes; earlier rows are gone."""
         from adbc_driver_manager import AdbcStatement
         from adbc_driver_postgresql import StatementOptions
         from pyarrow import RecordBatchReader  # `jmsql`, the command, loads this module, and goes without
@@ -247,7 +247,7 @@ class ArrowConnection:
         self._connection.commit()
 
     def cancel(self) -> None:
-        """Cancel what the connection is doing, if anything."""
+        """Cancel the connection's running statement, if any."""
         from adbc_driver_manager import Error
 
         with suppress(Error):  # it is closed already

@@ -22,7 +22,7 @@ def check_database(runner: Runner) -> None:
     """Make sure that the schema is there, and of the right version.
 
     Raises:
-        JMSException: The schema is missing, or of another version; the message says what to do.
+        JMSException: The schema is missing, or of another version; the error says how to mend that.
     """
     version = None
     try:
@@ -34,7 +34,7 @@ def check_database(runner: Runner) -> None:
 
 
 def check_rights(runner: Runner) -> None:
-    """Make sure that this role may do what streams and writes of Spark need, on this server.
+    """Make sure that this role has the rights for Spark's streams and writes, on this server.
 
     Raises:
         JMSSecurityException: It may not.
@@ -56,7 +56,7 @@ def check_rights(runner: Runner) -> None:
 
 
 class WaitingStream(NamedTuple):
-    """A streaming read that has not gone on, with what it keeps: messages, or all history after its place."""
+    """A streaming read that has stopped, and that keeps messages, or all history after its place."""
 
     source_id: str
     destination: str | None

@@ -88,7 +88,7 @@ ADVICE_ON_TABLES = (
     "(Of a table that is made with a list of columns, with AS SELECT or by saveAsTable() Spark forgets the options: "
     "make it by CREATE TABLE with option 'columns' instead of the list, then INSERT INTO it.)"
 )
-"""What to do where a table has no options."""
+"""The use of a table's options."""
 
 _WRITE_DAYS = 365
 
@@ -128,13 +128,13 @@ class Options:
             `partitions`.
         push_filters: Whether a batch read lets PostgreSQL check the conditions of the query.
         snapshot_timeout: Seconds for which the snapshot of a batch read is kept when no task uses it; 0: none is taken.
-        starting_offsets: What a new stream begins with, or a batch read of the history.
+        starting_offsets: The start of a new stream, or of a batch read of the history.
         ending_offsets: Where a batch read of the history ends.
         maximum_messages: The most messages in a micro-batch; None: all there are.
         maximum_bytes: The bytes from which on a micro-batch takes no more; None: any number.
         claim_connections: How many connections of the driver claim and acknowledge a large micro-batch side by side.
         fail_on_data_loss: Whether a read fails when messages are gone that it has promised.
-        write_id: What makes a batch write the same write when it is run again.
+        write_id: Identifies a batch write, which has no further effect when it is run again.
         write_days: For how many days the database knows that a write was done.
         automatic_creation: Whether a write makes a destination that does not exist.
         bad_records: The queue that takes rows that are no messages; None: they fail the write.
@@ -239,7 +239,7 @@ class Options:
         return max(self.minimum_partitions, -(-messages // _MOST_MESSAGES))
 
     def require_use(self, use: Use) -> None:
-        """Make sure that each option that was given means something for what is done.
+        """Make sure that each given option applies to the operation.
 
         Raises:
             JMSException: One does not; the message names it.
@@ -252,7 +252,7 @@ class Options:
                 )
 
     def require_source(self) -> None:
-        """Make sure that the options name what to read from; the history is that of all destinations if they do not.
+        """Make sure that the options name a source; without one, a read of the history covers all destinations.
 
         Raises:
             JMSException: They do not.
@@ -406,12 +406,12 @@ def table_comment(options: Mapping[str, str]) -> str:
 
 
 def options_of_table(schema: StructType, use: Use) -> dict[str, str]:
-    """Return the options that a table has, if the schema is that of one, and that mean something for what is done."""
+    """Return a table's options that apply to the operation, if the schema belongs to a table."""
     comment = str(schema.fields[0].metadata.get("comment", "")) if schema.fields else ""
     if not comment.startswith(_MARK):
         return {}
     options: dict[str, str] = json.loads(comment.removeprefix(_MARK))
     if use is Use.BATCH_READ and options.get("history", "").lower() == "true":
         use = Use.HISTORY_READ
-    # That it is one of the history counts for a write, too, which is refused for it.
+    # The history option counts for a write, too, which is refused because of it.
     return {name: text for name, text in options.items() if name == "history" or use in _USES.get(_NAMES[name], (use,))}

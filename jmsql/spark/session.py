@@ -44,7 +44,7 @@ def _release(program: str | Path) -> int | None:
 
 
 def find_java() -> Path:
-    """Return the Java program that Spark will run: that of JAVA_HOME, else the one on the PATH.
+    """Return the Java program that Spark will run: from JAVA_HOME, else from the PATH.
 
     Raises:
         ResourceAllocationException: There is none, or it is too old; the message says how to get one.
@@ -170,7 +170,7 @@ def _start(name: str, settings: Mapping[str, str], directory: Path, *, verbose: 
 
 @contextmanager
 def _interruption_as_before() -> Iterator[None]:
-    """Undo what Spark does about Ctrl-C: it asks Java to cancel its jobs in the middle of another question to Java."""
+    """Restore the handler of Ctrl-C: Spark's calls Java to cancel its jobs, possibly in the middle of another call."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -183,7 +183,7 @@ def _interruption_as_before() -> Iterator[None]:
 
 @contextmanager
 def spark_errors(doing: str) -> Iterator[None]:
-    """Turn Spark's errors, which are many lines long, into one of jmsql's that says the essence.
+    """Convert Spark's errors, which are many lines long, into a short one of jmsql.
 
     Raises:
         JMSException: Spark has raised an error.
@@ -200,7 +200,7 @@ def spark_errors(doing: str) -> Iterator[None]:
 
 
 def _text(error: BaseException) -> str:
-    """Return what jmsql itself said in a process of Spark's, else the first line of the error."""
+    """Return the text of jmsql's own error in a Spark process, else the error's first line."""
     java = getattr(error, "java_exception", None)
     shown = str(error if java is None else java).strip()
     missing = _MISSING_FILE_SYSTEM.search(shown)

@@ -1,4 +1,4 @@
-"""What tests of messaging code need: a real PostgreSQL, receiving all messages, and waiting without sleeping.
+"""Tools for tests of messaging code: a real PostgreSQL, receiving all messages, and waiting without sleeping.
 
 Installing jmsql makes these pytest fixtures available:
 
@@ -11,10 +11,10 @@ Installing jmsql makes these pytest fixtures available:
 
 A test that uses any of them fails if a connection to PostgreSQL that it opened is still open at its end.
 
-The server is that of the environment variable ``JMSQL_TEST_URL`` (a database of a random name is made there, and
-dropped at the end); else a container, where Docker runs and ``testcontainers`` is installed; else the embedded one.
-``JMSQL_TEST_PROGRAMS`` names the directory of PostgreSQL's programs for the embedded server, and takes precedence
-over a container.
+The environment variable ``JMSQL_TEST_URL`` names the server (a database of a random name is made there, and dropped at
+the end); else a container, where Docker runs and ``testcontainers`` is installed; else the embedded one.
+``JMSQL_TEST_PROGRAMS`` names the directory of PostgreSQL's programs for the embedded server, and takes precedence over
+a container.
 """
 
 from __future__ import annotations

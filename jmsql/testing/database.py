@@ -19,10 +19,10 @@ from jmsql.store.schema.migration import migrate
 from jmsql.testing.waiting import wait_for
 
 _ANSWERING = "jmsql-spark-answering-tasks"
-"""The name of a connection that lives as long as a driver of Spark, which may be that of other tests, too."""
+"""The name of a connection that lives as long as a Spark driver, which other tests may share."""
 
 _KEEPING = "jmsql-spark-keeping-a-snapshot"
-"""The name of those that such a driver's reads leave for a while, for what may be done with their DataFrames."""
+"""The name of connections that such a driver's reads keep for a while, for later use of their DataFrames."""
 
 _GRACE = 2.0  # seconds for PostgreSQL to notice that a client is gone
 _LOCK_TIMEOUT = "10s"
@@ -70,9 +70,9 @@ class SessionDatabase:
         order = TopologicalSorter(
             {table: [child for child, parent in references if parent == table] for table in tables}
         )
-        # The removal of destinations is noted: what has the notes is emptied last.
+        # Triggers record the removal of destinations: the table of these records is emptied last.
         ordered = sorted(order.static_order(), key=lambda name: name == "administrative_action")
-        # What the migrations filled stays as it is, but for the queues: the dead-letter queue is made when it is used.
+        # Rows of the migrations stay, except queues: the dead-letter queue is made when it is used.
         queues = sql.Identifier(internals, "queue")
         self._deletions = [
             sql.SQL("delete from {}").format(table)
@@ -101,7 +101,7 @@ class SessionDatabase:
     def end_connections_except(self, expected: dict[int, OpenConnection]) -> list[OpenConnection]:
         """Wait a moment until only the `expected` connections are open; end and return the others.
 
-        What Spark keeps of the test's reads is ended, too, and not returned.
+        Spark's connections for the test's reads are ended, too, and not returned.
         """
         self.execute(
             "select pg_terminate_backend(pid, 10000::bigint) from pg_catalog.pg_stat_activity "

@@ -59,7 +59,7 @@ def empty(
 ) -> Coroutine[Any, Any, None] | None:
     """Delete all messages of all queues and subscriptions, dead letters and history too.
 
-    For tests that commit, such as those of Django's `TransactionTestCase`, between which messages would stay. Queues,
+    For tests that commit, such as Django's `TransactionTestCase`, between which messages would stay. Queues,
     subscriptions and their settings are left. It needs the role that has made the schema.
 
     Args:
@@ -109,7 +109,7 @@ def call(
     *,
     transaction: BlockingTransaction | AwaitedTransaction | None = None,
 ) -> Any:
-    """Call a handler of an application with one message, as a worker does, inside a transaction of the caller's.
+    """Call a handler of an application with one message, as a worker does, inside the caller's transaction.
 
     The message is written and read as if it had been sent. The handler runs in a savepoint.
 

@@ -1,6 +1,6 @@
 """The pytest plugin of jmsql: fixtures and the check for connections left open. See `jmsql.testing`.
 
-Loaded into every pytest run where jmsql is installed; so it imports what it needs when a test asks for it.
+Loaded into every pytest run where jmsql is installed; so it imports its dependencies when a test uses them.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 from jmsql.timings import InternalTimings
 
 # Dead clients and leaders are missed after seconds, not less: a test on a busy machine is late by that much. The
-# maintenance is what costs most: a tenth of a second is 8 % of a processor for a client that has nothing else to
-# do, server and client together; a fiftieth is 20 %.
+# maintenance costs most: a tenth of a second is 8 % of a processor for a client that has nothing else to do, server and
+# client together; a fiftieth is 20 %.
 FAST_TIMINGS = InternalTimings(
     minimum_reconnect_delay=0.02,
     maximum_reconnect_delay=0.2,

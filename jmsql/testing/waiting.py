@@ -1,4 +1,4 @@
-"""Waiting for what happens elsewhere, as long as needed and no longer."""
+"""Waiting for conditions elsewhere, as long as needed and no longer."""
 
 from __future__ import annotations
 

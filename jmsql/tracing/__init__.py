@@ -1,4 +1,4 @@
-"""OpenTelemetry spans for what happens to messages (the extra ``tracing``)."""
+"""OpenTelemetry spans for messages (the extra ``tracing``)."""
 
 from __future__ import annotations
 

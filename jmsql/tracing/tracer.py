@@ -23,7 +23,7 @@ from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopi
 
 _SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 _MOST_LINKS = 128
-"""What the SDK keeps of a span's links, by default."""
+"""The SDK's default limit of a span's links."""
 
 
 class MessageTracer:
@@ -102,7 +102,7 @@ class MessageTracer:
         else:
             attributes["messaging.batch.message_count"] = len(messages)
         links = [link for each in messages for link in self._links_with(session, each, received=False)]
-        # The listener's context has the baggage of the message, and none of whatever had this thread or task before.
+        # The listener's context has the baggage of the message, and none of the thread's or task's earlier context.
         token = context.attach(current_context(first) if len(messages) == 1 else Context())
         try:
             with self._span(_span_name("process", destination), SpanKind.CONSUMER, attributes, links):
@@ -112,7 +112,7 @@ class MessageTracer:
 
     @contextmanager
     def settling(self, session: SessionFacts, operation: str) -> Iterator[None]:
-        """Make the span of an acknowledgement, a commit or whatever, of the messages that wait for it."""
+        """Make the span of an acknowledgement, a commit or the like, of the messages that wait for it."""
         contexts = list(self._unsettled.pop(session, ()))
         if not contexts:
             yield
@@ -167,7 +167,7 @@ def _span_name(operation: str, destination: Destination | None) -> str:
 
 
 def _server(session: SessionFacts) -> dict[str, Any]:
-    """Return what is known of the server and the client; of a caller's own transaction, nothing."""
+    """Return attributes of the server and the client; none for a caller's own transaction."""
     known = {
         "server.address": session.host,
         "server.port": session.port,

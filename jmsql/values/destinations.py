@@ -75,7 +75,7 @@ class Topic(Destination):
 
 
 class _Temporary:
-    """What temporary destinations have in common: the connection that has made them can delete them."""
+    """Temporary destinations: the connection that has made them can delete them."""
 
     __slots__ = ()
 
@@ -126,7 +126,7 @@ _SCHEMES = {kind: scheme for scheme, kind in _KINDS.items()}
 
 
 def parse_destination(uri: str) -> Destination:
-    """Read back what [`Destination.uri`][jmsql.Destination.uri] wrote.
+    """Return the destination of a URI of [`Destination.uri`][jmsql.Destination.uri].
 
     Raises:
         InvalidDestinationException: The text is no destination.
@@ -175,5 +175,5 @@ def require_topic(destination: object) -> Topic:
 
 
 def _named(text: str, kind: type[Destination]) -> Destination:
-    """Return the destination that a text names; `kind` is that of a bare name."""
+    """Return the destination that a text names; `kind` is the class for a bare name."""
     return parse_destination(text) if "://" in text else kind(text)

@@ -1,4 +1,4 @@
-"""The identifiers of JMS: property names, and what names a property in a message selector.
+"""The identifiers of JMS: property names, and names in message selectors.
 
 An identifier is a Java identifier of any length that is none of the selector's own words. Source: JMS 1.1 chapters
 3.5.1 and 3.8.1.1; `Character.isJavaIdentifierStart` and `isJavaIdentifierPart` of Java.

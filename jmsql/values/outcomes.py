@@ -1,4 +1,4 @@
-"""What a handler or a listener can raise to say what becomes of its message."""
+"""Exceptions that a handler or a listener can raise to choose its message's outcome."""
 
 from __future__ import annotations
 

@@ -59,5 +59,5 @@ def optional_to_postgresql(text: str | None) -> str | None:
 
 
 def from_postgresql(text: str) -> str:
-    """Read back what [`to_postgresql`][jmsql.values.postgresql_text.to_postgresql] wrote."""
+    """Return the text that [`to_postgresql`][jmsql.values.postgresql_text.to_postgresql] has converted."""
     return _escaped.sub(_unescape, text) if ESCAPE in text else text

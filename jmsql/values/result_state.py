@@ -1,4 +1,4 @@
-"""The states of a message whose handling somebody follows."""
+"""The states of a message whose result is awaited."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jmsql.public_names import set_module
 class ResultState(StrEnum):
     """The state of a message, from its sending to its end. Each is a `str`, so that it compares with a text.
 
-    The last four are for good, unless somebody has a dead letter delivered again.
+    The last four are final, unless a dead letter is delivered again.
     """
 
     UNKNOWN = "unknown"

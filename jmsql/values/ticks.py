@@ -84,7 +84,7 @@ class Cron:
 
         try:
             return CronSim(self._fields if fields is None else fields, start)
-        except Exception as error:  # its parser raises several kinds for what it does not expect
+        except Exception as error:  # its parser raises several kinds for unexpected text
             raise ValueError(
                 f"Cannot read {self.text!r} as cron's text: {error}. Expected the fields minute, hour, "
                 "day of the month, month and day of the week, such as '0 3 * * MON-FRI'."

@@ -1,1 +1,1 @@
-"""What `manage.py` can do with jmsql."""
+"""Commands of `manage.py`."""

@@ -1,4 +1,4 @@
-"""The schema in the version of the first release that has migrations of Django's."""
+"""The schema in the version of the first release with Django migrations."""
 
 from __future__ import annotations
 

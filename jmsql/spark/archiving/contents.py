@@ -34,7 +34,7 @@ from jmsql.spark.streaming.queue_stream import BatchLimits
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSettings:
-    """The settings of a run, checked: what `archive` takes. No destinations: those of all."""
+    """The checked settings of a run of `archive`. No destinations: all of them."""
 
     database: DatabaseReference
     schema: str
@@ -108,12 +108,12 @@ class HistoryArchiver:
     """How many messages they had."""
 
     def run(self) -> None:
-        """Archive what is there now.
+        """Archive the current history.
 
         Raises:
             InvalidDestinationException: There is no such destination.
             IllegalStateException: The archive and the database do not belong together.
-            JMSException: It failed. What was written stays, and the next run goes on from there.
+            JMSException: It failed. The written files stay, and the next run goes on from there.
         """
         if not self.manifest.progress:
             self._begin()
@@ -136,7 +136,7 @@ class HistoryArchiver:
                     first = batch.end
                     stream.pass_to(first)
                     if first >= end:
-                        break  # What has come meanwhile is for the next run.
+                        break  # Messages that have come meanwhile are left to the next run.
 
     def _begin(self) -> None:
         with self.settings.database.connect(_DOING) as connection:
@@ -183,7 +183,7 @@ def _open(runner: PsycopgRunner, progress: Progress, origin: HistoryOrigin) -> H
 
 
 LIVE = "_live"
-"""The directory of what waits, within the target. Spark does not look into it when it reads the target."""
+"""The directory of waiting messages, within the target. Spark does not look into it when it reads the target."""
 
 _ARCHIVING_LIVE = "archiving what waits"
 _sql = SqlFile("archive", "jmsql.spark")
@@ -217,7 +217,7 @@ def write_live(
     lock: ArchiveLock,
     unloading: Unloading,
 ) -> int:
-    """Write what waits to a directory of its own, in the place of what an earlier run has written there.
+    """Write the waiting messages to a directory of their own, replacing an earlier run's files.
 
     Returns:
         How many messages they are.

@@ -79,7 +79,7 @@ def _archived_keys(target: Target, files: Iterable[ArchivedFile]) -> ds.Dataset:
 
 
 def _compare(history: Iterator[pa.RecordBatch], archive: ds.Dataset) -> _Comparison:
-    """Compare what tells the rows apart, all of it.
+    """Compare all columns that identify the rows.
 
     The archive may have more than the history, from which some destinations' messages may have been removed. The
     history has the columns `KEY`, in the order of its transactions.
@@ -105,7 +105,7 @@ def _chunks(history: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, int |
         if kept.num_rows >= _CHUNK:
             transactions = kept.column("transaction_id")
             last = transactions[-1].as_py()
-            # What is left of a transaction may come with the next batch.
+            # The rest of a transaction may come with the next batch.
             complete = pc.less(transactions, last)
             part = kept.filter(complete)
             if part.num_rows:
@@ -194,7 +194,7 @@ class Days:
         return None if day.settled else "it is not settled yet"
 
     def _readers(self, day: HistoryDay) -> str | None:
-        # This archive's own places are passed when a run has archived what is there.
+        # This archive's own places are passed once a run has archived the current history.
         own = {progress.source for progress in self._manifest.progress}
         readers = [each for each in self._history.readers(day, self._settings.destinations) if each not in own]
         if not readers:

@@ -72,29 +72,29 @@ def archive(
     spark: SparkSession | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> ArchiveReport:
-    """Write what has been added to the history since the last run to a directory of Parquet files, each message once.
+    """Write the history since the last run to a directory of Parquet files, each message once.
 
-    Whatever ends a run, at any moment: what it has left is put right by the next one. The database is found as the
-    data source finds it. It takes no Spark.
+    A run may end at any moment, for any reason: the next one repairs its leftovers. The database is found as the data
+    source finds it. It takes no Spark.
 
     Args:
         target: The directory: a local path, or a URL such as ``s3://bucket/archive``.
-        destinations: Whose history; none named: that of all. It stays the same for a target.
+        destinations: The destinations; empty: all of them. It stays the same for a target.
         connection: The name of a connection.
         url: The URL of the database, without a password.
         schema: The PostgreSQL schema of jmsql.
         properties: How the properties of messages are stored: "json", as text, or "map", as typed values. It stays
             the same for a target.
-        live: Whether to write, too, what waits in the queues and subscriptions now, to ``_live`` in the target.
+        live: True to write the messages that wait in queues and subscriptions, too, to ``_live`` in the target.
         drop: Whether to remove settled days from the history of which the archive has all messages.
         keep_days: How many days before today are not removed.
         merge: Whether to merge the small files of each destination and day, of the days before today.
-        dry_run: Whether only to tell what would be archived and removed.
+        dry_run: True to return, without changes, the numbers that a run would archive and remove.
         partitions: Over how many connections each batch is read at the same time.
         max_messages_per_batch: The most messages in a batch. A run that is killed repeats one batch at most.
         file_size: The bytes from which on a file takes no more messages.
         spark: The session whose tasks read and write, not one of Spark Connect; None: this process does.
-        progress: Called with what is being done, and with how many messages were archived.
+        progress: Called with the current step, and with the number of archived messages.
 
     Raises:
         IllegalStateException: Another run writes to the target, or something else is in it.

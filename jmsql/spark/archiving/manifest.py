@@ -1,9 +1,9 @@
-"""What a target says of the archive in it: what it is of, how far it goes, and the change that is being made to it.
+"""A target's record of its archive: the archive's source, its end, and the change in progress.
 
 All changes of an archive's files are made by `Manifest.commit`. The new files are written under hidden names first.
-Then the manifest, which is replaced as a whole, says where they belong, what they replace, and how far the archive goes
-with them: from then on they are part of it. A run that finds a change that was not carried out carries it out. No file
-is visible beside those that it replaces.
+Then the manifest, which is replaced as a whole, records their places, the files that they replace, and the archive's
+new end: from then on they are part of it. A run that finds a change that was not carried out carries it out. No file is
+visible beside those that it replaces.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEW = "_new"
 
 _LAYOUT = 2
 _LISTINGS = 10
-"""How often the files are listed, at most, until a listing fits what the manifest says."""
+"""The most listings of the files until one fits the manifest."""
 
 _PLACE = re.compile(r"destination=(?P<destination>[^/]+)/day=(?P<day>[^/]+)/batch=(?P<batch>\d+)/[^/]+\.parquet")
 
@@ -116,7 +116,7 @@ class Manifest:
         """The change that was decided last, and perhaps not carried out."""
 
     def read(self) -> None:
-        """Find out what the target has: this archive, or nothing.
+        """Read the target: it has this archive, or nothing.
 
         Raises:
             IllegalStateException: It has something else.
@@ -139,7 +139,7 @@ class Manifest:
         self.change = Change(**there["change"])
 
     def begin(self, progress: Iterable[Progress]) -> None:
-        """Say what the target will have."""
+        """Record the target's next contents."""
         self.progress = list(progress)
         self._write()
 
@@ -156,7 +156,7 @@ class Manifest:
         self.finish()
 
     def finish(self) -> None:
-        """Carry out what was decided last, as far as that was not done."""
+        """Carry out the rest of the last decision."""
         for name in self.change.remove:
             self._target.delete(name)
         for name, place in self.change.move:
@@ -166,7 +166,7 @@ class Manifest:
                 raise IllegalStateException(f"The archive in {self._target.url} has lost a file: {place}.")
 
     def close(self) -> None:
-        """Note that all is carried out, and remove what was written for nothing."""
+        """Record that all is carried out, and remove unused files."""
         if self.change != Change():
             self.change = Change()
             self._write()

@@ -63,7 +63,7 @@ def history_schema(properties: PropertyFormat) -> pa.Schema:
 
 
 def waiting_schema(properties: PropertyFormat) -> pa.Schema:
-    """Return the columns of what waits, likewise."""
+    """Return the columns of waiting messages, likewise."""
     return _schema({**COLUMNS, "subscription": "string", "subscription_client_id": "string"}, properties)
 
 
@@ -135,7 +135,7 @@ class ParquetFiles:
             self._write(max(self._sizes, key=self._sizes.__getitem__))
 
     def finish(self) -> list[NewFile]:
-        """Write what is left, and return all files, in the order of their directories and rows."""
+        """Write the remaining rows, and return all files, in the order of their directories and rows."""
         for directory in sorted({*self._waiting, *self._open}):
             if directory in self._waiting:
                 self._write(directory)
@@ -235,7 +235,7 @@ _BATCHES_AHEAD = 5
 
 @dataclass(frozen=True)
 class Unloading:
-    """How to write files: by threads or by tasks of Spark, each over its own connection; where to, and of what size."""
+    """The way to write files: by threads or Spark tasks, each over its own connection."""
 
     database: DatabaseReference
     target: str
@@ -244,13 +244,13 @@ class Unloading:
     spark: SparkSession | None = None
 
     def run(self, statements: Sequence[str], schema: pa.Schema) -> list[NewFile]:
-        """Write what statements return, which are complete, to files that are not part of the archive yet.
+        """Write the rows of complete statements to files that are not part of the archive yet.
 
         Returns:
             The files, in the order of the statements.
 
         Raises:
-            JMSException: It failed. What was written stays, under hidden names.
+            JMSException: It failed. Written files stay, under hidden names.
         """
         task = partial(_unload, self.database, self.target, self.file_size, schema)
         if self.spark is not None and statements:
@@ -301,7 +301,7 @@ class _Readers:
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """Cancel what is read until nobody reads: a statement that has not begun is not cancelled."""
+        """Cancel statements until none runs: a cancellation misses a statement that has not begun."""
         with self._changed:
             self._has_ended = True
             while self._reading:

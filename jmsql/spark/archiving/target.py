@@ -61,7 +61,7 @@ class Target:
         """The same for each way to name a directory."""
 
     def _object_name(self) -> str:
-        """Return a URL without what says how to read it, such as the region."""
+        """Return a URL without its parameters, such as the region."""
         host = parse_qs(urlsplit(self.url).query).get("endpoint_override")
         store = "" if host is None else f"?endpoint_override={host[-1]}"
         return f"{self.file_system.type_name}://{self._path}{store}"
@@ -96,7 +96,7 @@ class Target:
             return self.file_system.open_input_file(self / name)
 
     def read(self, name: str) -> bytes | None:
-        """Return what is in a file, or None if it is not there."""
+        """Return a file's contents, or None if it does not exist."""
         with self.errors(f"reading {name}"):
             try:
                 with self.file_system.open_input_stream(self / name) as stream:
@@ -106,7 +106,7 @@ class Target:
 
     def write(self, name: str, text: str) -> None:
         """Write a file, which is there as a whole or not at all, and stays."""
-        # What an object store is given is there when it is all there.
+        # An object store shows a file only when it is complete.
         written = f"{name}.new" if self._is_local else name
         with self.create(written) as stream:
             stream.write(text.encode())
@@ -130,7 +130,7 @@ class Target:
             return bool(self.file_system.get_file_info(self / name).type is FileType.File)
 
     def make_durable(self, names: Iterable[str]) -> None:
-        """Make sure that files outlive the end of the machine. Those of an object store do."""
+        """Make sure that files outlive the end of the machine. An object store's do."""
         if not self._is_local:
             return
         files = [PurePosixPath(name) for name in names]
@@ -171,7 +171,7 @@ class Target:
 
     @contextmanager
     def errors(self, doing: str) -> Iterator[None]:
-        """Turn the errors of files into those of jmsql."""
+        """Convert errors of files into jmsql's."""
         with _file_errors(f"{doing} in the archive {self.url}"):
             yield
 

@@ -90,7 +90,7 @@ class Shaper:
         if field.name in _TEXTS:
             column = _from_postgresql(column, escaped=field.name in self._strict)
         if pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
-            # What expires after Spark's last moment expires then.
+            # A later expiration than Spark's last moment becomes that moment.
             column = pc.min_element_wise(column, _LAST_MILLISECOND, skip_nulls=False).cast(pa.timestamp("ms", "UTC"))
         return column if column.type == field.type else column.cast(field.type)
 

@@ -1,4 +1,4 @@
-"""The columns of messages in Spark: their names and types, what they are in SQL, and conditions on them."""
+"""The columns of messages in Spark: their names and types, their SQL expressions, and conditions on them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ _COMPARED = {
     "transaction_id": "m.transaction_id::text::bigint",
     **{name: f"jmsql_internal.to_timestamp({MESSAGE_EXPRESSIONS[name]})" for name in MILLISECONDS},
 }
-"""What conditions compare where reads return something else than the column's value."""
+"""The expressions in conditions, where reads return another value than the column's."""
 
 
 class SmallField(NamedTuple):
@@ -141,7 +141,7 @@ class ColumnComparison(NamedTuple):
     Args:
         column: The column of the read.
         operator: How it is compared, in SQL.
-        value: What with: an array for `= any`; None for `is null`, which compares with nothing.
+        value: The other operand: an array for `= any`; None for `is null`, which compares with nothing.
         negated: Whether the opposite is asked for.
     """
 
@@ -169,7 +169,7 @@ _TABLE_COLUMNS = {
     **{name: (name, "body_id") for name in ("text_body", "json_body", "body_types", BYTES)},
     **{name: (name,) for name in ("subscription", "subscription_client_id", "client_id", "user_name")},
 }
-"""Columns that can be rare, and those of the tables that are then null."""
+"""Columns that can be rare, and the tables' columns that are then null."""
 
 
 def _rare(result: Result) -> frozenset[str]:
@@ -186,7 +186,7 @@ rare_columns_of_messages, rare_columns_of_history = (
 
 
 def select_list(expressions: Mapping[str, str], columns: Sequence[str], rare: Collection[str] = ()) -> str:
-    """Return what a read selects: some columns, under their names.
+    """Return a read's select list: some columns, under their names.
 
     A column takes about as much as another, be it null, a digit or a line of text: to write, to send, and most to read.
     So those that are rare are one together, and those that are small numbers. Columns that are expected to be rare and
@@ -210,13 +210,13 @@ def select_list(expressions: Mapping[str, str], columns: Sequence[str], rare: Co
 
 
 def _together(columns: Sequence[str], chosen: Collection[str]) -> list[str]:
-    """Return those of the columns that are read as one: the chosen ones, if there are several."""
+    """Return the columns that are read as one: the chosen ones, if there are several."""
     found = [name for name in columns if name in chosen]
     return found if len(found) > 1 else []
 
 
 def filter_condition(expressions: Mapping[str, str], comparisons: Sequence[ColumnComparison]) -> Condition:
-    """Compose what rows have to fulfil; each of its conditions begins with "and"."""
+    """Compose the conditions on rows; each begins with "and"."""
     text = ""
     parameters: dict[str, object] = {}
     for number, comparison in enumerate(comparisons):

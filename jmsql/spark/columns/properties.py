@@ -51,10 +51,10 @@ _KINDS: dict[type, tuple[str, str]] = {
     Char: ("char", "string"),  # of another program: no client sets it
     type(None): ("null", "string"),
 }
-"""By the type of a value: what that is called, and the field that holds it."""
+"""The name of a value's type, and the field that holds it, by type."""
 
 _NO_VALUE = "json"
-"""The type of what another program has stored and no client can read, which stands as JSON text in the field `string`.
+"""The type of values that another program has stored and no client can read: JSON text in the field `string`.
 
 A record that cannot be read must not end a stream: it would come again with each start.
 """
@@ -182,7 +182,7 @@ def _read_json(content: bytes, texts: Iterable[str]) -> pa.Table:
 
 
 def _says_all(field: pa.Field, column: pa.Array) -> bool:
-    """Tell whether the type that Arrow has found for a name is that of each of its values."""
+    """Return whether each of a name's values has the type that Arrow has found for the name."""
     if field.type == pa.float64():
         # It makes exact numbers into doubles where both stand under one name.
         return not pc.any(pc.match_substring_regex(column, rf'"\Q{field.name}\E": -?[0-9]+[,}}]')).as_py()

@@ -1,4 +1,4 @@
-"""Which columns of messages a read returns, and which a write takes."""
+"""The columns of messages that reads return, and that writes take."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_schema(options: Options, table: Mapping[str, str] | None = None) -> str
 
 
 def shaper(schema: StructType, options: Options) -> Shaper:
-    """Return what makes batches of a schema of Spark's of the rows that are read."""
+    """Return a function that makes batches of a Spark schema from rows."""
     destination = options.destination
     return Shaper(to_arrow_schema(schema, timezone="UTC"), None if destination is None else destination.uri)
 
@@ -68,8 +68,8 @@ def check_written_schema(schema: StructType, options: Options, *, overwrite: boo
     """Make sure that rows of a schema can be written.
 
     Raises:
-        JMSException: A column does not exist or has another type, nothing tells where the messages go, or they shall
-            replace what is there, or an option is not for writes.
+        JMSException: A column does not exist or has another type, no column or option names a destination, or the mode
+            is to replace messages, or an option is not for writes.
     """
     if options.history:
         raise JMSException("Option 'history' is for reads: messages enter the history when they leave a destination.")

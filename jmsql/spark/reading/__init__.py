@@ -1,1 +1,1 @@
-"""Reading messages in batches: what waits in a queue, or what has left a destination. It consumes nothing."""
+"""Reading messages in batches: a queue's waiting messages, or a destination's history. It consumes nothing."""

@@ -1,4 +1,4 @@
-"""Batch reads: of what is in a queue, without consuming it, and of what has left its destination."""
+"""Batch reads: of a queue's messages, without consuming them, and of the history."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BATCH_SIZE_OF_COLUMN = 2**19
 
 @dataclass
 class BrowsePartition(InputPartition):
-    """A part of what is read.
+    """A part of a read.
 
     Args:
         statement: The statement that reads it, complete with its values.
@@ -75,7 +75,7 @@ class BatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Divide what is read into as many parts as the options say, or fewer."""
+        """Divide the read into as many parts as the options say, or fewer."""
         options = self._options
         with options.database.connect("planning a read") as connection:
             texts = self._plan(connection)
@@ -118,7 +118,7 @@ class HistoryReader(BatchReader):
     """Reads the history of a queue, a topic, a subscription, or of all there is; all its tasks see the same moment.
 
     Raises:
-        JMSException: The read starts with what is not there yet.
+        JMSException: The read starts in the future.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -182,7 +182,7 @@ def comparison_of(condition: Filter) -> ColumnComparison | None:
 
 
 def _value(column: str, value: object) -> object:
-    """Return what a column is compared with as the database has it; None if it cannot be said."""
+    """Return a comparison's operand as the database stores it; None if it cannot be said."""
     if type(value) is not _COMPARED[column]:
         return None
     if isinstance(value, dt.datetime) and value.tzinfo is None:
@@ -194,11 +194,11 @@ def _value(column: str, value: object) -> object:
 
 
 class _Filtering:
-    """What readers have that take the conditions of a query, so that PostgreSQL sends Spark fewer rows.
+    """Readers that pass a query's conditions to PostgreSQL, which then sends fewer rows.
 
-    Spark checks all of them again: PostgreSQL may leave too much, but never take away what Spark would keep. Spark
-    allows it only while `spark.sql.python.filterPushdown.enabled` is true, and refuses readers that want it otherwise;
-    so these readers are others, which the option `pushFilters` chooses.
+    Spark checks all of them again: PostgreSQL may return too many rows, but must not omit a row that Spark would keep.
+    Spark allows it only while `spark.sql.python.filterPushdown.enabled` is true, and refuses readers that want it
+    otherwise; so these readers are others, which the option `pushFilters` chooses.
     """
 
     filters: Sequence[ColumnComparison]
@@ -211,8 +211,8 @@ class _Filtering:
 
 
 class FilteringBatchReader(_Filtering, BatchReader):
-    """Browses what fulfils the conditions of the query."""
+    """Browses the messages that fulfil a query's conditions."""
 
 
 class FilteringHistoryReader(_Filtering, HistoryReader):
-    """Reads of the history what fulfils the conditions of the query."""
+    """Reads the history that fulfils a query's conditions."""

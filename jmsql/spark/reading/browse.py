@@ -1,4 +1,4 @@
-"""Reading what is in a queue, without consuming it: what is asked of the database."""
+"""Reading a queue's messages without consuming them: the statements."""
 
 from __future__ import annotations
 
@@ -119,8 +119,7 @@ def _existing_queue(options: Options) -> Steps[int]:
 def divide_queue(queue_id: int, count_parts: Callable[[int], int]) -> Steps[list[dict[str, object]]]:
     """Divide a queue into parts with about as many messages each, or fewer parts.
 
-    Returns:
-        For each part, parameters of what reads it. Together they are all of the queue, also what comes later.
+    Returns: The parameters of each part's statement. Together they are the whole queue, with later messages.
     """
     if count_parts(LAST_SEQUENCE) == 1:
         return [WHOLE_QUEUE]
@@ -139,7 +138,7 @@ def divide_queue(queue_id: int, count_parts: Callable[[int], int]) -> Steps[list
 
 
 def _part(after: _Key, until: _Key) -> dict[str, object]:
-    """Return the parameters that choose what comes after a place, up to another."""
+    """Return the parameters for the messages after a place, up to another."""
     priorities = range(
         PRIORITIES if after.is_delayed else max(after.position, 0),
         PRIORITIES if until.is_delayed else until.position + 1,

@@ -1,4 +1,4 @@
-"""Reading the history: whose it is, what is asked of the database, and how it is divided for several readers."""
+"""Reading the history: its origin, the statements, and the division for several readers."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _days = _sql.statement("days", "looking at the history", rows)
 
 
 class HistoryOrigin(NamedTuple):
-    """Whose history is meant.
+    """The origin of the history: a destination or all.
 
     Args:
         destination: A queue's, or a topic's; None: all there is.
-        subscription: The name of a subscription to the topic; None: those of all.
+        subscription: The name of a subscription to the topic; None: all of them.
         client_id: The client identifier that the subscription belongs to.
-        since: What left its destination before is not meant.
+        since: The earliest time at which a message left its destination.
     """
 
     destination: Destination | None = None
@@ -74,7 +74,7 @@ class HistoryOrigin(NamedTuple):
 
 
 class HistorySpan(NamedTuple):
-    """A range of time: what left its destination at `since` or later, and before `until`. None: no bound."""
+    """A range of time: messages left their destinations at `since` or later, and before `until`. None: no bound."""
 
     since: dt.datetime | None = None
     until: dt.datetime | None = None
@@ -189,7 +189,7 @@ def _between(span: HistorySpan, first: tuple[str, int] | None, end: tuple[str, i
 def _by_blocks(days: list[tuple[dt.datetime, int]], span: HistorySpan, partitions: int) -> list[list[Condition]]:
     total = sum(blocks for _, blocks in days)
     count = min(partitions, total)
-    # Together the days are all of the span, whatever partitions there are when they are read.
+    # Together the days are the whole span, also if partitions change until they are read.
     starts = [span.since, *(day for day, _ in days[1:]), span.until]
     spans = [HistorySpan(since, until) for since, until in pairwise(starts)]
     cuts = [_Cut(0, 0), *(_cut(days, total * number // count) for number in range(1, count)), _Cut(len(days), 0)]

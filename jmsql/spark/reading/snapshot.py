@@ -173,5 +173,5 @@ def _query() -> int:
     if context is None:
         return 0
     execution = context.getLocalProperty("spark.sql.execution.id")
-    # What is done with an RDD of a DataFrame is no query; its stages are repeated under their own numbers.
+    # An operation on a DataFrame's RDD is not a query; its stages are repeated under their own numbers.
     return int(execution) % _MOST_QUERIES if execution else _MOST_QUERIES + context.stageId() % _MOST_QUERIES

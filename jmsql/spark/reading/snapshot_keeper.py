@@ -94,7 +94,7 @@ class _Moment:
                 self.answered.add(query)
 
     def end(self) -> None:
-        # A pooler keeps the connection: what is locked for the session must not stay.
+        # A pooler keeps the connection: locks of the session must not stay on it.
         with suppress(JMSException):
             self.answer(set())
         self.connection.close()
@@ -198,7 +198,7 @@ class _Keeper:
         self._last_use = time.monotonic()
 
     def answer(self) -> None:
-        """Tell the tasks that ask; end what is not used."""
+        """Answer the tasks that ask; end unused snapshots."""
         try:
             asked, answered = self._look()
         except JMSException:

@@ -1,4 +1,4 @@
-"""Statistics of what has left destinations: a Spark job over the history, an archive of it, or both.
+"""Statistics of messages that have left destinations: a Spark job over the history, an archive of it, or both.
 
 It needs the extra ``statistics``. `jmsql statistics` is the command.
 """

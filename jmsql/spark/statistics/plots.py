@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 from jmsql.spark.statistics.results import Results, consumed_from
 
 OTHERS = "others"
-"""What all those are called that are not among the busiest."""
+"""The common name of all but the busiest destinations."""
 
 _MOST_TICKS = 9
 _LONGEST_BY_HOUR = timedelta(days=14)
@@ -114,8 +114,8 @@ class Plot(NamedTuple):
 
     Args:
         name: Its name, for files.
-        title: What it shows.
-        description: What is to be seen in it, in words.
+        title: Its title.
+        description: A description in words.
         draw: Draws it, in the colours that hold then.
     """
 

@@ -34,7 +34,7 @@ _COLUMNS = {
     "client_id": "string",
     "transaction_id": "bigint",
 }
-"""Those columns of the data source that are read, and their types: Spark then need not ask for them."""
+"""The data source's columns that are read, and their types: Spark then need not query them."""
 
 _PROPERTIES = (
     *("JMSXGroupID", "JMS_jmsql_OriginalDestination", "JMS_jmsql_OriginalSubscription"),
@@ -53,7 +53,7 @@ class Source(NamedTuple):
     Attributes:
         history: Whether those count that are in the history.
         archive: The directory of an archive, local or ``s3a://``.
-        destinations: Those of these destinations; none: of all.
+        destinations: The destinations; empty: all of them.
         since: Those that left then or later.
         until: Those that left before.
         schema: The PostgreSQL schema of jmsql.
@@ -68,9 +68,9 @@ class Source(NamedTuple):
 
 
 def read_messages(spark: SparkSession, source: Source, time_zone: str = "UTC") -> DataFrame:
-    """Return a row for each message that has left, with what is counted and measured of it.
+    """Return a row for each message that has left, with its counts and measurements.
 
-    What is in the history and in the archive is there once.
+    A message in both the history and the archive is counted once.
 
     Raises:
         JMSException: The source names nothing to read.
@@ -139,8 +139,8 @@ def _ddl(columns: Mapping[str, str]) -> str:
 
 
 def _measure(rows: DataFrame, time_zone: str) -> DataFrame:
-    """Leave of each message what the statistics need, which is much less than the message."""
-    ready_at = F.greatest("sent_at", "delivery_time")  # of what is there
+    """Reduce each message to the values that the statistics need, which are much smaller."""
+    ready_at = F.greatest("sent_at", "delivery_time")  # of the existing ones
     sizes = [F.coalesce(F.octet_length(name), F.lit(0)) for name in ("text_body", "json_body", "bytes_body")]
     return _read_properties(rows).select(
         *_IDENTITY,
@@ -178,7 +178,7 @@ def _read_properties(rows: DataFrame) -> DataFrame:
 
 
 def _death() -> list[Column]:
-    """What a dead letter says of how it became one."""
+    """A dead letter's record of its death."""
     # Another program may have written anything there.
     died_at = F.col("properties.JMS_jmsql_DeadLetterTime").try_cast("bigint")
     last_line = F.regexp_extract("properties.JMS_jmsql_LastError", r"([^\n]*)\s*$", 1)
@@ -192,7 +192,7 @@ def _death() -> list[Column]:
 
 
 def read_dead_letters(spark: SparkSession, schema: str) -> DataFrame | None:
-    """Return what the dead letters say of themselves that still wait in their queues; None if there are none."""
+    """Return the records of the dead letters that still wait in their queues; None if there are none."""
     with Administration(schema=schema) as administration:
         queues = administration.dead_letter_queues()
     reader = spark.read.schema("message_id string, properties string").format("jmsql")

@@ -79,10 +79,10 @@ class Listing(NamedTuple):
     """A table.
 
     Args:
-        title: What it shows.
-        note: What its columns mean, as far as they do not say it.
+        title: Its title.
+        note: An explanation of its columns.
         columns: Their names.
-        numbers: Those of them that are set flush right.
+        numbers: The columns that are aligned right.
         rows: The cells.
         left_out: How many rows there are besides.
     """

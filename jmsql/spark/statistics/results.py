@@ -1,4 +1,4 @@
-"""The statistics: what is counted and measured for each destination, and hour; at hand, and written as Parquet."""
+"""The statistics: counts and measurements of each destination and hour, in memory and as Parquet."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _counts(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def _consumers(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Count what each consumer has acknowledged of a queue, or of a subscription."""
+    """Count each consumer's acknowledged messages of a queue or subscription."""
     # Consumers of a topic that share no named subscription each get all of it: there is nothing to balance.
     shared = F.col("destination").startswith("queue://") | F.col("subscription").isNotNull()
     by = dict.fromkeys((*_CONSUMED_FROM, *keys))
@@ -140,7 +140,7 @@ def _match_deaths(rows: DataFrame, waiting: DataFrame | None) -> DataFrame:
 
 
 _GRAINS = {"by_hour": ("destination", "hour"), "overall": ("destination",)}
-"""What the statistics are computed for, and the names of these tables' keys."""
+"""The tables of the statistics, and their keys."""
 
 _OF_THE_COUNTS = {
     "throughput": {"messages": "acknowledged", "bytes": "bytes"},
@@ -153,7 +153,7 @@ _OF_THE_COUNTS = {
 _JOBS = 5
 
 Progress = Callable[[str, int, int], None]
-"""Is told what is being done, how many steps are done, and how many there are."""
+"""Called with the current step, the number of finished steps, and the number of all steps."""
 
 
 class Results(NamedTuple):
@@ -189,7 +189,7 @@ class Results(NamedTuple):
 
 
 def consumed_from(row: Mapping[str, Any]) -> str:
-    """Return what consumers share: a queue, or a subscription to a topic."""
+    """Return the source that consumers share: a queue, or a subscription to a topic."""
     names = (row["destination"], row["subscription_client_id"], row["subscription"])
     return " ".join(name for name in names if name is not None)
 
@@ -240,7 +240,7 @@ def _select(counts: pa.Table, keys: tuple[str, ...], columns: Mapping[str, str])
 
 @contextmanager
 def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Keep what is read or computed for as long as it is used, on disk if memory is short."""
+    """Cache a frame while it is used, on disk if memory is short."""
     frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield frame
@@ -249,9 +249,9 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 def write_statistics(results: Results, directory: Path) -> None:
-    """Write the statistics to ``by_hour/NAME`` and ``overall/NAME`` in a directory, in place of what is there.
+    """Write the statistics to ``by_hour/NAME`` and ``overall/NAME`` in a directory, replacing earlier ones.
 
-    They are written beside it first: readers see those of one run, even if this one breaks off.
+    They are written beside it first: readers see one run's results, even if this one breaks off.
 
     Args:
         results: The statistics.

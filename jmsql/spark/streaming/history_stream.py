@@ -1,4 +1,4 @@
-"""The streaming reads of the history: each has passed what comes before its place, and retention keeps the rest."""
+"""The streaming reads of the history: each has passed the history before its place, and retention keeps the rest."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Filled(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """What a stream has lost, in words, and where it can go on; None: where it is."""
+    """A stream's loss, in words, and the place where it can go on; None: where it is."""
 
     reason: str
     place: HistoryPosition | None = None
@@ -86,7 +86,7 @@ end_of_history = _sql.statement(
 ).bind()
 """The place that all transactions have passed: nothing will be added before it.
 
-A transaction that is open, or prepared, holds it back, on whatever database of the server.
+An open or prepared transaction in any of the server's databases holds it back.
 """
 
 _forget_unused = _sql.statement("forget_unused", "beginning a stream", nothing)
@@ -243,7 +243,7 @@ class HistoryStream:
         return cls(runner, source_id, origin._replace(since=since), epoch)
 
     def check(self, start: HistoryPosition, *, is_done: bool) -> Lost | None:
-        """Tell what is lost of the history after a place that Spark has noted, if something is."""
+        """Return the loss of history after a place that Spark has noted, if any."""
         position, last, lost_at = self._runner.run(in_transaction(self._lock()))
         if start > last:
             return Lost(
@@ -262,7 +262,7 @@ class HistoryStream:
         return None
 
     def forgive_loss(self, place: HistoryPosition) -> None:
-        """Go on at a place without what was removed."""
+        """Go on at a place without the removed history."""
         self._runner.run(in_transaction(self._forgive_loss(place)))
 
     def _forgive_loss(self, place: HistoryPosition) -> Steps[None]:
@@ -301,9 +301,9 @@ class HistoryStream:
     def divide(
         self, first: HistoryPosition, end: HistoryPosition, partitions: int, messages: int | None = None
     ) -> list[HistoryBatch]:
-        """Divide a batch that Spark has noted into parts for its tasks; retention now keeps what is not passed.
+        """Divide a batch that Spark has noted into parts for its tasks; retention keeps unpassed history.
 
-        How many messages it has is not counted again, if it is given, and the batch is one part.
+        If `messages`, their number, is given, one part is not counted again.
         """
         return self._runner.run(in_transaction(self._divide(first, end, partitions, messages)))
 
@@ -327,7 +327,7 @@ class HistoryStream:
         self._runner.run(in_transaction(self._pass(place)))
 
     def backlog(self, start: HistoryPosition) -> Backlog:
-        """Count what has come since a place, also what open transactions still hold back."""
+        """Count the messages since a place, also the ones that open transactions hold back."""
         return self._runner.run(self._scan.backlog.bind(self._range(start, HistoryPosition(_BEYOND))))
 
     def read(
@@ -401,7 +401,7 @@ class HistoryStream:
             yield from _note_all_passed.bind(self._source, passed_at=now)
 
     def _lock(self) -> Steps[tuple[HistoryPosition, HistoryPosition, dt.datetime | None]]:
-        """Lock the read until the transaction ends; return what is passed, what was given out, when it lost some."""
+        """Lock the read until the transaction ends; return its place, its last batch, and the time of a loss."""
         found = yield from _lock.bind(self._source)
         transaction, sequence, last_transaction, last_sequence, lost_at = check_epoch(found, self._epoch)
         return HistoryPosition(transaction, sequence), HistoryPosition(last_transaction, last_sequence), lost_at

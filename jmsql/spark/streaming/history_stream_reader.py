@@ -1,4 +1,4 @@
-"""Streaming the history: what left its destination, by a cursor that misses nothing and can be read again."""
+"""Streaming the history by a cursor that misses no message and can be read again."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             self._bound = PsycopgRunner(connection, self._options.schema).run(end_of_history)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Note what is done, and find the next batch."""
+        """Record the finished batch, and find the next one."""
         if self._bound is None and self._opened is not None:
-            # Spark's processAllAvailable() believes what an answer says, so there is none without a look.
+            # Spark's processAllAvailable() relies on each answer, so each answer takes a query.
             time.sleep(max(0.0, self._next_look - time.monotonic()))
         first = self._check(start, is_done=True)
         limits = self._limits(limit)
@@ -114,7 +114,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         ]
 
     def commit(self, end: Offset) -> None:
-        """Note what is done: retention keeps it no longer."""
+        """Record a finished batch: retention keeps it no longer."""
         place = _place(end)
         self._do("noting what is done", end, lambda opened: opened.stream.pass_to(place))
 

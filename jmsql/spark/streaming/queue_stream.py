@@ -105,7 +105,7 @@ class InParallel(Protocol):
     """Runs steps side by side, each in a transaction on a connection of its own."""
 
     def __call__(self, work: Sequence[Steps[T]], /) -> list[T]:
-        """Return what each has returned, when all have ended; raise what one has raised."""
+        """Return all results when all have ended; raise the error of one."""
 
 
 class FrozenBatch(NamedTuple):
@@ -272,8 +272,8 @@ class SparkStream:
         """Take a read from the driver before, which can do nothing more.
 
         The runner has a connection of its own, in autocommit mode. It works on large batches as well, unless
-        `in_parallel` does. `count` is called with what was acknowledged, once that is committed. `lose` is called with
-        a sentence where the checkpoint and the database contradict each other; it raises, or the stream goes on.
+        `in_parallel` does. `count` is called with the acknowledged messages, once that is committed. `lose` is called
+        with a sentence where the checkpoint and the database contradict each other; it raises, or the stream goes on.
 
         Raises:
             LookupError: The read is not known.
@@ -322,7 +322,7 @@ class SparkStream:
         return place + 1
 
     def _check_place(self, after: int, acknowledged: int) -> Steps[int]:
-        """Return the batch after which the stream goes on, which is that of the checkpoint unless it is wrong.
+        """Return the batch after which the stream goes on: the checkpoint's, unless it is wrong.
 
         Spark notes a batch before it is acknowledged. So the checkpoint is never behind the acknowledged batch, and the
         database has the batch that the checkpoint names until then.
@@ -384,11 +384,11 @@ class SparkStream:
         self._counting(self._acknowledge_locked(batch, connection_id))
 
     def backlog(self) -> Backlog:
-        """Count what waits in the queue."""
+        """Count the queue's waiting messages."""
         return self._runner.run(_backlog.bind(queue_id=self.queue_id))
 
     def _counting(self, steps: Steps[T]) -> T:
-        """Run a transaction, and tell what it has acknowledged, unless it fails."""
+        """Run a transaction, and count its acknowledged messages, unless it fails."""
         self._acknowledged = Counts()
         outcome = self._runner.run(in_transaction(steps))
         if self._acknowledged.acknowledged:
@@ -457,7 +457,7 @@ class SparkStream:
     def _plan_pieces(
         self, after: int, limits: BatchLimits, connection_id: int, lowest: Sequence[int]
     ) -> Steps[tuple[int, list[_Piece]]]:
-        """Divide what is to be claimed. What is done before it is to go first: a sweep would find it."""
+        """Divide the messages to claim. Messages before it go first: a sweep would find them."""
         acknowledged = yield from self._lock()
         existing = yield from _next_batch.bind(self._at(after))
         is_known = after == acknowledged or (yield from _find_batch.bind(self._at(after)))
@@ -506,7 +506,7 @@ class SparkStream:
         yield from _freeze_claims.bind(_of_piece(piece), queue_id=self.queue_id, claim_id=claim_id)
 
     def _acknowledge_pieces(self, batch: int, connection_id: int) -> None:
-        """Remove the messages of a batch that several connections have claimed; what is left is for one."""
+        """Remove the messages of a batch that several connections have claimed; one removes the rest."""
         claimed = self._claimed
         if claimed is None or claimed.batch > batch:
             return

@@ -184,7 +184,7 @@ def _batch(offset: Offset) -> int:
     """Return the number of a batch.
 
     Raises:
-        JMSException: It is that of a stream of the history.
+        JMSException: The offset belongs to a stream of the history.
     """
     if "batch" not in offset:
         raise JMSException(
@@ -234,7 +234,7 @@ class StreamReader(ReconnectingReader[_Driver]):
             self._last_sequence = PsycopgRunner(connection, self._options.schema).run(last_sequence)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Acknowledge what is done, and claim the next batch."""
+        """Acknowledge the finished batch, and claim the next one."""
         after = _batch(start)
         limits = self._limits(limit)
         if self._last_sequence is not None:

@@ -24,7 +24,7 @@ class Command(BaseCommand):
         "listeners of the installed apps, `manage.py jmsql doctor` examines the database. `manage.py jmsql commands` "
         "lists all that it can do."
     )
-    requires_system_checks: tuple[str, ...] = ()  # a database that is not as it should be is what it is for
+    requires_system_checks: tuple[str, ...] = ()  # it has to run with a broken database, to mend it
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("command", help="A subcommand of jmsql, such as worker, doctor, top, queues or retry.")
