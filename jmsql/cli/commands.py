@@ -25,11 +25,6 @@ class Listed(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Listed(
-        "demonstration:demo",
-        "Send the flights out of New York in 2013 through a queue and a topic, kill workers, and prove that none is "
-        "lost.",
-    ),
     "migrate": Listed(
         "administration:migrate",
         "Create the schema in the database, or migrate it to the version of this release.",

@@ -25,7 +25,7 @@ LONGEST = (
     # They need nothing of Spark, for which the first process makes the archive of classes meanwhile.
     "tests/integration/test_supported_versions.py",
     "tests/faults/",
-    "tests/integration/cli/test_demo.py",
+    "tests/examples/test_flights.py",
     "tests/integration/spark/test_statistics_report.py",
     "tests/integration/worker/",
     "tests/integration/testing/test_same_results.py",
@@ -46,7 +46,7 @@ TOGETHER = (
     "tests/integration/access/test_privileges.py",
     "tests/integration/access/test_traps.py",
     "tests/integration/administration/test_access.py",
-    "tests/integration/cli/test_demo.py",
+    "tests/examples/test_flights.py",
     "tests/integration/cli/test_refusals.py",
     "tests/integration/client/interfaces/test_arguments.py",
     "tests/integration/client/interfaces/test_browser.py",

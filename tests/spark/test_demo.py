@@ -1,4 +1,4 @@
-"""The pipeline at the end of `jmsql demo`: flights are archived, and their delays computed."""
+"""The pipeline at the end of the demonstration: flights are archived, and their delays computed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 import jmsql
-from jmsql.cli.application import app
-from jmsql.demo.database import DemoDatabase
-from jmsql.demo.pipeline import pipe
+from examples.flights.command import application
+from examples.flights.database import DemoDatabase
+from examples.flights.pipeline import pipe
 from jmsql.exceptions import ResourceAllocationException
-from jmsql.spark.session import spark_session
 from jmsql.testing.database import SessionDatabase
 
 pytestmark = pytest.mark.timeout(600)
@@ -55,8 +54,8 @@ def shown(spark: SparkSession, url: str, output: Path) -> str:
         context.create_producer().send(queue, "of the demo before")
         assert context.create_consumer(queue).receive(timeout=5) is not None
     result = CliRunner().invoke(
-        app,
-        ["demo", "--flights", str(FLIGHTS), "--output", str(output)],
+        application,
+        ["--flights", str(FLIGHTS), "--output", str(output)],
         env={"JMSQL_URL": url},
         catch_exceptions=False,
     )
@@ -95,9 +94,7 @@ def test_delays_are_those_of_the_input_and_what_is_archived_too_little_or_too_mu
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("update jmsql_demo.flight set flight_id = 100000 where flight_id = 7"))
     try:
-        piped = pipe(
-            engine, DemoDatabase(url, "jmsql"), output, lambda: spark_session("the demo again", url), nullcontext
-        )
+        piped = pipe(engine, DemoDatabase(url, "jmsql"), output, nullcontext)
     finally:
         with engine.begin() as connection:
             connection.execute(sqlalchemy.text("update jmsql_demo.flight set flight_id = 7 where flight_id = 100000"))
@@ -119,9 +116,8 @@ def test_what_the_demo_did_not_make_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive" / "precious").touch()
     engine: Any = None  # it is not asked
-    open_spark: Any = None  # nor this
     with pytest.raises(ResourceAllocationException, match="holds something that the demo did not make"):
-        pipe(engine, DemoDatabase("postgresql://nobody@127.0.0.1:1/none", "jmsql"), tmp_path, open_spark, nullcontext)
+        pipe(engine, DemoDatabase("postgresql://nobody@127.0.0.1:1/none", "jmsql"), tmp_path, nullcontext)
     assert (tmp_path / "archive" / "precious").exists()
 
 

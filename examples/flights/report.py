@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotext
+from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from jmsql.cli.listing import Listing
-from jmsql.cli.output import console, table
-from jmsql.demo.crew import Casualty
-from jmsql.demo.delays import Delay
-from jmsql.demo.flights import airlines
-from jmsql.demo.pipeline import Piped
-from jmsql.demo.reconciliation import Discrepancy, Outcome, Reception
-from jmsql.values.counting import counted
+from examples.flights.crew import Casualty
+from examples.flights.delays import Delay
+from examples.flights.flights import airlines
+from examples.flights.pipeline import Piped
+from examples.flights.reconciliation import Discrepancy, Outcome, Reception
 
 _FLIGHTS_SHOWN = 10
 _WIDTH = 100
+_WIDTH_WITHOUT_TERMINAL = 65536
+
+
+def screen(*, error: bool = False) -> Console:
+    """Return a console on standard output or standard error. Where it is no terminal, no line is broken."""
+    console = Console(stderr=error, highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_WITHOUT_TERMINAL
+    return console
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 flight``, ``2,000 flights``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one JSON document."""
+    print(json.dumps(document, indent=2, default=str))
+
+
+def _table(*columns: str, numbers: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left")
+    return table
 
 
 def outcome_document(outcome: Outcome, casualties: Sequence[Casualty]) -> dict[str, Any]:
@@ -42,24 +68,24 @@ def outcome_document(outcome: Outcome, casualties: Sequence[Casualty]) -> dict[s
 
 def print_outcome(outcome: Outcome, casualties: Sequence[Casualty]) -> None:
     """Print the outcome: tables of the airlines and the subscriptions, a plot of the rates, and the verdict."""
-    screen = console()
-    screen.print(_airlines(outcome))
-    screen.print()
-    screen.print(_subscriptions(outcome.receptions))
-    screen.print()
-    screen.print(Text.from_ansi(_plot_rates(outcome, min(screen.width, _WIDTH))))
-    screen.print()
-    screen.print(
+    output = screen()
+    output.print(_airlines(outcome))
+    output.print()
+    output.print(_subscriptions(outcome.receptions))
+    output.print()
+    output.print(Text.from_ansi(_plot_rates(outcome, min(output.width, _WIDTH))))
+    output.print()
+    output.print(
         f"Sent {_rate(outcome.flights, outcome.sending_seconds):,.0f} flights per second to queue and topic, handled "
         f"{_rate(outcome.handled, outcome.seconds):,.0f} per second, in {outcome.seconds:.1f} s."
     )
-    screen.print(f"Handled by {_shares(outcome.workers)}.")
+    output.print(f"Handled by {_shares(outcome.workers)}.")
     for each in outcome.receptions:
         if len(each.workers) > 1:
-            screen.print(f"Received from {each.subscription!r} by {_shares(each.workers)}.")
-    screen.print(f"{outcome.redelivered:,} were rolled back and delivered again.")
+            output.print(f"Received from {each.subscription!r} by {_shares(each.workers)}.")
+    output.print(f"{outcome.redelivered:,} were rolled back and delivered again.")
     for casualty in casualties:
-        screen.print(f"{casualty.worker} was killed with {len(casualty.flight_ids)} received and not committed.")
+        output.print(f"{casualty.worker} was killed with {len(casualty.flight_ids)} received and not committed.")
     _print_verdict(outcome)
 
 
@@ -68,13 +94,13 @@ def print_discrepancies(discrepancies: Sequence[Discrepancy]) -> None:
     for each in discrepancies:
         shown = ", ".join(map(str, each.flight_ids[:_FLIGHTS_SHOWN]))
         more = ", …" if len(each.flight_ids) > _FLIGHTS_SHOWN else ""
-        console().print(f"{counted(len(each.flight_ids), 'flight')} {each.what}: {shown}{more}", style="bold red")
+        screen().print(f"{counted(len(each.flight_ids), 'flight')} {each.what}: {shown}{more}", style="bold red")
 
 
-def _airlines(outcome: Outcome) -> Listing:
+def _airlines(outcome: Outcome) -> Table:
     names = airlines()
     numbers = ("flights", "handled", "redelivered", "delay desk", "mean delay")
-    listing = table("carrier", "airline", *numbers, numbers=numbers)
+    listing = _table("carrier", "airline", *numbers, numbers=numbers)
     for each in outcome.carriers:
         listing.add_row(
             each.carrier,
@@ -92,9 +118,9 @@ def _airlines(outcome: Outcome) -> Listing:
     return listing
 
 
-def _subscriptions(receptions: Sequence[Reception]) -> Listing:
+def _subscriptions(receptions: Sequence[Reception]) -> Table:
     numbers = ("by SQL", "received", "wrong", "left")
-    listing = table("subscription", "selector", *numbers, numbers=numbers)
+    listing = _table("subscription", "selector", *numbers, numbers=numbers)
     for each in receptions:
         wrong = len(each.missing) + len(each.unexpected) + len(each.received_twice)
         counts = (each.chosen, each.received, wrong, each.left)
@@ -103,7 +129,7 @@ def _subscriptions(receptions: Sequence[Reception]) -> Listing:
 
 
 def _print_verdict(outcome: Outcome) -> None:
-    screen = console()
+    output = screen()
     print_discrepancies([*outcome.discrepancies, *_discrepancies(outcome.receptions)])
     left = {"the queue": outcome.left_in_queue} | {
         f"the subscription {each.subscription!r}": each.left for each in outcome.receptions
@@ -111,15 +137,15 @@ def _print_verdict(outcome: Outcome) -> None:
     for place, number in left.items():
         if number:
             verb = "is" if number == 1 else "are"
-            screen.print(f"{counted(number, 'message')} {verb} left in {place}.", style="bold red")
+            output.print(f"{counted(number, 'message')} {verb} left in {place}.", style="bold red")
     if outcome.is_reconciled:
-        screen.print(
+        output.print(
             f"Reconciled: {outcome.flights:,} flights, each handled exactly once, and received exactly once by each of "
             f"{counted(len(outcome.receptions), 'subscription')} whose selector chooses it; nothing is left.",
             style="bold green",
         )
     else:
-        screen.print("NOT RECONCILED.", style="bold red")
+        output.print("NOT RECONCILED.", style="bold red")
 
 
 def _discrepancies(receptions: Sequence[Reception]) -> list[Discrepancy]:
@@ -181,21 +207,21 @@ def pipeline_document(piped: Piped | str) -> dict[str, Any]:
 
 def print_pipeline(piped: Piped | str) -> None:
     """Print the outcome: a plot of the delays, where the files are, and the verdict; or why it was left out."""
-    screen = console()
-    screen.print()
+    output = screen()
+    output.print()
     if isinstance(piped, str):
-        screen.print(f"The flights were not archived, and no delays computed. {piped}", markup=False)
+        output.print(f"The flights were not archived, and no delays computed. {piped}", markup=False)
         return
-    screen.print(Text.from_ansi(_plot_delays(piped.delays, min(screen.width, _WIDTH))))
-    screen.print()
-    screen.print(f"The plot is in {' and '.join(map(str, piped.plots))}.", markup=False)
+    output.print(Text.from_ansi(_plot_delays(piped.delays, min(output.width, _WIDTH))))
+    output.print()
+    output.print(f"The plot is in {' and '.join(map(str, piped.plots))}.", markup=False)
     print_discrepancies(piped.discrepancies)
     if piped.is_reconciled:
-        screen.print(
+        output.print(
             Text(f"Archived: {piped.archived:,} messages in {piped.archive}, each flight once.", style="bold green")
         )
     else:
-        screen.print("THE ARCHIVE IS NOT RECONCILED.", style="bold red")
+        output.print("THE ARCHIVE IS NOT RECONCILED.", style="bold red")
 
 
 def _plot_delays(delays: Sequence[Delay], width: int) -> str:

@@ -17,9 +17,9 @@ import sqlalchemy
 from sqlalchemy import Connection, Table
 
 import jmsql
-from jmsql.demo.database import DemoDatabase
-from jmsql.demo.routing import Subscription
-from jmsql.demo.worker import APPLICATION_NAME
+from examples.flights.database import DemoDatabase
+from examples.flights.routing import Subscription
+from examples.flights.worker import APPLICATION_NAME
 
 _START_TIMEOUT = 60.0
 _END_TIMEOUT = 30.0
@@ -48,7 +48,7 @@ class Worker:
         self._unread = b""
         duty = ["queue", selector] if subscription is None else ["subscription", subscription.title]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jmsql.demo.worker", name, database.schema, *duty],
+            [sys.executable, "-m", "examples.flights.worker", name, database.schema, *duty],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"JMSQL_URL": database.url},  # not an argument: others can read those

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import sqlalchemy
 from sqlalchemy import Connection, Engine
 
-from jmsql.demo.crew import Casualty
-from jmsql.demo.database import DemoDatabase, flight, handled, received
-from jmsql.demo.routing import DELAY_DESK, FLIGHTS, SUBSCRIPTIONS, Subscription
+from examples.flights.crew import Casualty
+from examples.flights.database import DemoDatabase, flight, handled, received
+from examples.flights.routing import DELAY_DESK, FLIGHTS, SUBSCRIPTIONS, Subscription
 
 
 class Reception(NamedTuple):

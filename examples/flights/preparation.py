@@ -11,9 +11,9 @@ import sqlalchemy
 from sqlalchemy import Connection, Engine
 
 import jmsql
-from jmsql.demo.database import APPLICATION_SCHEMA, DemoDatabase, metadata
-from jmsql.demo.routing import FLIGHTS, SUBSCRIPTIONS
-from jmsql.demo.worker import APPLICATION_NAME
+from examples.flights.database import APPLICATION_SCHEMA, DemoDatabase, metadata
+from examples.flights.routing import FLIGHTS, SUBSCRIPTIONS
+from examples.flights.worker import APPLICATION_NAME
 
 _MARK = "Made by `jmsql demo`, which drops it when it runs again."
 _LOCK = sqlalchemy.text("select pg_try_advisory_lock(hashtext('jmsql demo')::bigint)")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,10 +15,10 @@ import sqlalchemy
 from sqlalchemy import Engine
 
 import jmsql
-from jmsql.demo.database import DemoDatabase, flight
-from jmsql.demo.delays import Delay, compute_delays
-from jmsql.demo.reconciliation import Discrepancy
-from jmsql.demo.routing import FLIGHTS
+from examples.flights.database import DemoDatabase, flight
+from examples.flights.delays import Delay, compute_delays
+from examples.flights.reconciliation import Discrepancy
+from examples.flights.routing import FLIGHTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +58,6 @@ def pipe(
     engine: Engine,
     database: DemoDatabase,
     output: Path,
-    open_spark: Callable[[], AbstractContextManager[SparkSession]],
     step: Callable[[str], AbstractContextManager[object]],
 ) -> Piped:
     """Archive the flights, compare the archive with what was stored, and compute and plot the delays.
@@ -66,12 +66,12 @@ def pipe(
         ResourceAllocationException: In the place of the archive is something else, or Spark does not start.
         JMSException: The archive has failed.
     """
-    from jmsql.demo.delays import plot_delays
+    from examples.flights.delays import plot_delays
     from jmsql.spark import archive
 
     target = output / "archive"
     _clear(target)
-    with step("Starting Spark ..."), open_spark() as spark:
+    with step("Starting Spark ..."), _spark(database.url) as spark:
         with step("Archiving the flights to Parquet ..."):
             archive(str(target), destinations=[FLIGHTS], schema=database.schema)
         with step("Computing the delays ..."):
@@ -80,6 +80,50 @@ def pipe(
         plots = plot_delays(delays, output)
     flight_ids = list(_archived_flights(target))
     return Piped(target, len(flight_ids), _compare(engine, flight_ids), delays, plots)
+
+
+def missing_java() -> str | None:
+    """Return a sentence if there is no Java for Spark."""
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which(Path(home, "bin", "java")) if home else shutil.which("java")
+    if program is not None:
+        return None
+    return "No Java was found. Spark needs Java 17 or newer (Debian: apt-get install default-jre-headless)."
+
+
+@contextmanager
+def _spark(url: str) -> Iterator[SparkSession]:
+    """Start Spark on this machine for the time of the block, or use the session that runs.
+
+    The data source finds the database by the environment, where no log shows a password.
+    """
+    from pyspark.sql import SparkSession
+
+    from jmsql.spark import register
+
+    before = os.environ.get("JMSQL_URL")
+    os.environ["JMSQL_URL"] = url
+    running = SparkSession.getActiveSession()
+    spark = running or (
+        SparkSession.builder.appName("jmsql demo")
+        .master("local[*]")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    try:
+        register(spark)
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()
+        if before is None:
+            del os.environ["JMSQL_URL"]
+        else:
+            os.environ["JMSQL_URL"] = before
 
 
 def _clear(target: Path) -> None:
