@@ -12,7 +12,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command with the arguments of this process, and exit."""
-    # What is loaded stays: to look through it for garbage, time and again, takes a tenth of the time.
+    # Loaded modules stay: collecting garbage among them again and again takes a tenth of the time.
     gc.set_threshold(100_000)
     if _subcommand(sys.argv[1:]) == "worker" and hasattr(signal, "SIGHUP"):
         # A hang-up reloads a worker. One that comes before its supervisor is loaded must not end it instead.

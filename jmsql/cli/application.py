@@ -110,11 +110,11 @@ def run(arguments: Sequence[str] | None = None, name: str = "jmsql") -> NoReturn
     """Run the command, and exit.
 
     Args:
-        arguments: What stands on the command line after the command; None: those of this process.
-        name: What the command is called there.
+        arguments: The command line after the command; None: this process's.
+        name: The command's name there.
     """
     for stream in (sys.stdout, sys.stderr):
-        # A name or a text may have what the locale's encoding has not.
+        # A name or a text may have characters that the locale's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=logging.WARNING, format="jmsql: %(message)s")
@@ -126,14 +126,14 @@ def run(arguments: Sequence[str] | None = None, name: str = "jmsql") -> NoReturn
 
 
 _AGAIN_AFTER = 0.05
-"""Seconds; what swallowed the exception has returned by then."""
+"""Seconds; code that swallowed the exception has returned by then."""
 
 
 def end_by_signals() -> None:
     """Have SIGTERM end the process as Ctrl-C does: by an exception, so that files and connections are closed.
 
-    The exception is raised wherever the main thread is. In a destructor, or in what is called when an object is
-    collected, Python reports it and goes on. Then the signal is sent again.
+    The exception is raised wherever the main thread is. In a destructor, or in a callback of garbage collection, Python
+    reports it and goes on. Then the signal is sent again.
     """
     signal.signal(signal.SIGTERM, _exit)
     sys.unraisablehook = _send_again

@@ -1,4 +1,4 @@
-"""The subcommands: what the list of them says of each, and where it is loaded from when it is called."""
+"""The subcommands: each one's line in the list, and the module to load when it is called."""
 
 from __future__ import annotations
 

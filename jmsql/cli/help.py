@@ -23,7 +23,7 @@ _Formatter: Any = typer.Context.formatter_class
 
 
 class HelpFormatter(_Formatter):  # type: ignore[misc]
-    """Breaks no word: those of texts at spaces, and those of commands as a shell would have it."""
+    """Breaks texts at spaces, and commands between a shell's words."""
 
     def write_text(self, text: str) -> None:
         paragraphs = (self._commands(each) or self._filled(each) for each in inspect.cleandoc(text).split("\n\n"))

@@ -176,7 +176,7 @@ class Listing:
 
 
 def printable(text: str) -> str:
-    """Return a text without what would move the terminal's cursor or change its colors."""
+    """Return a text without characters that would move the terminal's cursor or change its colors."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else " " if each.isspace() else "�" for each in text)

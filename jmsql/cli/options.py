@@ -17,7 +17,7 @@ from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.values.destinations import Destination, require_destination
 from jmsql.values.duration import seconds
 
-# What connects is loaded where it is used: `--help` and a mistaken option need none of it.
+# Connecting modules are imported where they are used: `--help` and a mistaken option need none of them.
 if TYPE_CHECKING:
     from jmsql.client._sync.administration.administration import Administration
     from jmsql.client._sync.connection.factory import ConnectionFactory
@@ -221,13 +221,13 @@ class DatabaseAddress(NamedTuple):
         return parse_url(self.url).place
 
     def factory(self) -> ConnectionFactory:
-        """Return what makes JMS connections to it."""
+        """Return a factory of JMS connections to it."""
         from jmsql.client._sync.connection.factory import ConnectionFactory
 
         return ConnectionFactory(self.url, schema=self.schema)
 
     def administration(self) -> Administration:
-        """Return what looks at it, and after it."""
+        """Return an administration of it."""
         from jmsql.client._sync.administration.administration import Administration
 
         return Administration(self.url, schema=self.schema, actor=_user())

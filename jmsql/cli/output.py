@@ -51,7 +51,7 @@ def write(data: bytes) -> None:
 
 
 def json_text(document: Any, *, indent: int | None = None) -> str:
-    """Write a document as JSON: readable, and valid whatever strings it has."""
+    """Write a document as JSON: readable, and valid with any strings."""
     text = json.dumps(document, indent=indent, ensure_ascii=False, default=_json_value)
     try:
         text.encode()
@@ -66,7 +66,7 @@ def print_json(document: Any) -> None:
 
 
 def answer(document: Any, text: str, *, as_json: bool) -> None:
-    """Print what a command has done: a document for programs, or a sentence for people."""
+    """Print a command's result: a document for programs, or a sentence for people."""
     if as_json:
         print_json(document)
     else:
@@ -91,7 +91,7 @@ def print_rows(
     nothing: str,
     as_json: bool,
 ) -> None:
-    """Print what a command lists: as JSON, or as a table."""
+    """Print a command's list: as JSON, or as a table."""
     if as_json:
         print_json([row._asdict() for row in rows])
     elif not rows:
@@ -146,7 +146,7 @@ def shown_number(value: int | BoundedCount | None) -> str:
 
 
 def remark(rows: Sequence[DestinationOverview | SubscriptionSummary]) -> None:
-    """Say on standard error what a table does not: that delivery is paused, and that the role may not look."""
+    """Add remarks to a table on standard error: delivery is paused, or the role may not browse."""
     if any(row.paused for row in rows):
         typer.echo("Paused destinations deliver nothing; `jmsql resume` ends the pause.", err=True)
     if not all(row.browsable for row in rows):

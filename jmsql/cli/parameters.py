@@ -1,4 +1,4 @@
-"""The values of a command's parameters: what has its type already is not converted.
+"""The values of a command's parameters: a value that already has its type is not converted.
 
 Typer converts by pydantic, which takes a quarter of the time in which a command starts. It does so even for defaults,
 and for text that stays text.
@@ -33,7 +33,7 @@ def convert_only_what_needs_it(command: Any) -> None:
 
 
 class _Processing:
-    """Does what a parameter does with its value."""
+    """Processes a parameter's value."""
 
     def __init__(self, parameter: Any, kind: Any) -> None:
         self._parameter = parameter

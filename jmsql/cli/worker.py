@@ -176,8 +176,8 @@ def worker(
 
 
 def _list(application: str, concurrency: int, only: Sequence[str], without: Sequence[str], *, as_json: bool) -> None:
-    """Print what the listeners of an application are."""
-    from jmsql.worker.listing import listeners_of  # loads what a supervisor does without
+    """Print an application's listeners."""
+    from jmsql.worker.listing import listeners_of  # imports modules that a supervisor does not need
 
     try:
         listeners = listeners_of(application, concurrency, only, without)

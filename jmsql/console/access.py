@@ -1,4 +1,4 @@
-"""Who may look, and who may do something: what an application decides, a token, a password, or a proxy's header."""
+"""Access to the console: by an application's decision, a token, a password, or a proxy's header."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Gate(ABC):
 
     @abstractmethod
     def refusal(self, request: Request) -> Refusal:
-        """Return what a stranger is told."""
+        """Return the answer for a visitor without access."""
 
     def reminder(self, request: Request) -> dict[str, str]:  # noqa: ARG002 - most gates give none
         """Return cookies for the answer to a visitor."""

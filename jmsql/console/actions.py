@@ -1,4 +1,4 @@
-"""What a visitor can have done: to exactly the messages that were chosen, in steps, with a line in the log."""
+"""A visitor's actions: on exactly the chosen messages, in steps, with a line in the log."""
 
 import json
 import logging
@@ -31,7 +31,7 @@ _LONGEST_COUNT = 1.0
 """Seconds for which messages are counted before an action."""
 
 MESSAGE_ACTIONS = ("retry", "deliver", "move", "purge")
-"""What can be done with chosen messages."""
+"""The actions on chosen messages."""
 
 
 @set_module("jmsql.console")
@@ -84,7 +84,7 @@ class Actor(NamedTuple):
 
 
 class Actions:
-    """Does what visitors ask for, and notes it."""
+    """Carries out visitors' actions, and records them."""
 
     def __init__(
         self, database: Database, *, hidden: bool, on_action: Callable[[ActionRecord], object] | None = None
@@ -136,7 +136,7 @@ class Actions:
             actor: The visitor.
             action: One of `MESSAGE_ACTIONS`.
             look: Where the messages are.
-            places: Which ones; None: those of the choice.
+            places: Which ones; None: the choice's.
             choice: Which ones, if no places are given.
             target: The name of the queue to which they move.
 
@@ -189,7 +189,7 @@ class Actions:
             return administration.move(number, Queue(_required_name(target)), places=places), {}
 
     def _walk(self, action: str, queue_id: int, choice: Choice, change: Callable[[list[Place]], None]) -> bool:
-        """Change what is chosen, window by window, and tell whether it stopped before the end."""
+        """Change the chosen messages, window by window, and return whether it stopped before the end."""
         started = monotonic()
         place: Place | None = BEGINNING
         while place is not None:
@@ -296,7 +296,7 @@ class Actions:
         if self._on_action is not None:
             try:
                 self._on_action(record)
-            except Exception:  # what was done is done
+            except Exception:  # the action itself has succeeded
                 logger.exception("on_action has failed")
 
 
@@ -308,7 +308,7 @@ def _subscription(look: DestinationLook) -> str | None:
 
 
 def _said_by(actor: Actor, choice: Choice | None = None) -> Saying:
-    """Return what the activity says of an action that may take several steps."""
+    """Return the remarks for the activity on an action that may take several steps."""
     name = actor.visitor.name or None
     if choice is None:
         return Saying(name).in_steps()

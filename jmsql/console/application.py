@@ -1,4 +1,4 @@
-"""The console as an ASGI application: who may see which page, and what every answer has."""
+"""The console as an ASGI application: access to pages, and the headers of every answer."""
 
 from __future__ import annotations
 

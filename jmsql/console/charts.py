@@ -1,4 +1,4 @@
-"""Pages of charts: what came and went, the time in the queue, the time of handling, and failures."""
+"""Pages of charts: messages in and out, the time in the queue, the time of handling, and failures."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class RatePages:
         yield "/topics/{topic}/rates", self.topic, Level.LOOK, False
 
     def all(self, view: View) -> Reply:
-        """Show what went through all destinations together."""
+        """Show the rates of all destinations together."""
         return self._charts(view, 0, None, "/", "All destinations")
 
     def destination(self, view: View) -> Reply:
-        """Show what went through a queue or subscription."""
+        """Show the rates of a queue or subscription."""
         look = self._database.look(looks.destination(view.small_number("queue")))
         if look is None:
             raise HTTPException(404)
@@ -79,7 +79,7 @@ class RatePages:
         return self._charts(view, look.queue_id, kind, f"/destinations/{look.queue_id}", name or "")
 
     def topic(self, view: View) -> Reply:
-        """Show what was published on a topic."""
+        """Show the rates of a topic."""
         topic = self._database.look(looks.topic(view.small_number("topic")))
         if topic is None:
             raise HTTPException(404)

@@ -1,4 +1,4 @@
-"""The console's connections: few, opened when they are needed, and closed when nobody looks."""
+"""The console's connections: few, opened on demand, and closed when no visitor uses the console."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Database:
 
     @property
     def factory(self) -> ConnectionFactory:
-        """What connects to the database as a client."""
+        """The factory of client connections to the database."""
         return self._factory
 
     def look(self, work: Query[T] | Steps[T]) -> T:
@@ -60,10 +60,10 @@ class Database:
 
     @contextmanager
     def administration(self, said: Saying) -> Iterator[Administration]:
-        """Lend an administration, which changes what is in the store.
+        """Lend an administration, for changes.
 
         Args:
-            said: What the activity says of what it does.
+            said: The remarks for the activity.
 
         Raises:
             JMSException: The database cannot be reached.

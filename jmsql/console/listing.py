@@ -43,7 +43,7 @@ SORTS = (
     Sort("letters", "Dead letters", "the most dead letters first"),
     Sort("paused", "Paused", "paused ones first"),
 )
-"""The orders. Those of an overview come first."""
+"""The orders. An overview's orders come first."""
 _ORDERS = {each.value for each in OverviewOrder}
 
 

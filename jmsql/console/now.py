@@ -1,4 +1,4 @@
-"""The pages of what clients do at this moment: all consumers, and one connection."""
+"""The pages of the clients' current work: all consumers, and one connection."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class NowPages:
         yield "/connections/{connection}", self.connection, Level.LOOK, False
 
     def now(self, view: View) -> Reply:
-        """Show what each consumer does, the slow ones first."""
+        """Show each consumer's current work, the slow ones first."""
         found = self._look(view, "now", lambda: self._rates.of(self._database.look(consumers_now(_SHOWN + 1))))
         values = {"consumers": found[:_SHOWN], "has_more": len(found) > _SHOWN, "title": "Now", "cursor": ""}
         return self._reply(view, "now.html", values)
 
     def connection(self, view: View) -> Reply:
-        """Show a connection: its client, what it receives from, and the messages that it holds."""
+        """Show a connection: its client, its destinations, and the messages that it holds."""
         number = view.number("connection")
         client, consumers, held, named = self._look(
             view, ("connection", number), lambda: self._database.look(self._found(number))

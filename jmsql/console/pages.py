@@ -1,4 +1,4 @@
-"""The pages: what each looks at, and what it shows."""
+"""The pages: their queries and contents."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _CAUSE = re.compile(r"[0-9a-f]{64}")
 
 
 class Notice(NamedTuple):
-    """What an action has done, shown once on the page after it."""
+    """An action's result, shown once on the next page."""
 
     text: str
     is_problem: bool = False
@@ -75,7 +75,7 @@ class Pages:
         self._notices = _Notices()
 
     def routes(self) -> Iterator[RouteRow]:
-        """Return the pages: address, function, what a visitor must be allowed to do, and whether it is for forms."""
+        """Return the pages: address, function, the right that a visitor needs, and whether it is for forms."""
         look, operate = Level.LOOK, Level.OPERATE
         place = "/destinations/{queue}/messages/{table}/{first}/{sequence}"
         yield "/", self.overview, look, False
@@ -540,7 +540,7 @@ class Pages:
         if not is_known:
             raise HTTPException(404)
 
-    # What pages share
+    # Shared parts of pages
 
     def _found(self, view: View) -> DestinationLook:
         number = view.small_number("queue")
@@ -590,7 +590,7 @@ class _Contents(NamedTuple):
 
 
 class _Notices:
-    """What actions have done, until it was shown. An address names it by a number that nobody can guess."""
+    """The results of actions, until they are shown. An address names it by a number that cannot be guessed."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -1,4 +1,4 @@
-"""The page of what administrators have done."""
+"""The page of administrators' past actions."""
 
 from __future__ import annotations
 

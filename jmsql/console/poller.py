@@ -1,4 +1,4 @@
-"""One look after the other at the store, for all pages of a console, and only while somebody looks at one."""
+"""Polls the store for all pages of a console, and only while a visitor uses one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TRACKED = 100
 """How many destinations a look includes: of those that are not shown, the rates are kept for their pages."""
 _MOST = 300
 _RECENT = 12.0
-"""Seconds over which the rates of all destinations are taken: clients write down what they count once a second."""
+"""Seconds over which the rates of all destinations are taken: clients record their counts once a second."""
 _MOST_LOOKS = 10
 _LETTER_QUEUES = 10
 _NAMED = 10
@@ -83,7 +83,7 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a look has found.
+    """The results of a poll.
 
     `attention` are the destinations with the oldest messages, `origins` counts the dead letters by where they come
     from. `error` is why there was no look since `taken_at`, which is in seconds since the epoch.
@@ -131,7 +131,7 @@ class Poller:
         self._cache = _Cache()
 
     def snapshot(self) -> Snapshot:
-        """Return what the last look has found, and have looks go on for a while."""
+        """Return the results of the last poll, and keep polling for a while."""
         with self._changed:
             self._touch()
             is_stale = time.time() - self._snapshot.taken_at > self._patience
@@ -146,7 +146,7 @@ class Poller:
             self._touch()
 
     def shared(self, key: Hashable, look: Callable[[], T]) -> T:
-        """Return what a look finds, or has found a moment ago for somebody else."""
+        """Return the result of a query, or a recent result for another visitor."""
         return self._cache.get(key, self._interval * 0.9, look)
 
     def rates(self, number: int) -> tuple[Rate, list[Rate]]:
@@ -366,7 +366,7 @@ class _Cached(NamedTuple):
 
 
 class _Cache:
-    """What looks have found, for a moment; of several who ask at once, one looks."""
+    """Recent results of queries; of several concurrent requests, one queries."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

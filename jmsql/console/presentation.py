@@ -106,7 +106,7 @@ _WIDTH, _HEIGHT = 90, 22
 
 
 def sparkline(past: list[Rate], name: str) -> Markup:
-    """Draw what came and went in the last quarter of an hour."""
+    """Draw the rates of the last quarter of an hour."""
     most = max((max(each) for each in past), default=0.0)
     label = f"{visible(name)}: the last 15 minutes, at most {rate(most)} a second"
     if most == 0:
@@ -149,7 +149,7 @@ def batch_bar(batch: BatchSummary) -> Markup:
 
 
 def advice(text: str) -> Markup:
-    """Return what to do, with commands as code."""
+    """Return advice, with commands as code."""
     parts = visible(text).split("`")
     shown = [
         escape(part) if index % 2 == 0 else Markup("<code>{}</code>").format(part) for index, part in enumerate(parts)
@@ -184,7 +184,7 @@ class Body:
     """A body as a page shows it: `form` says how: "none", "text", "json", "map", "stream" or "hex".
 
     Args:
-        content: What is stored.
+        content: The stored content.
         message: The message that was read from it; None: it is too long.
     """
 

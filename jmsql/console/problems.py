@@ -1,4 +1,4 @@
-"""Pages that cannot be shown: which answer they get, and what its reader can do."""
+"""Pages that cannot be shown: their status, and advice for the visitor."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Past:
         self._seen = 0.0
 
     def see(self, now: float, destinations: Iterable[DestinationOverview]) -> None:
-        """Take in a look: what came and went since the one before."""
+        """Add a poll: the messages in and out since the previous one."""
         seconds, self._seen = now - self._seen, now
         bucket = int(now // BUCKET)
         self._rates = {

@@ -1,4 +1,4 @@
-"""The pages of stored results: all of them, and that of one message."""
+"""The pages of stored results: all of them, and one message's."""
 
 from __future__ import annotations
 

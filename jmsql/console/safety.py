@@ -1,4 +1,4 @@
-"""What keeps other pages and other people out: headers, the check of the host, and of where a form comes from."""
+"""Protection from other pages and other people: headers, and checks of the host and of a form's origin."""
 
 from __future__ import annotations
 

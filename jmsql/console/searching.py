@@ -27,7 +27,7 @@ _TERMS = {
     "property": "Property",
     "selector": "Selector",
 }
-"""The fields of the form, which are those of the address, with their labels."""
+"""The fields of the form and of the address, with their labels."""
 
 
 class SearchPages:

@@ -52,7 +52,7 @@ def _read_parts(message: Message, unreadable: dict[str, Unreadable]) -> tuple[st
 def message_document(message: Message) -> dict[str, Any]:
     """Describe a message in JSON's terms; bytes stand in base64, and NaN and infinities as strings.
 
-    What another program has stored and cannot be read is null, and stands under ``unreadable`` as it is stored.
+    An unreadable value of another program is null, and stands under ``unreadable`` as it is stored.
     """
     unreadable: dict[str, Unreadable] = {}
     reply_to, properties, body = _read_parts(message, unreadable)
@@ -170,7 +170,7 @@ def _type_name(value: object) -> str:
 
 
 def _body(message: Message) -> Any:
-    """Return the body as a value of Python's, and an object as the JSON that is stored, whatever its class."""
+    """Return the body as a Python value, and an object of any class as the stored JSON."""
     match message:
         case TextMessage():
             return message.text

@@ -43,7 +43,7 @@ class Source(NamedTuple):
 
     @classmethod
     def read(cls, destination: str, subscription: str | None, client_id: str | None, *, shared: bool = False) -> Source:
-        """Read what the options say.
+        """Read the options.
 
         Raises:
             typer.BadParameter: They do not go together.
@@ -118,7 +118,7 @@ class Source(NamedTuple):
         existing = administration.subscription(self.subscription, self.client_id)
         no_local = existing is not None and existing.no_local
         if existing is not None:
-            # To JMS another selector or topic means another subscription, and what it has collected would be gone.
+            # To JMS another selector or topic means another subscription, and its collected messages would be gone.
             own = None if existing.selector is None else from_postgresql(existing.selector)
             if existing.topic != self.destination.name or (_text(selector) or own) != own:
                 raise IllegalStateException(

@@ -1,4 +1,4 @@
-"""`jmsql activity`: what administrators have done."""
+"""`jmsql activity`: the actions of administrators."""
 
 from __future__ import annotations
 

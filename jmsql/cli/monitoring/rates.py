@@ -1,4 +1,4 @@
-"""`jmsql rates`: what went through destinations, minute by minute."""
+"""`jmsql rates`: destinations' rates, minute by minute."""
 
 from __future__ import annotations
 
