@@ -6,7 +6,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from threading import Lock
 from typing import Any, NamedTuple
@@ -381,37 +381,37 @@ class Pages:
         places = _places(view.query)
         selector, state = view.query.get("selector"), _state(view.query.get("state"))
         cause = _cause(view.query.get("cause"))
-        values: dict[str, Any] = {
-            "look": look,
-            "action": action,
-            "keys": [str(place) for place in places or ()],
-            "selector": selector,
-            "state": state,
-            "cause": cause,
-            "group": None if cause is None else self._database.look(self._group(look.queue_id, cause)),
-            "newest": None,
-            "count": None,
-            "address": _address_of(look),
-            "target": f"{view.base}/destinations/{look.queue_id}/{action}",
-            "message_id": view.query.get("message_id"),
-            "destination": look.destination,
-            "title": f"{_VERBS[action]}?",
-            "verb": _VERBS[action],
-            "now": time.time(),
-        }
+        group = None if cause is None else self._database.look(self._group(look.queue_id, cause))
+        values: dict[str, Any] = {"look": look, "selector": selector, "state": state, "cause": cause, "group": group}
         if action == "move":
-            origin = None if values["group"] is None else values["group"].origin
+            origin = None if group is None else group.origin
             named = self._poller.shared("queue names", lambda: self._database.look(lists.queue_names(_SUGGESTED)))
             first = [origin.removeprefix("queue://")] if origin and origin.startswith("queue://") else []
             values["queues"] = [*first, *(name for name in named if name not in {*first, look.name})]
         if action in MESSAGE_ACTIONS:
             if places is not None:
-                values["count"] = BoundedCount(len(places))
+                values |= {"keys": [str(place) for place in places], "count": BoundedCount(len(places))}
             else:
                 newest = self._actions.newest()
                 choice = Choice(looks.parse_selector(selector), state, newest, cause)
                 values |= {"newest": newest, "count": self._actions.count(action, look.queue_id, choice)}
-        return self._reply(view, "confirm.html", values)
+        return self._ask(view, action, look.destination, _address_of(look), values)
+
+    def _ask(self, view: View, action: str, destination: Destination, address: str, values: Mapping[str, Any]) -> Reply:
+        """Ask before an action on a destination; without a count, it is not about a number of messages."""
+        common = {
+            "action": action,
+            "verb": _VERBS[action],
+            "title": f"{_VERBS[action]}?",
+            "destination": destination,
+            "message_id": view.query.get("message_id"),
+            "count": None,
+            "keys": [],
+            "target": f"{view.base}{address}/{action}",
+            "address": address,
+            "now": time.time(),
+        }
+        return self._reply(view, "confirm.html", common | values)
 
     def act(self, view: View) -> Reply:
         """Do it, and go back with the number of messages that it was."""
@@ -420,11 +420,8 @@ class Pages:
         address = _address_of(look)
         if action in MESSAGE_ACTIONS:
             notice = self._change_messages(view, action, look)
-        elif action in {"pause", "resume"}:
-            self._actions.set_paused(view.actor, look.destination, paused=action == "pause")
-            notice = Notice(f"{visible(look.destination)} is paused." if action == "pause" else "Delivery goes on.")
-        elif action == "send":
-            notice = self._send(view, look.destination)
+        elif action in _DESTINATION_ACTIONS:
+            notice = self._change_destination(view, action, look.destination)
         elif action == "cancel":
             outcome = self._actions.cancel(view.actor, look, form.get("message_id"))
             notice = Notice(_CANCELLED[outcome], is_problem=outcome in {Cancellation.locked, Cancellation.gone})
@@ -450,6 +447,12 @@ class Pages:
         done = self._actions.apply(view.actor, action, look, places=places, choice=choice, target=target)
         return Notice(_said(action, done, None if places is None else len(places), target), is_problem=done.unfinished)
 
+    def _change_destination(self, view: View, action: str, destination: Destination) -> Notice:
+        if action == "send":
+            return self._send(view, destination)
+        self._actions.set_paused(view.actor, destination, paused=action == "pause")
+        return Notice(f"{visible(destination)} is paused." if action == "pause" else "Delivery goes on.")
+
     def _send(self, view: View, destination: Destination) -> Notice:
         form = view.form
         priority = form.get("priority")
@@ -464,36 +467,12 @@ class Pages:
     def confirm_topic(self, view: View) -> Reply:
         """Say what an action would do to a topic, and ask."""
         topic, action = self._topic(view)
-        values: dict[str, Any] = {
-            "message_id": "",
-            "look": None,
-            "action": action,
-            "keys": [],
-            "selector": "",
-            "state": None,
-            "cause": None,
-            "group": None,
-            "newest": None,
-            "count": None,
-            "address": f"/topics/{topic.topic_id}",
-            "target": f"{view.base}/topics/{topic.topic_id}/{action}",
-            "destination": Topic(topic.name),
-            "title": f"{_VERBS[action]}?",
-            "verb": _VERBS[action],
-            "now": time.time(),
-        }
-        return self._reply(view, "confirm.html", values)
+        return self._ask(view, action, Topic(topic.name), f"/topics/{topic.topic_id}", {})
 
     def act_topic(self, view: View) -> Reply:
         """Do it."""
         topic, action = self._topic(view)
-        destination = Topic(topic.name)
-        if action == "send":
-            notice = self._send(view, destination)
-        else:
-            self._actions.set_paused(view.actor, destination, paused=action == "pause")
-            notice = Notice(f"{visible(destination)} is paused." if action == "pause" else "Delivery goes on.")
-        return self._redirect(f"/topics/{topic.topic_id}", notice)
+        return self._redirect(f"/topics/{topic.topic_id}", self._change_destination(view, action, Topic(topic.name)))
 
     def confirm_schedule(self, view: View) -> Reply:
         """Say what an action would do to a schedule, and ask."""
@@ -530,7 +509,7 @@ class Pages:
     def _topic(self, view: View) -> tuple[looks.TopicLook, str]:
         topic = self._database.look(looks.topic(view.small_number("topic")))
         action = view.part("action")
-        if topic is None or action not in {"pause", "resume", "send"}:
+        if topic is None or action not in _DESTINATION_ACTIONS:
             raise HTTPException(404)
         return topic, action
 
@@ -609,6 +588,7 @@ class _Notices:
             return self._kept.pop(key, None) if key else None
 
 
+_DESTINATION_ACTIONS = {"pause", "resume", "send"}
 _VERBS = {
     "retry": "Retry dead letters",
     "deliver": "Deliver messages now",

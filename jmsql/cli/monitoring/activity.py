@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from jmsql.cli.monitoring.keep_days import answer_kept, keep_days_option
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import answer, print_rows, remark_unseen
+from jmsql.cli.output import print_rows, remark_unseen
 from jmsql.store.administration.activity import Activity
 
 
@@ -25,16 +26,7 @@ def activity(
     before: Annotated[
         int | None, typer.Option(min=1, metavar="NUMBER", help="Only actions with lower numbers.", show_default=False)
     ] = None,
-    keep_days: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=36_500,
-            metavar="DAYS",
-            help="Keep actions for so many days from now on, and list none. 0: note none.",
-            show_default=False,
-        ),
-    ] = None,
+    keep_days: Annotated[int | None, keep_days_option("actions", 36_500, "note none")] = None,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
@@ -50,8 +42,7 @@ def activity(
     with open_database(url, schema).administration() as administration:
         if keep_days is not None:
             administration.set_activity_days(keep_days)
-            text = f"Actions are kept for {keep_days:,} days." if keep_days else "Actions are not noted any more."
-            answer({"activity_days": keep_days}, text, as_json=as_json)
+            answer_kept("actions", "activity_days", keep_days, as_json=as_json)
             return
         found = administration.activity(search, before=before, limit=limit)
         sees_all = administration.sees_all_messages()

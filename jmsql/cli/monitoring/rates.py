@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from jmsql.admin import DestinationRate
+from jmsql.cli.monitoring.keep_days import answer_kept, keep_days_option
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import answer, print_rows
+from jmsql.cli.output import print_rows
 
 
 def rates(
@@ -21,16 +22,7 @@ def rates(
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The maximum number; the last ones.")] = 15,
-    keep_days: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=366,
-            metavar="DAYS",
-            help="Keep rates for so many days from now on, and list none. 0: note none, and remove those there are.",
-            show_default=False,
-        ),
-    ] = None,
+    keep_days: Annotated[int | None, keep_days_option("rates", 366, "note none, and remove those there are")] = None,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
@@ -44,8 +36,7 @@ def rates(
     with open_database(url, schema).administration() as administration:
         if keep_days is not None:
             administration.keep_rates(keep_days)
-            text = f"Rates are kept for {keep_days:,} days." if keep_days else "Rates are not noted any more."
-            answer({"rates_days": keep_days}, text, as_json=as_json)
+            answer_kept("rates", "rates_days", keep_days, as_json=as_json)
             return
         found = administration.rates(name, limit=limit)
         days = 1 if found else administration.rates_days()
