@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.status import Status
 
 from benchmarks import queues
-from benchmarks.client import awaiting, batches, connecting, handlers, latency, singles, web
+from benchmarks.client import awaiting, batches, connecting, handlers, latency, processor_time, singles, web
 from benchmarks.database import database_on, server
 from benchmarks.features import (
     counting_deliveries,
@@ -43,6 +43,7 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "idle-latency": latency.idle_latency,
     "fastapi-latency": web.fastapi_latency,
     "worker-rate": handlers.worker_rate,
+    "client-time": processor_time.client_time,
     "worker-peers": workers.worker_peers,
     "connecting": connecting.connecting,
     "awaited-send": awaiting.awaited_send,

@@ -55,6 +55,7 @@ class Instrumentation(Protocol):
 
 
 active: Instrumentation | None = None
+_nothing = nullcontext()
 
 
 def install(new: Instrumentation | None) -> None:
@@ -65,9 +66,9 @@ def install(new: Instrumentation | None) -> None:
 
 def processing(session: SessionFacts, *messages: Message) -> AbstractContextManager[object]:
     """Follow the call of a listener, if anybody follows messages."""
-    return nullcontext() if active is None else active.processing(session, *messages)
+    return _nothing if active is None else active.processing(session, *messages)
 
 
 def settling(session: SessionFacts, operation: str) -> AbstractContextManager[object]:
     """Follow what becomes of the messages that a session has received, if anybody follows messages."""
-    return nullcontext() if active is None else active.settling(session, operation)
+    return _nothing if active is None else active.settling(session, operation)

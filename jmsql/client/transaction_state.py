@@ -38,6 +38,8 @@ from typing import Final
 class TransactionState(Enum):
     """The relation between a session and the transaction of its connection."""
 
+    __hash__ = object.__hash__  # Enum's is a Python function, which each look-up in TRANSITIONS would call
+
     NONE = auto()
     """The session needs no transaction."""
     BEGUN = auto()
@@ -61,6 +63,8 @@ class TransactionState(Enum):
 
 class TransactionEvent(Enum):
     """A cause for another state."""
+
+    __hash__ = object.__hash__
 
     BEGIN = auto()
     """The session asks for a transaction."""

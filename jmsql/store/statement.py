@@ -76,7 +76,7 @@ class Statement(Generic[T_co]):
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Query(Generic[T_co]):
     """A statement with its parameters, which a runner runs. Decisions await its result with `yield from`.
 

@@ -256,6 +256,21 @@ class Recipient:
         queue_ids, inverse_priorities, sequences, _ = zip(*keys, strict=True)
         return self._acknowledgement(queue_ids, inverse_priorities, sequences, claim_ids, goes_with_commit=True)
 
+    def acknowledge_last_one(self, key: MessageKey, claim_id: int) -> Query[None]:
+        """Do what `acknowledge_last` does for a single message, as each of a worker is, in a third of the time."""
+        if self.is_restricted:
+            name = "ask_to_acknowledge"
+        else:
+            name = "acknowledge_with_history" if self._records((key.queue_id,)) else "acknowledge"
+        return acknowledgements[name, "close_together", True].bind(
+            {
+                "queue_id": str(key.queue_id),
+                "inverse_priority": str(key.inverse_priority),
+                "sequences": f"{{{key.sequence}}}",
+                "claim_ids": f"{{{claim_id}}}",
+            }
+        )
+
     def last_acknowledgement(self, claimed: Sequence[tuple[int, Sequence[MessageRow]]]) -> Query[None]:
         """Delete claimed messages with the commit, which fails with a TransactionRolledBackException if one is lost.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,12 +113,39 @@ class Bound(NamedTuple):
         return Result(self.transformer.load_rows(0, result.ntuples, tuple), result.command_tuples or 0)
 
 
-def bind(connection: psycopg.BaseConnection[Any] | None, statement: bytes, parameters: Mapping[str, Any]) -> Bound:
-    """Write a statement's parameters with psycopg's default adapters, not the connection's."""
-    text, names = numbered(statement)
-    transformer = Transformer(Adaptation(connection))
-    values = transformer.dump_sequence([*map(parameters.__getitem__, names)], [PyFormat.AUTO] * len(names))
-    return Bound(transformer, text, values, transformer.types or (), transformer.formats)
+class Binding:
+    """Converts the values of jmsql's statements on a connection by psycopg's default adapters, not the connection's.
+
+    It keeps what it has found out about types from one statement to the next.
+
+    Args:
+        connection: The connection; None: values are written as for UTF-8.
+    """
+
+    __slots__ = ("_adaptation", "_made_for", "_parameter_status", "_transformer")
+
+    def __init__(self, connection: psycopg.BaseConnection[Any] | None = None) -> None:
+        # A cycle of references would keep a connection that the application drops from its end.
+        self._adaptation = Adaptation(None if connection is None else weakref.proxy(connection))
+        self._parameter_status = _no_status if connection is None else connection.pgconn.parameter_status
+        self._made_for: tuple[bytes | None, bytes | None] | None = None
+        self._transformer: abc.Transformer
+
+    def bind(self, statement: bytes, parameters: Mapping[str, Any]) -> Bound:
+        """Write a statement's parameters."""
+        text, names = numbered(statement)
+        # A transformer keeps the encoding and the time zone of its beginning, and the application may set others.
+        status = self._parameter_status
+        made_for = status(b"client_encoding"), status(b"TimeZone")
+        if made_for != self._made_for:
+            self._transformer, self._made_for = Transformer(self._adaptation), made_for
+        transformer = self._transformer
+        values = transformer.dump_sequence([*map(parameters.__getitem__, names)], [PyFormat.AUTO] * len(names))
+        return Bound(transformer, text, values, transformer.types or (), transformer.formats)
+
+
+def _no_status(_: bytes) -> bytes | None:
+    return None
 
 
 @dataclass(slots=True)
@@ -160,7 +188,7 @@ def converse(
     exchange: Exchange,
     prepared: PreparedStatements | None,
     unanswered: Unanswered | None = None,
-    encoding: str = "utf-8",
+    encoding: Callable[[], str] = lambda: "utf-8",
 ) -> abc.PQGen[Outcome]:
     """Carry out an exchange.
 
@@ -169,7 +197,7 @@ def converse(
         exchange: The statements, and the transaction's commands.
         prepared: The connection's prepared statements; None: prepare nothing, and ask nothing afterwards.
         unanswered: Receives the outcome of an earlier exchange's unanswered commit; None without one.
-        encoding: The encoding of the server's messages.
+        encoding: Returns the encoding of the server's messages.
 
     Raises:
         psycopg.Error: A statement or the end of the transaction failed, or the connection is lost. Failures after the
@@ -209,7 +237,7 @@ def converse(
                 has_ended = True
             else:
                 if result.status == ExecStatus.FATAL_ERROR and not has_ended:
-                    error = error or psycopg.errors.error_from_result(result, encoding=encoding)
+                    error = error or psycopg.errors.error_from_result(result, encoding=encoding())
                     if exchange.end is End.FLUSH:
                         break  # the rest is answered only up to a Sync, which the caller's rollback sends
                 elif len(results) == sent.end_place:
@@ -321,7 +349,9 @@ def _send_preparation(pgconn: PGconn, prepared: PreparedStatements, statement: B
     return name
 
 
-def read_commit(pgconn: PGconn, unanswered: Unanswered, encoding: str = "utf-8") -> abc.PQGen[None]:
+def read_commit(
+    pgconn: PGconn, unanswered: Unanswered, encoding: Callable[[], str] = lambda: "utf-8"
+) -> abc.PQGen[None]:
     """Read the answer to a commit that was left unanswered, after which nothing was sent.
 
     Raises:
@@ -331,7 +361,7 @@ def read_commit(pgconn: PGconn, unanswered: Unanswered, encoding: str = "utf-8")
     pgconn.exit_pipeline_mode()
 
 
-def _read_commit(pgconn: PGconn, unanswered: Unanswered, encoding: str) -> abc.PQGen[None]:
+def _read_commit(pgconn: PGconn, unanswered: Unanswered, encoding: Callable[[], str]) -> abc.PQGen[None]:
     error: psycopg.Error | None = None
     try:
         while True:
@@ -342,7 +372,7 @@ def _read_commit(pgconn: PGconn, unanswered: Unanswered, encoding: str) -> abc.P
             elif result.status == ExecStatus.PIPELINE_SYNC:
                 break
             elif result.status == ExecStatus.FATAL_ERROR:
-                error = error or psycopg.errors.error_from_result(result, encoding=encoding)
+                error = error or psycopg.errors.error_from_result(result, encoding=encoding())
     except BaseException as failure:  # GeneratorExit as well: the connection is closed, and the outcome stays unknown
         unanswered(failure if isinstance(failure, psycopg.Error) else psycopg.OperationalError("interrupted"))
         raise

@@ -130,6 +130,8 @@ class Lease:
         self._connection: AsyncConnection | None = None
         self._driver_connection: WatchedConnection | None = None
         self._runner: Runner | None = None
+        self._committing: WireRunner | None = None
+        """Commits on the connection while that is lent."""
         self._implicit: WireRunner | None = None
         self._shared: Connection | None = None
         self.holding = Holding.NONE
@@ -586,6 +588,7 @@ class Lease:
             self._state = TRANSITIONS[self._state][TransactionEvent.END]
             self._state = TRANSITIONS[self._state][TransactionEvent.BEGIN]
         self._runner = PsycopgRunner(self._driver_connection, self._pool.schema)
+        self._committing = WireRunner(self._driver_connection, self._pool.schema, begin=True)
 
     def used_by_application(self, *, is_awaited: bool = False) -> None:
         """Note that the application is about to run a statement in the transaction, which it shares from then on.
@@ -707,10 +710,10 @@ class Lease:
         return await self._end("committing", self._transaction.commit, advice)
 
     async def _commit_shared(self, last: Sequence[Query[Any]], question: Query[list[int]] | None) -> list[int] | None:
-        driver, connection = self._driver_connection, self._connection
+        driver, connection, runner = self._driver_connection, self._connection, self._committing
         assert driver is not None
         assert connection is not None
-        runner = WireRunner(driver, self._pool.schema, begin=True)
+        assert runner is not None
         runner.is_certain = True  # what ends prepared statements was heard of
         async with driver.lock:
             answer = await runner.commit(last, question)
@@ -760,7 +763,7 @@ class Lease:
 
     async def _end(self, doing: str, end: Callable[[], Coroutine[Any, Any, T]], advice: str) -> T:
         assert self._driver_connection is not None
-        if self._driver_connection.info.transaction_status == TransactionStatus.INERROR:
+        if self._driver_connection.pgconn.transaction_status == TransactionStatus.INERROR:
             aborted = self._aborted()
             await self.rollback()
             raise aborted
@@ -882,6 +885,7 @@ class Lease:
 
     def _forget(self) -> None:
         self._connection = self._runner = self._implicit = self._driver_connection = self._shared = None
+        self._committing = None
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.NONE
         self._state = TRANSITIONS[self._state][TransactionEvent.END]

@@ -95,15 +95,10 @@ class WatchedConnection(WireConnection):
             if effects.deallocates or (step is not None and step.command is SavepointCommand.ROLLBACK):
                 self.known_statements.forget()  # psycopg, too, ends all that is prepared after a rollback
 
-    @contextmanager
-    def note_failure(self) -> Iterator[None]:
-        """Remember why a statement fails."""
-        try:
-            yield
-        except psycopg.Error as error:
-            if error.sqlstate not in {None, "25P02"}:
-                self.failure = error.diag.message_primary
-            raise
+    def note_failure(self, error: psycopg.Error) -> None:
+        """Remember why a statement has failed."""
+        if error.sqlstate not in {None, "25P02"}:
+            self.failure = error.diag.message_primary
 
     def _text(self, query: object) -> str | None:
         if isinstance(query, str):
@@ -241,14 +236,20 @@ class _WatchedCursor(psycopg.AsyncCursor[Any]):
     async def execute(self, query: Any, *arguments: Any, **options: Any) -> Self:
         connection = _connection(self)
         await connection.heed(query)
-        with connection.note_failure():
+        try:
             return await super().execute(query, *arguments, **options)
+        except psycopg.Error as error:
+            connection.note_failure(error)
+            raise
 
     async def executemany(self, query: Any, *arguments: Any, **options: Any) -> None:
         connection = _connection(self)
         await connection.heed(query)
-        with connection.note_failure():
+        try:
             await super().executemany(query, *arguments, **options)
+        except psycopg.Error as error:
+            connection.note_failure(error)
+            raise
 
     async def stream(self, query: Any, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
         await _connection(self).heed(query)
@@ -266,8 +267,11 @@ class _WatchedServerCursor(psycopg.AsyncServerCursor[Any]):
     async def execute(self, query: Any, *arguments: Any, **options: Any) -> Self:
         connection = _connection(self)
         await connection.heed(query)
-        with connection.note_failure():
+        try:
             return await super().execute(query, *arguments, **options)
+        except psycopg.Error as error:
+            connection.note_failure(error)
+            raise
 
 
 async def _nobody(_: SavepointStep | None) -> None:

@@ -87,10 +87,11 @@ class ClientContext(Client):
 
     def waited_for(self, destinations: Collection[Destination]) -> Query[list[int]] | None:
         """Return what asks, in the exchange of a commit, for which destinations somebody waits; None: tell of all."""
-        numbers = self.destinations.numbers
-        if not destinations or not numbers.keys() >= {*destinations}:
+        try:
+            channels = [*map(self.destinations.numbers.__getitem__, destinations)]
+        except KeyError:
             return None
-        return self.control.notifier.waited_for([*map(numbers.__getitem__, destinations)])
+        return self.control.notifier.waited_for(channels) if channels else None
 
     async def sent(self, news: News, waited_for: Collection[int] | None = None) -> None:
         """Count what a session has sent, and wake those that wait for it.

@@ -129,6 +129,8 @@ class Lease:
         self._connection: Connection | None = None
         self._driver_connection: WatchedConnection | None = None
         self._runner: Runner | None = None
+        self._committing: WireRunner | None = None
+        """Commits on the connection while that is lent."""
         self._implicit: WireRunner | None = None
         self._shared: Connection | None = None
         self.holding = Holding.NONE
@@ -584,6 +586,7 @@ class Lease:
             self._state = TRANSITIONS[self._state][TransactionEvent.END]
             self._state = TRANSITIONS[self._state][TransactionEvent.BEGIN]
         self._runner = PsycopgRunner(self._driver_connection, self._pool.schema)
+        self._committing = WireRunner(self._driver_connection, self._pool.schema, begin=True)
 
     def used_by_application(self, *, is_awaited: bool = False) -> None:
         """Note that the application is about to run a statement in the transaction, which it shares from then on.
@@ -703,10 +706,10 @@ class Lease:
         return self._end("committing", self._transaction.commit, advice)
 
     def _commit_shared(self, last: Sequence[Query[Any]], question: Query[list[int]] | None) -> list[int] | None:
-        driver, connection = self._driver_connection, self._connection
+        driver, connection, runner = self._driver_connection, self._connection, self._committing
         assert driver is not None
         assert connection is not None
-        runner = WireRunner(driver, self._pool.schema, begin=True)
+        assert runner is not None
         runner.is_certain = True  # what ends prepared statements was heard of
         with driver.lock:
             answer = runner.commit(last, question)
@@ -756,7 +759,7 @@ class Lease:
 
     def _end(self, doing: str, end: Callable[[], T], advice: str) -> T:
         assert self._driver_connection is not None
-        if self._driver_connection.info.transaction_status == TransactionStatus.INERROR:
+        if self._driver_connection.pgconn.transaction_status == TransactionStatus.INERROR:
             aborted = self._aborted()
             self.rollback()
             raise aborted
@@ -877,6 +880,7 @@ class Lease:
 
     def _forget(self) -> None:
         self._connection = self._runner = self._implicit = self._driver_connection = self._shared = None
+        self._committing = None
         if self.holding is not Holding.CLOSED:
             self.holding = Holding.NONE
         self._state = TRANSITIONS[self._state][TransactionEvent.END]

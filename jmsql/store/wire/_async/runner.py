@@ -21,12 +21,12 @@ from jmsql.store.wire.exchange import (
     BEGIN,
     BEGIN_READ_COMMITTED,
     OUTDATED,
+    Binding,
     Bound,
     End,
     Exchange,
     Outcome,
     PreparedStatements,
-    bind,
     converse,
     read_commit,
 )
@@ -301,6 +301,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.binding = Binding(self)
         self.known_statements = PreparedStatements()
         """The statements prepared beside psycopg. None are where `prepare_threshold` is None, as through a pooler that
         would lose them."""
@@ -329,9 +330,11 @@ class WireConnection(psycopg.AsyncConnection[Any]):
     def notice_loss(self) -> None:
         """Count as closed if the server has ended the connection, before anything is sent."""
         # libpq notices the end of the connection only once it has read all received data.
-        with contextlib.suppress(psycopg.OperationalError):
+        try:
             self.pgconn.consume_input()  # the server's last words
             self.pgconn.consume_input()
+        except psycopg.OperationalError:
+            pass
 
     @property
     def has_unread(self) -> bool:
@@ -342,7 +345,8 @@ class WireConnection(psycopg.AsyncConnection[Any]):
 
     async def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
         """Run one of psycopg's own generators, once an unanswered commit is answered."""
-        await self.settle()
+        if self._failed is not None:
+            await self.settle()
         return await self._wait(gen, *arguments, **parameters)
 
     if not ASYNC:
@@ -372,7 +376,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
         try:
             while True:
                 unanswered = None if self._failed is None else self._answered
-                work = converse(self.pgconn, exchange, prepared, unanswered, self.info.encoding)
+                work = converse(self.pgconn, exchange, prepared, unanswered, self._encoding)
                 try:
                     outcome: Outcome = await self._wait(work)
                 except OUTDATED:
@@ -411,9 +415,12 @@ class WireConnection(psycopg.AsyncConnection[Any]):
         if self.is_committing:
             try:
                 with contextlib.suppress(psycopg.Error):
-                    await self._wait(read_commit(self.pgconn, self._answered, self.info.encoding))
+                    await self._wait(read_commit(self.pgconn, self._answered, self._encoding))
             finally:
                 self.give_up()
+
+    def _encoding(self) -> str:
+        return self.info.encoding
 
     def _answered(self, error: psycopg.Error | None) -> None:
         failed, self._failed = self._failed, None
@@ -427,7 +434,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
             # like others, with all that it has done so far.
             undone = Exchange(begin=BEGIN if self._is_open else None, end=End.ROLLBACK)
             unanswered = None if self._failed is None else self._answered
-            work = converse(self.pgconn, undone, None, unanswered, self.info.encoding)
+            work = converse(self.pgconn, undone, None, unanswered, self._encoding)
             with contextlib.suppress(psycopg.Error):
                 await self._wait(work)
             self.give_up()
@@ -506,7 +513,7 @@ class WireRunner(Runner):
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:
-            calls = [bind(self.connection, statement, parameters)]
+            calls = [self.connection.binding.bind(statement, parameters)]
             if self._preface is not None:
                 calls.insert(0, self._bound(self._preface))
             results = await self._exchange(calls, self._end, self.question if self.connection.is_idle else None)
@@ -566,4 +573,4 @@ class WireRunner(Runner):
         return outcome.results
 
     def _bound(self, query: Query[Any]) -> Bound:
-        return bind(self.connection, query.statement.encoded(self.schema), query.parameters)
+        return self.connection.binding.bind(query.statement.encoded(self.schema), query.parameters)

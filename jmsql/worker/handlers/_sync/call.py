@@ -203,18 +203,24 @@ class HandlerCall(AnyCall):
 
     def _call_until_cancelled(self, claim: tuple[MessageKey, int] | None) -> None:
         """Call the handler, and end it if its message is cancelled meanwhile."""
-        slots = None if claim is None or self.listener.at_most is None else self.session.slots
-        if claim is not None:
-            self.session.cancellations.watch(*claim, self.cancel)
-            if slots is not None:
-                slots.keep(claim[0].sequence, self.lose_slot)
+        if claim is None:
+            try:
+                self._call()
+            finally:
+                self._function_call.end()
+            return
+        key, claim_id = claim
+        cancellations = self.session.cancellations
+        slots = None if self.listener.at_most is None else self.session.slots
+        cancellations.watch(key, claim_id, self.cancel)
+        if slots is not None:
+            slots.keep(key.sequence, self.lose_slot)
         try:
             self._call()
         finally:
-            if claim is not None:
-                self.session.cancellations.unwatch(claim[0])
-                if slots is not None:
-                    slots.release(claim[0].sequence)
+            cancellations.unwatch(key)
+            if slots is not None:
+                slots.release(key.sequence)
             self._function_call.end()
 
     def _hear_of_cancellation(self, claim: tuple[MessageKey, int]) -> None:
@@ -233,22 +239,25 @@ class HandlerCall(AnyCall):
 
     def _handle(self) -> None:
         """Call the handler, inside of its `around` functions."""
-        with self._exits:
-            self.session.handler = current()
-            self._exits.callback(setattr, self.session, "handler", None)
-            if self.listener.transacted:
-                token = handler_in_transaction.set(self.listener.name)
-                self._exits.callback(handler_in_transaction.reset, token)
-            for around in self.listener.arounds:
-                entered(self._exits, around(self))
-            arguments = self.arguments()
-            try:
-                self.result = self._function_call.run(call, self.listener.handler, **arguments)
-            except BaseException as error:
-                if self.deadline is not None and self.deadline.has_caused(error):
-                    own = self.deadline.error_for(error)
-                    raise own from own.__cause__
-                raise
+        session, listener = self.session, self.listener
+        session.handler = current()
+        token = handler_in_transaction.set(listener.name) if listener.transacted else None
+        try:
+            with self._exits:
+                for around in listener.arounds:
+                    entered(self._exits, around(self))
+                arguments = self.arguments()
+                try:
+                    self.result = self._function_call.run(call, listener.handler, **arguments)
+                except BaseException as error:
+                    if self.deadline is not None and self.deadline.has_caused(error):
+                        own = self.deadline.error_for(error)
+                        raise own from own.__cause__
+                    raise
+        finally:
+            if token is not None:
+                handler_in_transaction.reset(token)
+            session.handler = None
 
     def cancel(self) -> None:
         """End the handler, since its message was cancelled; called from the control thread."""

@@ -211,11 +211,12 @@ class LocalTransaction(OwnTransaction):
     async def commit(self) -> None:
         await self.complete("commit")
         state = self.state
-        async with (
-            state.lock if state.listener is None else state,
-            self._connected(needed=self._send_buffer.is_used),
-        ):
-            await finished(self._commit())
+        async with state.lock if state.listener is None else state:
+            await self._hold(needed=self._send_buffer.is_used)
+            try:
+                await finished(self._commit())
+            finally:
+                self.database.let_go()
 
     @asynccontextmanager
     async def _connected(self, *, needed: bool) -> AsyncIterator[None]:
@@ -226,15 +227,19 @@ class LocalTransaction(OwnTransaction):
         Args:
             needed: Whether there has to be one; False: the transaction has none, if it has done nothing.
         """
+        await self._hold(needed=needed)
+        try:
+            yield
+        finally:
+            self.database.let_go()
+
+    async def _hold(self, *, needed: bool) -> None:
+        """Begin what `_connected` does, which `Lease.let_go` ends."""
         self.state.check_open()  # once more: it may have been closed while the caller waited for its use
         try:
             await self.database.hold(needed=needed)
         except JMSException as error:
             await finished(self._roll_back_after(error))
-        try:
-            yield
-        finally:
-            self.database.let_go()
 
     async def _commit(self) -> None:
         """Insert what is to be sent, then commit; roll back if anything fails."""
@@ -350,7 +355,8 @@ class LocalTransaction(OwnTransaction):
 
     async def _flush(self) -> None:
         """Bring the store, in the open transaction, to where the session is."""
-        await self._insert()
+        if self._send_buffer.is_used:
+            await self._insert()
         await self._locks.flush()
 
     async def _before_statement(self, step: SavepointStep | None) -> None:

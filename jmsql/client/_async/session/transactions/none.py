@@ -78,17 +78,21 @@ class NoTransaction(OwnTransaction):
         if self._sender is not None:
             await self._sender.wait_until_sent()
         client, database, state = self._client, self.database, self.state
-        async with state.lock if state.listener is None else state, database.connected():
-            with uninterrupted():
-                try:
-                    question = client.waited_for([destination])
-                    waited_for = await database.run_and_ask(self._insertion(destination, messages), question)
-                except InvalidDestinationException:
-                    await client.destinations.make_again([destination])
-                    waited_for = None
-                    await database.run(self._insertion(destination, messages))
-                news = News({destination: len(messages)}, messages[0].jms_delivery_time is not None)
-                await client.sent(news, waited_for)
+        async with state.lock if state.listener is None else state:
+            await database.hold()
+            try:
+                with uninterrupted():
+                    try:
+                        question = client.waited_for([destination])
+                        waited_for = await database.run_and_ask(self._insertion(destination, messages), question)
+                    except InvalidDestinationException:
+                        await client.destinations.make_again([destination])
+                        waited_for = None
+                        await database.run(self._insertion(destination, messages))
+                    news = News({destination: len(messages)}, messages[0].jms_delivery_time is not None)
+                    await client.sent(news, waited_for)
+            finally:
+                database.let_go()
 
     async def _send_conditionally(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> None:
         if self._sender is not None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from jmsql.client._sync.link.lease import Holding
 from jmsql.client._sync.session.claims import Claims
 from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.local import LocalTransaction
@@ -47,6 +46,7 @@ logger = logging.getLogger("jmsql")
 # several transactions. What is left for the transaction is to delete the message with its commit, if the claim still
 # holds then: else others may have handled it.
 
+_nothing = nullcontext()
 _GROUP_ID = "JMSXGroupID"
 _AHEAD = 0.1
 """What the handlers take in so many seconds is claimed ahead: for others, and for a message of a higher priority, that
@@ -249,18 +249,18 @@ class _HandlerLocks(Locks):
     @property
     def _has_more(self) -> bool:
         """Whether there may be more in the transaction than the message that is handled."""
-        return bool(self._buffers) or self._database.holding is Holding.LENT
+        return bool(self._buffers) or self._savepoints.is_used
 
     def before_commit(self) -> Sequence[Query[Any]]:
-        last = super().before_commit() if self._has_more else []
+        last = [*super().before_commit()] if self._has_more else []
         if self.result is not None:
-            last = [*last, self.result]
-        if not self.handled:
-            return last
-        claimed: list[tuple[MessageKey, int]] = []
-        for each in self.handled:  # mostly one, for which a comprehension takes longer
-            claimed.append((each.key, each.row.handle))  # noqa: PERF401
-        return [*last, self._database.recipient.acknowledge_last(claimed)]
+            last.append(self.result)
+        handled, recipient = self.handled, self._database.recipient
+        if len(handled) == 1:
+            last.append(recipient.acknowledge_last_one(handled[0].key, handled[0].row.handle))
+        elif handled:
+            last.append(recipient.acknowledge_last([(each.key, each.row.handle) for each in handled]))
+        return last
 
     def committed(self) -> list[MessageKey]:
         handled, self.handled = self.handled, []
@@ -535,7 +535,7 @@ class HandlerTransaction(LocalTransaction):
     def extend_claims(self) -> AbstractContextManager[None]:
         handled = self._received.handled
         if not handled or handled[0].claimed_for is None:
-            return nullcontext()  # it is locked
+            return _nothing  # it is locked
         return self._client.control.extending(
             [
                 ExtendedClaim(each.key, each.row.handle, each.claimed_for)

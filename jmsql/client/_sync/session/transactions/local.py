@@ -207,11 +207,12 @@ class LocalTransaction(OwnTransaction):
     def commit(self) -> None:
         self.complete("commit")
         state = self.state
-        with (
-            state.lock if state.listener is None else state,
-            self._connected(needed=self._send_buffer.is_used),
-        ):
-            self._commit()
+        with state.lock if state.listener is None else state:
+            self._hold(needed=self._send_buffer.is_used)
+            try:
+                self._commit()
+            finally:
+                self.database.let_go()
 
     @contextmanager
     def _connected(self, *, needed: bool) -> Iterator[None]:
@@ -222,15 +223,19 @@ class LocalTransaction(OwnTransaction):
         Args:
             needed: Whether there has to be one; False: the transaction has none, if it has done nothing.
         """
+        self._hold(needed=needed)
+        try:
+            yield
+        finally:
+            self.database.let_go()
+
+    def _hold(self, *, needed: bool) -> None:
+        """Begin what `_connected` does, which `Lease.let_go` ends."""
         self.state.check_open()  # once more: it may have been closed while the caller waited for its use
         try:
             self.database.hold(needed=needed)
         except JMSException as error:
             self._roll_back_after(error)
-        try:
-            yield
-        finally:
-            self.database.let_go()
 
     def _commit(self) -> None:
         """Insert what is to be sent, then commit; roll back if anything fails."""
@@ -345,7 +350,8 @@ class LocalTransaction(OwnTransaction):
 
     def _flush(self) -> None:
         """Bring the store, in the open transaction, to where the session is."""
-        self._insert()
+        if self._send_buffer.is_used:
+            self._insert()
         self._locks.flush()
 
     def _before_statement(self, step: SavepointStep | None) -> None:

@@ -79,16 +79,20 @@ class NoTransaction(OwnTransaction):
         if self._sender is not None:
             self._sender.wait_until_sent()
         client, database, state = self._client, self.database, self.state
-        with state.lock if state.listener is None else state, database.connected():
+        with state.lock if state.listener is None else state:
+            database.hold()
             try:
-                question = client.waited_for([destination])
-                waited_for = database.run_and_ask(self._insertion(destination, messages), question)
-            except InvalidDestinationException:
-                client.destinations.make_again([destination])
-                waited_for = None
-                database.run(self._insertion(destination, messages))
-            news = News({destination: len(messages)}, messages[0].jms_delivery_time is not None)
-            client.sent(news, waited_for)
+                try:
+                    question = client.waited_for([destination])
+                    waited_for = database.run_and_ask(self._insertion(destination, messages), question)
+                except InvalidDestinationException:
+                    client.destinations.make_again([destination])
+                    waited_for = None
+                    database.run(self._insertion(destination, messages))
+                news = News({destination: len(messages)}, messages[0].jms_delivery_time is not None)
+                client.sent(news, waited_for)
+            finally:
+                database.let_go()
 
     def _send_conditionally(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> None:
         if self._sender is not None:
