@@ -4,9 +4,10 @@
 -- or down, so that a message that moves stays a member. It has ended once it has no copies. The open block of a batch is a
 -- member, too, under the identifier of zeros.
 --
--- Transactions that end members lock nothing in common. A transaction looks, at its commit, for a member that has copies and
--- that no transaction is changing: the transaction that ends that one looks later. If all members have ended, it sends the
--- callbacks. If the others are being changed, it cannot tell, and leaves a row in `batch_check` for the maintenance.
+-- Transactions that end members lock nothing in common. A transaction looks, once it has changed its member, for another one
+-- that has copies and that no transaction is changing: the transaction that ends that one looks later. Without one, it leaves
+-- a row in `batch_check`, and looks again at its commit: if all members have ended, it sends the callbacks and removes the row. If
+-- the others are being changed, it cannot tell, and leaves the row for the maintenance.
 
 create table jmsql_internal.batch (
     batch_id  bigint generated always as identity primary key,
@@ -32,7 +33,7 @@ create table jmsql_internal.batch_member (
     batch_id   bigint not null,
     message_id uuid not null,
     copies     integer not null default 1,
-    failure    text check (failure in ('failed', 'expired', 'cancelled')),
+    failure    text,
     primary key (batch_id, message_id)
 ) with (
     fillfactor = 50,
@@ -43,7 +44,8 @@ create table jmsql_internal.batch_member (
 comment on table jmsql_internal.batch_member is 'The messages of batches. One without copies has ended.';
 comment on column jmsql_internal.batch_member.copies is
     'How many rows of message and delayed_message have it: several where a topic has several subscriptions.';
-comment on column jmsql_internal.batch_member.failure is 'How it has ended; null: it is done, or has not ended.';
+comment on column jmsql_internal.batch_member.failure is
+    'How it has ended: failed, expired or cancelled; null: it is done, or has not ended. A check would be read for each end.';
 
 create table jmsql_internal.batch_callback (
     batch_id         bigint not null references jmsql_internal.batch on delete cascade,
@@ -69,7 +71,7 @@ create table jmsql_internal.batch_check (
     batch_id bigint not null
 );
 comment on table jmsql_internal.batch_check is
-    'Batches of which a transaction could not tell whether it has ended the last member. Maintenance looks again.';
+    'Batches whose last member may have ended: the transaction looks at its commit, and maintenance where it cannot tell.';
 
 create policy may_select on jmsql_internal.batch for select
     using (role = current_user or (select jmsql_internal.has_access_to_all('browse', current_user)));
@@ -198,6 +200,36 @@ end
 $$;
 comment on function jmsql_internal.add_batch_member() is 'Counts a message of a batch that was inserted.';
 
+create function jmsql_internal.has_open_member(batch bigint, member uuid) returns boolean
+    language plpgsql volatile security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_sort = off
+as $$
+begin
+    -- Where messages end in the order in which they were sent, or in the reverse, one beside this has not ended.
+    return exists (
+            select from (
+                select m.copies, m.xmax as changed_by from jmsql_internal.batch_member m
+                where m.batch_id = batch and m.message_id > member
+                order by m.batch_id, m.message_id limit 32) n
+            where n.copies > 0 and n.changed_by = '0'::xid)
+        or exists (
+            select from (
+                select m.copies, m.xmax as changed_by from jmsql_internal.batch_member m
+                where m.batch_id = batch and m.message_id < member
+                order by m.batch_id desc, m.message_id desc limit 32) n
+            where n.copies > 0 and n.changed_by = '0'::xid)
+        or exists (
+            select from jmsql_internal.batch_member m
+            where m.batch_id = batch and m.copies > 0 and m.xmax = '0'::xid);
+end
+$$;
+comment on function jmsql_internal.has_open_member(bigint, uuid) is
+    'Whether a batch has a member that has not ended and that no transaction is changing; it looks beside a member first.';
+
 create function jmsql_internal.remove_batch_member() returns trigger
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -206,20 +238,40 @@ create function jmsql_internal.remove_batch_member() returns trigger
     set enable_bitmapscan = off
     set enable_sort = off
 as $$
+declare
+    batch constant bigint := jmsql_internal.whole_number(
+        case when not old.properties ? 'JMS_jmsql_DeadLetterReason' then old.properties ->> 'JMS_jmsql_Batch' end);
+    ending text;
+    may_be_last boolean;
 begin
-    if old.properties ? 'JMS_jmsql_DeadLetterReason' or not old.properties ? 'JMS_jmsql_Batch' then
+    if batch is null then
         return null;
     end if;
+    if current_setting('jmsql.ending', true) <> '' then
+        ending := jmsql_internal.current_ending();
+    end if;
+    -- Mostly, one of the next members has not ended. They are read after this one has changed: so of two transactions that end
+    -- the last two messages, one at least sees that the other changes its row.
     update jmsql_internal.batch_member m
-    set copies = m.copies - 1, failure = coalesce(
-            m.failure, case when current_setting('jmsql.ending', true) <> '' then jmsql_internal.current_ending() end)
-    where m.batch_id = jmsql_internal.whole_number(old.properties ->> 'JMS_jmsql_Batch')
-      and m.message_id = old.jms_message_id and m.copies > 0;
+    set copies = m.copies - 1, failure = coalesce(m.failure, ending)
+    where m.batch_id = batch and m.message_id = old.jms_message_id and m.copies > 0
+    returning m.copies = 0 and not exists (
+        select from (
+            select n.copies, n.xmax as changed_by from jmsql_internal.batch_member n
+            where n.batch_id = m.batch_id and n.message_id > m.message_id
+            order by n.batch_id, n.message_id limit 32) n
+        where n.copies > 0 and n.changed_by = '0'::xid)
+    into may_be_last;
+    if may_be_last then
+        if not jmsql_internal.has_open_member(batch, old.jms_message_id) then
+            insert into jmsql_internal.batch_check (batch_id) values (batch);
+        end if;
+    end if;
     return null;
 end
 $$;
 comment on function jmsql_internal.remove_batch_member() is
-    'Counts a message of a batch that was deleted. Whether that is its end shows at the commit.';
+    'Counts a message of a batch that was deleted. If it may be the last one, the end of the transaction finds out.';
 
 -- The property is a Long, so that its type stands in `property_types`. Each statement that inserts or deletes messages reads the
 -- condition anew: one that looks into the properties took 5 to 8 µs more for a message.
@@ -284,6 +336,9 @@ as $$
 begin
     update jmsql_internal.batch_member m set copies = 0
     where m.batch_id = new.batch_id and m.message_id = '00000000-0000-0000-0000-000000000000' and m.copies > 0;
+    if found and not jmsql_internal.has_open_member(new.batch_id, '00000000-0000-0000-0000-000000000000') then
+        insert into jmsql_internal.batch_check (batch_id) values (new.batch_id);
+    end if;
     return null;
 end
 $$;
@@ -389,49 +444,28 @@ create function jmsql_internal.end_batch_after() returns trigger
     set enable_sort = off
 as $$
 begin
-    if not exists (
-            select from jmsql_internal.batch_member m
-            where m.batch_id = new.batch_id and m.message_id = new.message_id and m.copies = 0) then
-        return null;  -- it has moved
-    end if;
-    -- Where messages end in the order in which they were sent, or in the reverse, one beside this has not ended.
-    if exists (
-            select from (
-                select m.copies, m.xmax as changed_by from jmsql_internal.batch_member m
-                where m.batch_id = new.batch_id and m.message_id > new.message_id
-                order by m.batch_id, m.message_id limit 32) n
-            where n.copies > 0 and n.changed_by = '0'::xid)
-       or exists (
-            select from (
-                select m.copies, m.xmax as changed_by from jmsql_internal.batch_member m
-                where m.batch_id = new.batch_id and m.message_id < new.message_id
-                order by m.batch_id desc, m.message_id desc limit 32) n
-            where n.copies > 0 and n.changed_by = '0'::xid)
-       or exists (
-            select from jmsql_internal.batch_member m
-            where m.batch_id = new.batch_id and m.copies > 0 and m.xmax = '0'::xid) then
-        return null;
-    end if;
-    if exists (select from jmsql_internal.batch b where b.batch_id = new.batch_id and b.ended_at is not null) then
-        return null;  -- a dead letter that was delivered again
-    end if;
+    -- A message that has moved is such a member, too.
+    if jmsql_internal.has_open_member(new.batch_id, '00000000-0000-0000-0000-000000000000')
+       or exists (select from jmsql_internal.batch b where b.batch_id = new.batch_id and b.ended_at is not null) then
+        null;  -- the latter: a dead letter that was delivered again
     -- A stricter isolation level does not see what others have done since.
-    if current_setting('transaction_isolation') = 'read committed'
-       and not exists (
+    elsif current_setting('transaction_isolation') = 'read committed'
+          and not exists (
             select from jmsql_internal.batch_member m where m.batch_id = new.batch_id and m.copies > 0) then
         perform jmsql_internal.end_batch(new.batch_id);
     else
-        insert into jmsql_internal.batch_check (batch_id) values (new.batch_id);
         perform jmsql_internal.notify_of_batch('-2147483647');
+        return null;
     end if;
+    delete from jmsql_internal.batch_check c where c.check_id = new.check_id;
     return null;
 end
 $$;
 comment on function jmsql_internal.end_batch_after() is
-    'Ends the batch of a message that has ended if it was the last one; leaves it to maintenance where it cannot tell.';
-create constraint trigger batch_member_has_ended after update on jmsql_internal.batch_member
+    'Ends the batch whose last message may have ended, if it was the last; leaves it to maintenance where it cannot tell.';
+create constraint trigger batch_may_have_ended after insert on jmsql_internal.batch_check
     deferrable initially deferred
-    for each row when (old.copies > 0 and new.copies = 0) execute function jmsql_internal.end_batch_after();
+    for each row execute function jmsql_internal.end_batch_after();
 
 create function jmsql_internal.check_batches(most integer) returns bigint
     language plpgsql volatile security definer

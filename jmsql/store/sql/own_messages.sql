@@ -50,10 +50,10 @@ with deliveries as (delete from jmsql_internal.delivery),
 delete from jmsql_internal.message;
 
 -- name: decide_batches
-set constraints jmsql_internal.batch_member_has_ended immediate;
+set constraints jmsql_internal.batch_may_have_ended immediate;
 
 -- name: defer_batches
-set constraints jmsql_internal.batch_member_has_ended deferred;
+set constraints jmsql_internal.batch_may_have_ended deferred;
 
 -- name: set_savepoint
 savepoint jmsql_handler;

@@ -19,7 +19,7 @@ Connection = psycopg.Connection[Any]
 
 ENDS = ("commit", "rollback", "kill", "prepare")
 LEVELS = ("read committed", "read committed", "repeatable read")
-DECIDE = "set constraints jmsql_internal.batch_member_has_ended immediate"
+DECIDE = "set constraints jmsql_internal.batch_may_have_ended immediate"
 CLOSING = -1
 MOVING = -2
 
