@@ -18,6 +18,7 @@ from jmsql.store.administration.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
+from jmsql.store.administration.limits import LimitNow
 from jmsql.store.administration.now import ConsumerNow
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
 from jmsql.store.administration.past_rates import DestinationRate
@@ -52,6 +53,7 @@ __all__ = [
     "History",
     "HistoryDay",
     "HistoryEntry",
+    "LimitNow",
     "OverviewOrder",
     "PastMessage",
     "Place",

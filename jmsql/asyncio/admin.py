@@ -27,6 +27,7 @@ from jmsql.store.administration.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
+from jmsql.store.administration.limits import LimitNow
 from jmsql.store.administration.now import ConsumerNow
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
 from jmsql.store.administration.past_rates import DestinationRate
@@ -61,6 +62,7 @@ __all__ = [
     "History",
     "HistoryDay",
     "HistoryEntry",
+    "LimitNow",
     "OverviewOrder",
     "PastMessage",
     "Place",

@@ -41,6 +41,8 @@ class ConsumerState:
         self.subscription = subscription
         self.is_load = is_load
         self.listener: MessageListener | None = None
+        self.listener_name: str | None = None
+        """The name of the worker's listener that receives by it; None: the application receives."""
         self.closed = False
         self.news_seen: int | None = None
         """How much news of its queue there had been when its listener was last given a message, or had none."""

@@ -13,6 +13,7 @@ from jmsql.console.database import Database
 from jmsql.console.poller import Poller
 from jmsql.console.views import Reply, RouteRow, View
 from jmsql.store.administration import looks
+from jmsql.store.administration.limits import LimitNow, limits_now
 from jmsql.store.administration.now import (
     ConnectionNow,
     ConsumerNow,
@@ -28,6 +29,7 @@ T = TypeVar("T")
 
 _SHOWN = 50
 _HELD_SHOWN = 100
+_LIMITS_SHOWN = 20
 
 
 class NowPages:
@@ -46,9 +48,23 @@ class NowPages:
 
     def now(self, view: View) -> Reply:
         """Show each consumer's current work, the slow ones first."""
-        found = self._look(view, "now", lambda: self._rates.of(self._database.look(consumers_now(_SHOWN + 1))))
-        values = {"consumers": found[:_SHOWN], "has_more": len(found) > _SHOWN, "title": "Now", "cursor": ""}
+        found, limits = self._look(view, "now", self._find_now)
+        values = {
+            "consumers": found[:_SHOWN],
+            "has_more": len(found) > _SHOWN,
+            "limits": limits,
+            "title": "Now",
+            "cursor": "",
+        }
         return self._reply(view, "now.html", values)
+
+    def _find_now(self) -> tuple[list[ConsumerNow], list[LimitNow]]:
+        def found() -> Steps[tuple[list[ConsumerNow], list[LimitNow]]]:
+            consumers = yield from consumers_now(_SHOWN + 1)
+            return consumers, (yield from limits_now(_LIMITS_SHOWN))
+
+        consumers, limits = self._database.look(found())
+        return self._rates.of(consumers), limits
 
     def connection(self, view: View) -> Reply:
         """Show a connection: its client, its destinations, and the messages that it holds."""

@@ -31,6 +31,7 @@ from jmsql.console.searching import SearchPages
 from jmsql.console.views import NUMBER, Form, Reply, RouteRow, View, message_address
 from jmsql.messages.properties import BATCH
 from jmsql.store.administration import diagnosis, lists, looks, overview
+from jmsql.store.administration.limits import LimitNow, limits_now
 from jmsql.store.administration.looks import Choice, DestinationLook, ListedMessage, MessageState, Page, Rights
 from jmsql.store.administration.places import BEGINNING
 from jmsql.store.administration.results import has_result, keeps_results
@@ -43,6 +44,7 @@ from jmsql.values.postgresql_text import from_postgresql
 _PAGE = 50
 _CLIENTS = 25
 _RUNNING = 20
+_LIMITS = 20
 _SCHEDULES = 500
 _NOTICES = 1000
 _ORIGINS = 5
@@ -143,6 +145,7 @@ class Pages:
             "rate": rate,
             "past": past,
             "running": self._running(look),
+            "limits": self._limits(look),
             "now": now,
             "title": _title(look),
         }
@@ -181,6 +184,12 @@ class Pages:
             return []
         return self._poller.shared(
             ("running", look.queue_id), lambda: self._database.look(running(_RUNNING, queue_id=look.queue_id))
+        )
+
+    def _limits(self, look: DestinationLook) -> list[LimitNow]:
+        """Return the limits of a destination's listeners."""
+        return self._poller.shared(
+            ("limits", look.queue_id), lambda: self._database.look(limits_now(_LIMITS, queue_id=look.queue_id))
         )
 
     def _contents(self, look: DestinationLook, choice: Choice | None, after: Place) -> Steps[_Contents]:

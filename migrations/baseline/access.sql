@@ -384,7 +384,8 @@ declare
         'insert (topic_id, client_id, name, selector, durable, shared, no_local), update (ended, selector, no_local) '
             'on jmsql_internal.subscription',
         'insert (queue_id, connection_id, consumers), update (connection_id, consumers) on jmsql_internal.subscriber',
-        'insert (connection_id, queue_id, selector, consumers), update (consumers, acknowledged, rolled_back, last_at) '
+        'insert (connection_id, queue_id, selector, consumers, listeners), '
+            'update (consumers, acknowledged, rolled_back, last_at, listeners) '
             'on jmsql_internal.consumer',
         'insert (destination_id, sent, acknowledged, rolled_back, redelivered, waited, calls, handled), '
             'update (sent, acknowledged, rolled_back, redelivered, waited, calls, handled) on jmsql_internal.destination_counters',

@@ -126,6 +126,7 @@ comment on column jmsql.consumers.user_name is 'Its role in PostgreSQL';
 comment on column jmsql.consumers.acknowledged is
     'How many deliveries of the queue the connection has ended with the message gone, whatever the selector';
 comment on column jmsql.consumers.rolled_back is 'How many it has released';
+comment on column jmsql.consumers.listeners is 'The names of the worker''s listeners; null: it is no worker';
 comment on column jmsql.consumers.last_at is 'When it has ended the last one, to a second; null: none yet';
 
 comment on column jmsql.counters.kind is 'queue, topic or subscription';
@@ -137,6 +138,10 @@ comment on column jmsql.counters.sent is 'Messages that clients have sent to the
 comment on column jmsql.counters.acknowledged is 'Deliveries that ended with the message gone';
 comment on column jmsql.counters.rolled_back is 'Deliveries that were released';
 comment on column jmsql.counters.redelivered is 'How many of these deliveries were not the first of their message';
+comment on column jmsql.counters.time_in_queue_seconds is
+    'The time of the acknowledged messages from their sending, or their delivery time, to their acknowledgement, in all';
+comment on column jmsql.counters.calls is 'Calls of workers'' handlers that ended';
+comment on column jmsql.counters.handling_seconds is 'The duration of these calls, with their commits, in all';
 
 comment on column jmsql.history.destination is 'The name of the queue or topic, which may be gone';
 comment on column jmsql.history.destination_type is 'queue or topic';

@@ -107,6 +107,7 @@ create table jmsql_internal.consumer (
     acknowledged  bigint not null default 0,
     rolled_back   bigint not null default 0,
     last_at       timestamptz,
+    listeners     text,
     primary key (connection_id, queue_id, selector)
 ) with (fillfactor = 50);
 comment on table jmsql_internal.consumer is
@@ -115,6 +116,7 @@ comment on column jmsql_internal.consumer.consumers is 'Set to 0, it removes the
 comment on column jmsql_internal.consumer.acknowledged is
     'How many deliveries of the queue the connection has ended with the message gone, whatever the selector.';
 comment on column jmsql_internal.consumer.last_at is 'When it has ended the last one, to a second.';
+comment on column jmsql_internal.consumer.listeners is 'The names of the worker''s listeners; null: it is no worker.';
 create index consumer_queue on jmsql_internal.consumer (queue_id);
 
 create table jmsql_internal.configuration (

@@ -296,7 +296,7 @@ $$;
 comment on function jmsql_internal.note_started(bigint, bigint, bigint, text[], text[], bigint[], smallint[], bigint[]) is
     'Writes down which messages have been claimed within a limit that `enter_limit` has locked.';
 
-create function jmsql_internal.count_waiting(queue integer, by_name text, wanted text) returns bigint
+create function jmsql_internal.count_waiting(queue integer, by_name text, wanted text[]) returns bigint
     language sql stable
     set search_path = pg_catalog, pg_temp
 begin atomic
@@ -315,14 +315,14 @@ begin atomic
             and (d.claim_id is not null or d.next_attempt > now())
           offset 0)
       and (by_name is null
-           or wanted = left(coalesce(case by_name
+           or left(coalesce(case by_name
                   when 'JMSType' then m.jms_type
                   when 'JMSCorrelationID' then m.jms_correlation_id
                   when 'JMSPriority' then (9 - m.inverse_priority)::text
-                  else m.properties ->> by_name end, ''), 200));
+                  else m.properties ->> by_name end, ''), 200) = any(wanted));
 end;
-comment on function jmsql_internal.count_waiting(integer, text, text) is
-    'How many of the first 1,000 messages of a queue are free, and have a value of a property; any value without one.';
+comment on function jmsql_internal.count_waiting(integer, text, text[]) is
+    'How many of the first 1,000 messages of a queue are free, and have one of some values of a property; any value without one.';
 
 create view jmsql.limits with (security_invoker) as
 select coalesce(q.name, t.name) as destination,
@@ -338,7 +338,7 @@ select coalesce(q.name, t.name) as destination,
        coalesce(n.used, 0) >= case when coalesce(u.is_rate, l.rate is not null) then l.rate else l.at_most end as is_met,
        case when l.selector <> '' then null
             when n.used >= case when u.is_rate then l.rate else l.at_most end
-            then jmsql_internal.count_waiting(l.queue_id, case when u.is_rate then l.rate_by else l.at_most_by end, u.value)
+            then jmsql_internal.count_waiting(l.queue_id, case when u.is_rate then l.rate_by else l.at_most_by end, array[u.value])
             else 0 end as waiting,
        n.free_at,
        l.declared_at

@@ -230,7 +230,7 @@ comment on view jmsql.clients is 'One row a connection of a client.';
 create view jmsql.consumers with (security_invoker) as
 select q.name as queue, o.name as topic, s.name as subscription, s.client_id,
        nullif(c.selector, '') as selector, c.consumers, c.connection_id, k.host, k.process_id, k.user_name,
-       c.acknowledged, c.rolled_back, c.last_at
+       c.acknowledged, c.rolled_back, c.last_at, c.listeners
 from jmsql_internal.consumer c
 join jmsql_internal.connection k using (connection_id)
 join jmsql_internal.queue q using (queue_id)
@@ -245,7 +245,8 @@ select case when q.name is not null then 'queue' when s.queue_id is not null the
        coalesce(q.name, o.name) as destination,
        s.name as subscription,
        s.client_id,
-       t.sent, t.acknowledged, t.rolled_back, t.redelivered
+       t.sent, t.acknowledged, t.rolled_back, t.redelivered,
+       t.waited / 1000000::float8 as time_in_queue_seconds, t.calls, t.handled / 1000000::float8 as handling_seconds
 from jmsql_internal.destination_counters t
 left join jmsql_internal.queue q on q.queue_id = t.destination_id
 left join jmsql_internal.subscription s on s.queue_id = t.destination_id

@@ -21,6 +21,7 @@ from jmsql.cli.options import Exact, Pattern, Schema, Url, open_database
 from jmsql.cli.output import console, json_text, print_json, shown_number, table, write
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.store.administration import overview
+from jmsql.store.administration.limits import LimitNow, limits_now
 from jmsql.store.administration.looks import COUNTED
 from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement
 from jmsql.store.administration.now import ConsumerNow, Rates, consumers_now
@@ -71,6 +72,8 @@ _REST = 4.0
 _LONG = 60.0
 _CONSUMERS = 20
 """The most consumers shown."""
+_LIMITS = 20
+"""The most limits shown."""
 _RUNNING = 20
 """The most messages shown with their progress."""
 _NUMBERS = ("ready", "claimed", "waiting", "delayed", "in/s", "out/s", "back/s", "redelivered", "consumers", "oldest")
@@ -104,7 +107,8 @@ def top(
 
     Below them stand the 20 slowest consumers: the connection, the number of messages that it holds, for how long, how
     many deliveries it ends in a second, and when it has ended the last one. Then up to 20 messages that are being
-    handled and whose handlers report their progress.
+    handled and whose handlers report their progress, and up to 20 limits of listeners, those that hold messages back
+    first.
 
     Rates are those of acknowledgements, as clients count them, and of arrivals, which follow from the depth.
 
@@ -157,6 +161,7 @@ class _Look(NamedTuple):
     destinations: list[DestinationOverview]
     consumers: list[ConsumerNow]
     running: list[RunningMessage]
+    limits: list[LimitNow]
 
 
 class _View:
@@ -212,7 +217,9 @@ class _View:
         # Chosen by a pattern after the slowest were found.
         most = _CONSUMERS if self._pattern is None else _CONSUMERS * 50
         consumers = self._rates.of(self._runner.run(consumers_now(most, like=self._pattern)))[:_CONSUMERS]
-        return _Look(store, destinations, consumers, self._runner.run(running(_RUNNING, like=self._pattern)))
+        handled = self._runner.run(running(_RUNNING, like=self._pattern))
+        limits = self._runner.run(limits_now(_LIMITS, like=self._pattern))
+        return _Look(store, destinations, consumers, handled, limits)
 
     def document(self) -> dict[str, object]:
         """Return the result, for JSON."""
@@ -222,6 +229,7 @@ class _View:
             "destinations": [_document(each, self._now.store.server_time) for each in self._now.destinations],
             "consumers_now": [_consumer_document(each, self._now.store.server_time) for each in self._now.consumers],
             "running": [_running_document(each, self._now.store.server_time) for each in self._now.running],
+            "limits": [each._asdict() for each in self._now.limits],
         }
 
     def render(self) -> RenderableType:
@@ -241,6 +249,8 @@ class _View:
             parts += [Text(), _consumers_table(self._now.consumers, self._now.store.server_time)]
         if self._now.running:
             parts += [Text(), _running_table(self._now.running, self._now.store.server_time)]
+        if self._now.limits:
+            parts += [Text(), _limits_table(self._now.limits, self._now.store.server_time)]
         return Group(*parts)
 
 
@@ -309,14 +319,19 @@ def _document(each: DestinationOverview, now: float) -> dict[str, object]:
 
 def _consumers_table(consumers: list[ConsumerNow], now: float) -> RenderableType:
     listing = table(
-        *("connection", "receives from", "process", "holds", "longest", "ended/s", "last", "done"),
+        *("connection", "receives from", "listener", "process", "holds", "longest", "ended/s", "last", "done"),
         numbers=("connection", "holds", "longest", "ended/s", "last", "done"),
-        spare=("process", "done"),
+        spare=("listener", "process", "done"),
     )
     for each in consumers:
         name = each.destination if each.subscription is None else f"{each.destination}, {each.subscription}"
         listing.add_row(
-            *(str(each.connection_id), name, "gone" if each.host is None else f"{each.process_id} on {each.host}"),
+            *(
+                str(each.connection_id),
+                name,
+                each.listeners or "",
+                "gone" if each.host is None else f"{each.process_id} on {each.host}",
+            ),
             f"{each.held:,}" if each.held else "",
             "" if each.held_since is None else _duration(_seconds_since(each.held_since, now)),
             _rate(each.per_second),
@@ -334,6 +349,7 @@ def _consumer_document(each: ConsumerNow, now: float) -> dict[str, object]:
         "process": each.process_id,
         "destination": each.destination,
         "subscription": each.subscription,
+        "listeners": each.listeners,
         "consumers": each.consumers,
         "held": each.held,
         "held_seconds": None if each.held_since is None else _seconds_since(each.held_since, now),
@@ -350,6 +366,23 @@ def _running_table(running: list[RunningMessage], now: float) -> RenderableType:
         name = each.destination if each.subscription is None else f"{each.destination}, {each.subscription}"
         done = "" if each.progress is None else f"{each.progress:.0%}"
         listing.add_row(name, each.message_id, _duration(_seconds_since(each.claimed_at, now)), done, each.note)
+    return listing
+
+
+def _limits_table(limits: list[LimitNow], now: float) -> RenderableType:
+    listing = table(
+        *("limit", "of", "listener", "used", "waiting", "next start in", "values"),
+        numbers=("used", "waiting", "next start in", "values"),
+        spare=("listener", "values"),
+    )
+    for each in limits:
+        name = each.destination if each.subscription is None else f"{each.destination}, {each.subscription}"
+        listing.add_row(
+            *(each.rule, name, each.listeners or "", f"{each.used:,}"),
+            "?" if each.waiting is None else f"{each.waiting:,}",
+            "" if each.free_at is None else f"{max(0.0, each.free_at.timestamp() - now):.1f} s",
+            "" if each.by is None else f"{each.met:,} of {each.values:,}",
+        )
     return listing
 
 

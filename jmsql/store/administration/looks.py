@@ -261,6 +261,7 @@ class ConsumerLook(NamedTuple):
     user_name: str
     selector: str | None
     consumers: int
+    listeners: str | None
 
 
 class DeadLetterGroup(NamedTuple):
@@ -420,7 +421,7 @@ _last_of_window = _sql.statement("last_of_window", "looking for destinations", r
 _consumers = _sql.statement(
     "consumers",
     "looking at consumers",
-    records(_read(ConsumerLook._make, ConsumerLook._fields, "client_id", "selector")),
+    records(_read(ConsumerLook._make, ConsumerLook._fields, "client_id", "selector", "listeners")),
 )
 _clients = _sql.statement(
     "clients", "looking at the clients", records(_read(ClientLook._make, ClientLook._fields, "client_id"))

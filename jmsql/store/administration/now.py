@@ -42,6 +42,8 @@ class ConsumerNow(NamedTuple):
     consumers: int
     """How many consumers it has there; 0: it holds messages alone."""
     selector: str | None
+    listeners: str | None
+    """The names of the worker's listeners; None: it is no worker."""
     acknowledged: int
     """How many deliveries it has ended with the message gone."""
     rolled_back: int
@@ -102,6 +104,7 @@ def _to_consumer(row: tuple[Any, ...]) -> ConsumerNow:
         subscription=_read(found.subscription),
         subscription_client_id=_read(found.subscription_client_id),
         selector=_read(found.selector),
+        listeners=_read(found.listeners),
     )
 
 

@@ -166,6 +166,8 @@ class Consumption(NamedTuple):
 
     queue_id: int
     selector: str | None
+    listener: str | None = None
+    """The name of the worker's listener; None: it is no worker."""
 
 
 def replace_consumers(connection_id: int, consumers: Mapping[Consumption, int]) -> Query[None]:
@@ -180,4 +182,5 @@ def replace_consumers(connection_id: int, consumers: Mapping[Consumption, int]) 
         queue_ids=array_literal(each.queue_id for each in consumers),
         selectors=array_literal(to_postgresql(each.selector or "") for each in consumers),
         consumers=array_literal(consumers.values()),
+        listeners=array_literal(to_postgresql(each.listener or "") for each in consumers),
     )

@@ -143,18 +143,22 @@ set sent = t.sent + excluded.sent, acknowledged = t.acknowledged + excluded.ackn
     waited = t.waited + excluded.waited, calls = t.calls + excluded.calls, handled = t.handled + excluded.handled;
 
 -- name: replace_consumers
+-- Several listeners of a worker may receive the same.
 with given as (
-    select g.* from unnest(%(queue_ids)s::integer[], %(selectors)s::text[], %(consumers)s::integer[])
-        as g (queue_id, selector, consumers)
-    where exists (select from jmsql_internal.connection c where c.connection_id = %(connection_id)s)),
+    select g.queue_id, g.selector, sum(g.consumers)::integer as consumers,
+           left(string_agg(nullif(g.listener, ''::text), ', '::text order by g.listener), 300) as listeners
+    from unnest(%(queue_ids)s::integer[], %(selectors)s::text[], %(consumers)s::integer[], %(listeners)s::text[])
+        as g (queue_id, selector, consumers, listener)
+    where exists (select from jmsql_internal.connection c where c.connection_id = %(connection_id)s)
+    group by g.queue_id, g.selector),
 gone as (
     update jmsql_internal.consumer c set consumers = 0
     where c.connection_id = %(connection_id)s
       and not exists (select from given g where (g.queue_id, g.selector) = (c.queue_id, c.selector)))
-insert into jmsql_internal.consumer as c (connection_id, queue_id, selector, consumers)
+insert into jmsql_internal.consumer as c (connection_id, queue_id, selector, consumers, listeners)
 select %(connection_id)s, g.* from given g
-on conflict (connection_id, queue_id, selector) do update set consumers = excluded.consumers
-where c.consumers <> excluded.consumers;
+on conflict (connection_id, queue_id, selector) do update set consumers = excluded.consumers, listeners = excluded.listeners
+where (c.consumers, c.listeners) is distinct from (excluded.consumers, excluded.listeners);
 
 -- name: lost_claims
 -- The places, in the list given, of claims that do not hold any more.

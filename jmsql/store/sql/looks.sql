@@ -124,8 +124,8 @@ order by f.topic_id
 limit %(limit)s;
 
 -- name: consumers
-select c.connection_id, k.client_id, k.host, k.process_id, k.user_name, nullif(c.selector, ''), c.consumers
-from (select c.connection_id, c.selector, c.consumers from jmsql_internal.consumer c
+select c.connection_id, k.client_id, k.host, k.process_id, k.user_name, nullif(c.selector, ''), c.consumers, c.listeners
+from (select c.connection_id, c.selector, c.consumers, c.listeners from jmsql_internal.consumer c
       where c.queue_id = %(queue_id)s::integer limit %(limit)s) c
 cross join lateral (
     select k.client_id, k.host, k.process_id, k.user_name from jmsql_internal.connection k

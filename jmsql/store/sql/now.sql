@@ -15,7 +15,8 @@ with held as materialized (
 consuming as materialized (
     select f.connection_id, f.queue_id, sum(f.consumers)::integer as consumers, max(f.acknowledged) as acknowledged,
            max(f.rolled_back) as rolled_back, max(f.last_at) as last_at,
-           case when count(*) = 1 then max(nullif(f.selector, ''::text)) else count(*)::text || ' selectors'::text end as selector
+           case when count(*) = 1 then max(nullif(f.selector, ''::text)) else count(*)::text || ' selectors'::text end as selector,
+           string_agg(f.listeners, ', '::text) as listeners
     from (select c.* from jmsql_internal.consumer c
           where %(connection_id)s::bigint is null or c.connection_id = %(connection_id)s::bigint limit %(window)s) f
     group by f.connection_id, f.queue_id),
@@ -23,13 +24,13 @@ listed as materialized (
     select b.*, case when b.held_since is null and b.consumers > 0 then exists (
                select from jmsql_internal.message m where m.queue_id = b.queue_id) else false end as has_messages
     from (select coalesce(h.connection_id, n.connection_id) as connection_id, coalesce(h.queue_id, n.queue_id) as queue_id,
-                 coalesce(n.consumers, 0) as consumers, n.selector, coalesce(n.acknowledged, 0) as acknowledged,
+                 coalesce(n.consumers, 0) as consumers, n.selector, n.listeners, coalesce(n.acknowledged, 0) as acknowledged,
                  coalesce(n.rolled_back, 0) as rolled_back, n.last_at, coalesce(h.messages, 0) as held, h.since as held_since,
                  h.inverse_priority, h.sequence
           from held h full join consuming n using (connection_id, queue_id)
           order by h.since nulls last, n.last_at nulls first limit 2000) b)
 select b.connection_id, k.client_id, k.user_name, k.host, k.process_id, b.queue_id, coalesce(q.name, t.name), s.name, s.client_id,
-       b.consumers, b.selector, b.acknowledged, b.rolled_back, b.last_at, b.held, b.held_since, b.inverse_priority, b.sequence,
+       b.consumers, b.selector, b.listeners, b.acknowledged, b.rolled_back, b.last_at, b.held, b.held_since, b.inverse_priority, b.sequence,
        'ID:'::text || m.message_id, p.fraction, p.note, p.reported_at
 from (select b.* from listed b
       order by b.held_since nulls last, b.has_messages desc, b.last_at nulls first, b.connection_id, b.queue_id

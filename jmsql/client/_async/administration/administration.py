@@ -42,6 +42,7 @@ from jmsql.store.administration.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
+from jmsql.store.administration.limits import LimitNow, limits_now
 from jmsql.store.administration.now import ConsumerNow, Rates, consumers_now
 from jmsql.store.administration.overview import BoundedCount, DestinationOverview, OverviewOrder
 from jmsql.store.administration.past_rates import DestinationRate, keep_rates, rates, rates_days
@@ -303,6 +304,19 @@ class Administration:
     async def clients(self) -> list[ClientSummary]:
         """Return the connections of clients, the oldest first."""
         return await self._link.run(inspection.clients)
+
+    async def limits(self, limit: int = 100) -> list[LimitNow]:
+        """Return the limits of listeners and what is used of them, those that hold messages back first.
+
+        Args:
+            limit: The maximum number of limits.
+
+        Raises:
+            ValueError: The limit is below 0.
+            TypeError: It is not an int.
+        """
+        _require_number("limit", limit, 0)
+        return await self._link.run(limits_now(limit))
 
     async def now(self, limit: int = 100, *, connection_id: int | None = None) -> list[ConsumerNow]:
         """Return what each client does with each queue and subscription at this moment, the slow ones first.

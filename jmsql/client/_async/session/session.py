@@ -638,6 +638,11 @@ class HandlerSession(Session):
             return None
         return self._transaction.claim_together(self._consumer, claims, chunk)
 
+    def name_consumer(self, listener: str) -> None:
+        """Have the connection tell the name of the listener that receives by its only consumer."""
+        (consumer,) = self._state.consumers
+        consumer.listener_name = listener
+
     async def limit_by(self, throttle: Throttle, *, replaces: bool) -> None:
         """Receive its consumer's messages within a limit over all workers, which is declared first.
 

@@ -99,7 +99,9 @@ class Sessions:
     def consumption(self) -> Counter[Consumption]:
         """Return what the consumers of the application receive, and how many of them there are."""
         return Counter(
-            Consumption(*consumer.buffer.source.competition) for consumer in self._consumers() if not consumer.is_load
+            Consumption(*consumer.buffer.source.competition, consumer.listener_name)
+            for consumer in self._consumers()
+            if not consumer.is_load
         )
 
     def wake(self) -> None:

@@ -111,6 +111,7 @@ class HandlerTask:
             HandlerSession, AcknowledgeMode.TRANSACTED if listener.transacted else AcknowledgeMode.CLIENT
         )
         consumer = await _create_consumer(listener, session, settings.on_subscription_change)
+        session.name_consumer(listener.name)
         await consumer.set_redelivery_policy(listener.redelivery)
         await consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout

@@ -111,6 +111,7 @@ class HandlerThread:
             HandlerSession, AcknowledgeMode.TRANSACTED if listener.transacted else AcknowledgeMode.CLIENT
         )
         consumer = _create_consumer(listener, session, settings.on_subscription_change)
+        session.name_consumer(listener.name)
         consumer.set_redelivery_policy(listener.redelivery)
         consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout
