@@ -420,7 +420,7 @@ class Pages:
             "address": address,
             "now": time.time(),
         }
-        return self._reply(view, "confirm.html", common | values)
+        return self._reply(view, "confirm.html", {**common, **values})
 
     def act(self, view: View) -> Reply:
         """Do it, and go back with the number of messages that it was."""
