@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -73,8 +74,13 @@ async def test_a_chunk_is_one_call_in_one_transaction(
             await rows.execute(INSERTION, [{"text": text} for text in texts])
 
     send(jmsql_factory, "events", *numbered(250))
-    async with app.running():
-        assert await handled(database, 250) == numbered(250)
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that threads that could take a part of a chunk do
+    try:
+        async with app.running():
+            assert await handled(database, 250) == numbered(250)
+    finally:
+        sys.setswitchinterval(usual)
     assert [count for count, _ in calls] == [100, 100, 50]
     assert len({transaction for _, transaction in calls}) == 3
 
@@ -364,8 +370,71 @@ async def test_a_chunk_that_is_cut_off_comes_again_and_does_not_count(
         await until(has_begun.is_set)
     async with app.running():
         assert await handled(database, 4) == numbered(4)
-    # The delivery that was cut off is counted or not, as the moment has it.
-    assert calls in ([[1] * 4, [2] * 4], [[1] * 4, [1] * 4]), "an interruption is no failure: each would come alone"
+    assert calls == [[1] * 4, [2] * 4], "an interruption is no failure: each would come alone"
+
+
+@pytest.mark.parametrize("kind", ["statement", "statements", "python", "asyncio"])
+async def test_whatever_is_cut_off_counts_as_interrupted_once(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, kind: str
+) -> None:
+    """A chunk, the half of a chunk with the half that waits, a group, members of a batch, and a single message."""
+    app = Application(jmsql_factory)
+    chunks, singles = ("chunk", "halves", "group", "batch"), ("single", "letter")
+    begun: set[str] = set()
+    may_end = threading.Event()
+
+    def begin(call: HandlerCall) -> None:
+        queue = call.message.jms_destination
+        assert isinstance(queue, Queue)
+        if queue.name == "halves" and len(call.messages) == 4:
+            raise RuntimeError("the halves are called")
+        begun.add(queue.name)
+
+    for name in (*chunks, *singles):
+        chunk, transacted = 4 if name in chunks else None, name != "letter"
+        if kind == "asyncio":
+
+            @app.listener(name, chunk=chunk, transacted=transacted)
+            async def handle_awaited(call: HandlerCall) -> None:
+                begin(call)
+                await asyncio.sleep(PATIENCE)
+
+        elif kind != "python" and transacted:
+
+            @app.listener(name, chunk=chunk)
+            def handle_in_statement(call: HandlerCall, rows: sqlalchemy.Connection) -> None:
+                begin(call)
+                while True:
+                    rows.execute(sqlalchemy.text(f"select pg_sleep({600 if kind == 'statement' else 0})"))
+
+        else:
+
+            @app.listener(name, chunk=chunk, transacted=transacted)
+            def handle(call: HandlerCall) -> None:
+                begin(call)
+                may_end.wait(PATIENCE)
+
+    def ends() -> list[tuple[Any, ...]]:
+        return database.rows(
+            "select delivery_count, retry_count, interruption_count, count(*)"
+            " from jmsql_internal.delivery natural left join jmsql_internal.delivery_outcome group by 1, 2, 3"
+        )
+
+    with jmsql_factory.create_context() as context:
+        grouped = context.create_producer().set_property("JMSXGroupID", "g")
+        with jmsql.batch(context, "import") as batch:
+            for text in numbered(4):
+                context.create_producer().send(Queue("chunk"), text).send(Queue("halves"), text)
+                grouped.send(Queue("group"), text)
+                batch.send("batch", text)
+        for name in singles:
+            jmsql.send(context, name, "000")
+    async with app.running(drain_timeout=0):
+        await until(lambda: begun == {*chunks, *singles})
+    assert ends() == [(1, 1, 1, 18)]
+    may_end.set()
+    await until(lambda: not any("test_whatever_is_cut_off" in thread.name for thread in threading.enumerate()))
+    assert ends() == [(1, 1, 1, 18)], "a thread that goes on afterwards changes nothing"
 
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])

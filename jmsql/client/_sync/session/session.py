@@ -738,7 +738,10 @@ class HandlerSession(Session):
         self._state.home = home
 
     def will_be_interrupted(self) -> None:
-        """Have closing the session release the message of a running handler as one that has not failed."""
+        """Have closing the session release the message of a running handler as one that has not failed.
+
+        A handler in a thread has further statements in the transaction refused.
+        """
         self._transaction.failure_at_close = failure_of(Interruption())
 
     def interrupt(self, timeout: float) -> bool:

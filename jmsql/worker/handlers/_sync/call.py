@@ -191,15 +191,19 @@ class HandlerCall(AnyCall):
             return Interruption()
         return self.listener.verdict(error)
 
-    def cut_off(self, timeout: float) -> None:
+    def cut_off(self, timeout: float) -> bool:
         """Interrupt the handler, since the worker ends; its message is delivered again, and has not failed.
 
         Args:
             timeout: How many seconds interrupting a statement may take.
+
+        Returns:
+            True if the call ends by that, unless the handler swallows the error.
         """
+        if self._is_cut_off:
+            return self._interrupt_again(timeout)
         self._is_cut_off = True
-        self.session.will_be_interrupted()
-        self.interrupt(timeout)
+        return self.interrupt(timeout)
 
     def _call_until_cancelled(self, claim: tuple[MessageKey, int] | None) -> None:
         """Call the handler, and end it if its message is cancelled meanwhile."""
@@ -281,6 +285,11 @@ class HandlerCall(AnyCall):
         except JMSException as error:
             logger.warning("%s: its statement cannot be interrupted: %s", self.listener, error)
             return False
+
+    def _interrupt_again(self, timeout: float) -> bool:
+        """Do what `interrupt` does while the function runs, but not in the rollback after it."""
+        with self._function_call.interrupting() as is_possible:
+            return not is_possible or self.interrupt(timeout)
 
     def _handle_until(self, deadline: Deadline, context: Context) -> None:
         """Call the handler, which a watcher ends at its deadline."""

@@ -157,10 +157,19 @@ class HandlerThread:
         """True while it has no message."""
         return self.handling is None
 
-    def cut_off(self) -> None:
-        """Interrupt the handler that runs, or in a thread the statement that it runs in the session's transaction."""
-        if self.handling is not None and not self.is_lost:
-            self.handling.cut_off(self._timings.cancel_timeout)
+    def cut_off(self) -> bool:
+        """Interrupt the handler that runs, or in a thread the statement that it runs in the session's transaction.
+
+        May be called again, for a statement that has begun since.
+
+        Returns:
+            True if the task ends soon; False: its thread runs code of the handler, which cannot be interrupted.
+        """
+        if self.is_lost:
+            return False
+        self._session.will_be_interrupted()
+        handling = self.handling
+        return handling is None or handling.cut_off(self._timings.cancel_timeout)
 
     def end_overdue(self, handling: Handling) -> None:
         """End a handler that has taken too long; if that is not possible, this thread or task is lost."""
@@ -272,6 +281,9 @@ _SETTLING = 0.05
 _LONGEST_SILENCE = 0.25
 """After so many seconds a task that waits for its chunk heeds the end of the worker."""
 
+_NEXT_INTERRUPTION = 0.1
+"""Seconds after which a handler that is cut off and goes on is interrupted again."""
+
 
 class ChunkTask(HandlerThread):
     """Calls the handler of one listener with one chunk of messages after the other.
@@ -291,9 +303,9 @@ class ChunkTask(HandlerThread):
         """True if the process has received all the messages that it may."""
         return self._quota is not None and self._quota.is_used_up
 
-    def cut_off(self) -> None:
+    def cut_off(self) -> bool:
         self._is_cut_off = True
-        super().cut_off()
+        return super().cut_off()
 
     def _handle_next(self) -> None:
         if self._is_used_up:
@@ -340,8 +352,10 @@ class ChunkTask(HandlerThread):
             return []
 
     def _handle_chunk(self, messages: list[Message]) -> None:
-        chunk, parts, has_failed = self._session.chunk, deque([messages]), False
+        chunk, parts, was_called, has_failed = self._session.chunk, deque([messages]), False, False
         while parts and not self.is_lost:
+            if self._is_cut_off and was_called:
+                break  # The handler has seen all of them: closing the session counts that, also if it has begun.
             if self._is_cut_off or not self._is_claimed():
                 chunk.put_back([message for part in parts for message in chunk.holds(part)])
                 break
@@ -350,6 +364,7 @@ class ChunkTask(HandlerThread):
             if not part:
                 continue
             chunk.select(part)
+            was_called = True
             self.handling = handling = ChunkCall(self.listener, part, self._session)
             try:
                 error = handling.run()
@@ -360,7 +375,7 @@ class ChunkTask(HandlerThread):
                 continue
             has_failed = True
             left = chunk.holds(part)
-            if len(left) > 1 and handling.verdict is not None:
+            if len(left) > 1 and handling.verdict is not None and handling.is_divided(handling.verdict):
                 rejected = handling.rejected(handling.verdict)
                 if rejected is None:
                     middle = len(left) // 2
@@ -469,8 +484,9 @@ class Handlers:
             claims = task.claims
             self.members.append(task)
         if claims is not None:
-            claims.on_held = self._note_held
             self._claims.append(claims)
+            if listener.chunk is None:
+                claims.on_held = self._note_held
 
     def start(self) -> None:
         """Handle messages until `end`."""
@@ -552,9 +568,25 @@ class Handlers:
                 "its transaction is rolled back" if task.listener.transacted else "it is given up",
                 extra={"listener": task.listener.name, "destination": str(task.listener.destination)},
             )
-            task.cut_off()
+        self._cut_off(left)
         self._connection.close()
         return len(left)
+
+    def _cut_off(self, threads: Sequence[HandlerThread]) -> None:
+        """Interrupt the handlers of tasks, and wait until those have ended whose code can be interrupted.
+
+        They release their messages themselves. If their sessions closed meanwhile, that would be refused, and the code
+        around a handler would find its connection closed.
+        """
+        deadline = monotonic() + self._timings.cancel_timeout
+        interrupted = {task for task in threads if task.cut_off()}
+        # A thread may have been about to send its statement, or the server may not have begun it: it begins after the
+        # interruption then, and closing the session would wait for it.
+        left = list(threads)
+        while left and monotonic() < deadline:
+            left = self._wait_until(min(deadline, monotonic() + _NEXT_INTERRUPTION), left)
+            interrupted |= {task for task in left if task.cut_off()}
+            left = [task for task in left if task in interrupted]
 
     def close(self) -> None:
         """Close the connection of handlers that were not started."""

@@ -14,10 +14,11 @@ from jmsql.client._sync.session.transactions.local import LocalTransaction
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, failure_of
 from jmsql.client.prefetch_buffer import Prefetch
 from jmsql.concurrency.threads import RLock, at_once
-from jmsql.exceptions import JMSException
+from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.progress import ClaimedMessage
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
+from jmsql.store.wire.application_sql import SavepointCommand
 from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.store.rows.message_rows import MessageKey, MessageRow
     from jmsql.store.statement import Query, Steps
+    from jmsql.store.wire.application_sql import SavepointStep
 
 
 T = TypeVar("T")
@@ -187,6 +189,9 @@ class ChunkClaims(HandlerClaims):
 
     def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:  # noqa: ARG002 - the chunk says how many
         return not self.is_full and Claims.fetch(self, buffer, buffer.prefetch.within_size(self._room))
+
+    def release_overdue(self) -> None:
+        """Release nothing: the session is about to deliver what it holds, and would get a part of its chunk."""
 
     def _together(self, buffer: PrefetchBuffer, rows: list[MessageRow], rules: Rules | None) -> int:
         count = len(rows)
@@ -498,6 +503,16 @@ class HandlerTransaction(LocalTransaction):
     def share_driver(self) -> psycopg.Connection[Any]:
         """Return psycopg's own connection for the handler to use in the transaction, which it is not let end."""
         return self._share(self.database.lend_driver)
+
+    def _before_statement(self, step: SavepointStep | None) -> None:
+        # The statement that ran in a thread was interrupted, as nothing else in it can be. A coroutine function
+        # was cancelled, and may go on from there.
+        is_undone = step is not None and step.command is SavepointCommand.ROLLBACK
+        if self.failure_at_close is not None and not is_undone:
+            raise TransactionRolledBackException(
+                "The worker is ending, and rolls the transaction back; the message is delivered again."
+            )
+        super()._before_statement(step)
 
     @property
     def _relies_on_application(self) -> bool:
