@@ -1,4 +1,4 @@
-"""How a session acknowledges what it has received."""
+"""A session's way to acknowledge received messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jmsql.public_names import set_module
 
 @set_module("jmsql")
 class AcknowledgeMode(IntEnum):
-    """How a session acknowledges what it has received (JMS 1.1, chapter 4.4.11)."""
+    """A session's way to acknowledge received messages (JMS 1.1, chapter 4.4.11)."""
 
     TRANSACTED = 0
     """With the commit of the session's transaction."""
@@ -39,7 +39,7 @@ def require_mode(mode: object) -> AcknowledgeMode:
 
 
 def mode_of_session(transacted: object, acknowledge_mode: object) -> AcknowledgeMode:
-    """Return the mode for the arguments of `create_session`: those of JMS 1.1, or the one of JMS 2.0.
+    """Return the mode for the arguments of `create_session`: two as in JMS 1.1, or one as in JMS 2.0.
 
     Args:
         transacted: True or False, or the mode alone.

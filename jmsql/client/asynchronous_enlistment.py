@@ -84,7 +84,7 @@ def enlist(
 
 
 def endings_of_caller(transaction: Enlistable, schema: str) -> Endings:
-    """Return what reads how messages have ended, in a transaction that `enlist` takes.
+    """Return the reader of messages' ends, in a transaction that `enlist` takes.
 
     Raises:
         TypeError: It is none of these.

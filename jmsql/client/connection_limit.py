@@ -23,19 +23,19 @@ class Holder(Protocol[Exchanged]):
 
     @property
     def is_transacted(self) -> bool:
-        """Whether the connection leaves it to others to commit."""
+        """True if the connection's transactions are ended explicitly, and not by each statement."""
 
     @property
     def is_spare(self) -> bool:
-        """Whether it has a connection that it does not need now."""
+        """True if it has a connection that it does not need now."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection that it has is gone."""
+        """True if its connection is gone."""
 
     @property
     def occupation(self) -> str:
-        """What it needs its connection for, as an attribute of it: "in an open transaction"."""
+        """The use of its connection, as an attribute: "in an open transaction"."""
 
     def accept(self, connection: Exchanged, /) -> None:
         """Take the connection, and keep it."""
@@ -47,10 +47,10 @@ class Holder(Protocol[Exchanged]):
 class ConnectionLimit(Generic[T]):
     """Lets so many sessions have a connection.
 
-    A session keeps its connection for later use. Where there are as many as may be, one that needs a connection gets
-    that of another session which does not need it now. If all need theirs, it waits. Those that wait get connections
-    in the order in which they came. A connection that is not needed any more goes to the first of them at once, also
-    if that one's task runs later: so no session that comes meanwhile can take it.
+    A session keeps its connection for later use. At the limit, a session that needs a connection gets it from another
+    session that does not need it now. If all need theirs, it waits. Those that wait get connections in the order in
+    which they came. A connection that is not needed any more goes to the first of them at once, also if that one's task
+    runs later: so no session that comes meanwhile can take it.
     """
 
     can_be_set = True
@@ -60,9 +60,9 @@ class ConnectionLimit(Generic[T]):
         """How many; None: all."""
         self._give_back = give_back
         self.holders: dict[Holder[T], None] = {}
-        """Those that have a connection."""
+        """The holders of a connection."""
         self.waiting: OrderedDict[Holder[T], asyncio.Future[bool]] = OrderedDict()
-        """Those that wait, in turn. A connection that becomes free is not announced if there are none."""
+        """The waiting sessions, in turn. A connection that becomes free is not announced if there are none."""
         # Those whose turn has come and whose tasks have not run since; and whether they were given a connection.
         self._chosen: dict[Holder[T], bool] = {}
         self._returning = 0
@@ -80,7 +80,7 @@ class ConnectionLimit(Generic[T]):
 
         Raises:
             ResourceAllocationException: All connections are in use, and stay so for too long.
-            JMSException: What connects has failed.
+            JMSException: Connecting has failed.
         """
         if holder not in self.holders:
             turn = self.waiting[holder] = asyncio.get_running_loop().create_future()
@@ -125,7 +125,7 @@ class ConnectionLimit(Generic[T]):
         )
 
     def _occupations(self) -> str:
-        """Say what the connections are needed for."""
+        """Return the uses of the connections."""
         counts = Counter(holder.occupation for holder in self.holders)
         phrases = [
             f"{number} {'is' if number == 1 else 'are'} {occupation}" for occupation, number in counts.most_common()
@@ -143,7 +143,7 @@ class ConnectionLimit(Generic[T]):
         self.freed()
 
     def _serve(self) -> None:
-        """Give those that wait what they can have now."""
+        """Give available connections to waiting sessions."""
         while self.waiting:
             holder, turn = next(iter(self.waiting.items()))
             if turn.done():  # it was cancelled, or has waited for too long

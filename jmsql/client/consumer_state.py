@@ -16,10 +16,10 @@ class ConsumerState:
     """Where a consumer's messages come from, and where they go.
 
     Args:
-        kind: What the consumer is called, for the log.
+        kind: The consumer's kind, for the log.
         destination: The queue or topic that its messages come from.
         selector: Which of its messages are wanted; None: all.
-        buffer: What it has fetched and not delivered.
+        buffer: The fetched messages that are not delivered yet.
         subscription: The subscription that it receives from, if it comes from a topic.
         is_load: Whether it is none of the application's, but says where a connection consumer's messages come from.
     """

@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 
 def conninfo_of(connection: object) -> str | None:
-    """Return the parameters that lead to the server of a connection of psycopg's; None: it is another driver's."""
+    """Return the parameters for the server of a psycopg connection; None: it is another driver's."""
     if not isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
         return None
     return make_conninfo(connection.info.dsn, password=connection.info.password or None)

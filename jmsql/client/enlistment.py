@@ -74,7 +74,7 @@ def enlist(
 
 
 def endings_of_caller(transaction: Enlistable, schema: str) -> Endings:
-    """Return what reads how messages have ended, in a transaction that `enlist` takes.
+    """Return the reader of messages' ends, in a transaction that `enlist` takes.
 
     Raises:
         TypeError: It is none of these.
@@ -90,7 +90,7 @@ def _is_open(transaction: object) -> bool:
 
 
 def _connected(connection: DjangoConnection) -> object:
-    """Return the driver's connection of one of Django's."""
+    """Return the driver's connection of a Django connection."""
     try:
         connection.ensure_connection()
     except Exception as error:
@@ -106,7 +106,7 @@ def caller_transaction(transaction: object) -> CallerTransaction:
     Raises:
         TypeError: It is none of these.
     """
-    if "sqlalchemy.orm" in sys.modules:  # what the application has not imported, it has no object of
+    if "sqlalchemy.orm" in sys.modules:  # the application has no objects of modules that it has not imported
         from sqlalchemy import orm
 
         if isinstance(transaction, orm.scoped_session):

@@ -1,4 +1,4 @@
-"""What an application gives to be told of messages: listeners."""
+"""An application's listeners for messages."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class OnMessage(Protocol):
 
 
 MessageListener = Callable[[Message], object] | OnMessage
-"""What messages are given to: a callable, or an object with `on_message`."""
+"""A listener: a callable, or an object with `on_message`."""
 
 
 MessageCheck = Callable[[Message], object]
-"""Raises an exception if a message is not what its receiver wants."""
+"""Raises an exception if a message does not fit its receiver."""
 
 
 def function_of(listener: MessageListener) -> Callable[[Message], object]:
@@ -64,7 +64,7 @@ class AsynchronousSend(NamedTuple):
     size: int
 
     def complete(self, error: JMSException | None) -> object:
-        """Tell the listener that the message was sent, or why it was not; return what the listener returns."""
+        """Notify the listener that the message was sent, or of the error; return the listener's result."""
         if callable(self.listener):
             return self.listener(self.message, error)
         if error is None:

@@ -37,7 +37,7 @@ class Openings(Generic[T]):
         self._closed = False
 
     async def take(self) -> T:
-        """Open a connection, or return one that was being opened for somebody else."""
+        """Open a connection, or return one that was being opened for another session."""
         opening = self._left.popleft() if self._left else self._begin()
         try:
             return await asyncio.shield(opening)

@@ -19,7 +19,7 @@ _MOST_LOOKS = 200
 
 
 class NotificationPacing:
-    """How often a process notifies of a destination in transactions of the application's.
+    """The pace at which a process notifies of a destination in the application's transactions.
 
     Notifying commits wait for each other. It is not known which of several transactions commits last, and a transaction
     that is rolled back notifies of nothing. So each of them notifies, as long as they are few. Where many follow each
@@ -45,16 +45,16 @@ class NotificationPacing:
 class PollInterval:
     """Ever longer pauses, varied so that consumers do not march in step.
 
-    Notifications wake a consumer sooner. The polls find what they miss: a notification that was lost with its
-    connection or held back because another had just been sent, and messages that a dead client's transaction held.
-    Once the pauses are at their longest, the control connection may look for all consumers together instead.
+    Notifications wake a consumer sooner. The polls find messages without a notification: it was lost with its
+    connection, or held back after another one, or a dead client's transaction held the message. Once the pauses are at
+    their longest, the control connection may look for all consumers together instead.
     """
 
     def __init__(self, timings: InternalTimings) -> None:
         self._timings = timings
         self._next = timings.minimum_poll_interval
         self.is_reset = True
-        """Whether the next pause is as short as any."""
+        """True if the next pause is the shortest."""
 
     def reset(self) -> None:
         """Begin with short pauses again: something has just happened."""
@@ -63,7 +63,7 @@ class PollInterval:
 
     @property
     def is_longest(self) -> bool:
-        """Whether the next pause is as long as any after it."""
+        """True if the next pause is the longest."""
         return self._next >= self._timings.maximum_poll_interval
 
     def stretch(self, queues: int) -> None:
@@ -79,4 +79,4 @@ class PollInterval:
 
 
 enlisted_notifications = NotificationPacing()
-"""Those of the process."""
+"""The process's notifications."""

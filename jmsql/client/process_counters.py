@@ -1,4 +1,4 @@
-"""Counts what the connections of this process send and receive."""
+"""Counts the messages that this process's connections send and receive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jmsql.store.control.counters import Counts, meters
 from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic
 
 _TEMPORARY = "temporary"
-"""What all temporary destinations are called: their names are as many as there are clients."""
+"""The common name of all temporary destinations: each client would add names."""
 
 
 @set_module("jmsql.metrics")

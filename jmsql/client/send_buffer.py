@@ -1,4 +1,4 @@
-"""What a transaction has sent and not inserted yet."""
+"""A transaction's sent messages that are not inserted yet."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 
 class News(NamedTuple):
-    """What others should hear of.
+    """Notifications for other clients.
 
     Args:
         destinations: How many messages were sent to each destination.
         delayed: True if some of them are delivered later.
-        conditional: What became of messages that were sent under conditions; None: there were none.
+        conditional: The outcomes of messages that were sent under conditions; None: there were none.
     """
 
     destinations: Mapping[Destination, int]
@@ -75,14 +75,14 @@ class SendBuffer:
         self._conditional: ConditionalSends | None = None
         """The transaction's messages under conditions; None: it has sent none."""
         self.is_used = False
-        """Whether the transaction has sent something."""
+        """True if the transaction has sent a message."""
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def is_full(self) -> bool:
-        """Whether enough is collected for a batch."""
+        """True if enough is collected for a batch."""
         return self._count >= _MOST_MESSAGES or self._bytes >= _MOST_BYTES
 
     @property
@@ -150,7 +150,7 @@ class SendBuffer:
 
     @property
     def can_go_with_commit(self) -> bool:
-        """Whether the messages can be inserted together with the commit: few, and all of them for queues."""
+        """True if the messages can be inserted together with the commit: few, and all of them for queues."""
         return (
             self._count < FEWEST_COPIED
             and self._conditional is None
@@ -176,7 +176,7 @@ class SendBuffer:
             self._has_inserted_delayed |= run.delayed
 
     def ended(self) -> News:
-        """Forget the transaction, and return what it has sent: all that was inserted or collected."""
+        """Forget the transaction, and return its sent messages, inserted and collected."""
         self._were_inserted(list(self._runs))
         if self._conditional is not None:
             self._inserted -= self._conditional.unsent

@@ -40,7 +40,7 @@ class Throttle:
 
     @property
     def is_closed(self) -> bool:
-        """True while no message can start, whatever comes."""
+        """True while no message can start."""
         return monotonic() < self._closed_until
 
     @property
@@ -49,7 +49,7 @@ class Throttle:
         return None if self._due == math.inf else max(self._due - monotonic(), _SHORTEST)
 
     def learn(self, allowance: Allowance, claimed: int) -> None:
-        """Learn from what a claim was allowed.
+        """Update from a claim's allowance.
 
         Args:
             allowance: The allowance.

@@ -1,4 +1,4 @@
-"""The transactions that the caller works in, for what must not wait inside of one."""
+"""The caller's open transactions, for calls that must not wait inside of one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ handler_in_transaction: ContextVar[str | None] = ContextVar("jmsql_handler_in_tr
 """The handler in whose transaction the caller works, also in tasks and threads that it starts; None: it is in none."""
 
 known_transactions: list[Callable[[], str | None]] = []
-"""What the integrations of frameworks know of the transaction in which they are called: what it is, or None."""
+"""Functions of framework integrations that describe their caller's open transaction, or return None."""
 
 DJANGO_IN_COROUTINE = (
     "Django's connection is for plain functions: Django has no transactions in coroutine functions. Put the statements "
@@ -32,7 +32,7 @@ class _Enlisted(NamedTuple):
     transaction: Callable[[], object | None]
     is_open: Callable[[object], bool]
     flow: object
-    """The thread and the task that have enlisted it: what others do meanwhile is no part of the transaction."""
+    """The thread and the task that have enlisted it: others' calls are not part of the transaction."""
 
 
 _enlisted: ContextVar[tuple[_Enlisted, ...]] = ContextVar("jmsql_enlisted", default=())
@@ -45,13 +45,13 @@ def remember_enlisted(transaction: object, is_open: Callable[[object], bool]) ->
     )
     try:
         reference: Callable[[], object | None] = weakref.ref(transaction)
-    except TypeError:  # a connection of asyncpg's pool, which its caller releases when the transaction has ended
-        reference = lambda: transaction  # noqa: E731 - what a weak reference would be
+    except TypeError:  # a pooled asyncpg connection, which its caller releases when the transaction has ended
+        reference = lambda: transaction  # noqa: E731 - in place of a weak reference
     _enlisted.set((*others, _Enlisted(reference, is_open, _flow())))
 
 
 def open_transaction() -> str | None:
-    """Return what transaction is open where the caller is, as far as that is known; None: none is known."""
+    """Return the caller's open transaction, as far as it is known; None: none is known."""
     handler = handler_in_transaction.get()
     if handler is not None:
         return f"the transaction of the handler {handler}, which can be registered with transacted=False"

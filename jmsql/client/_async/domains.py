@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _belongs_to_other_domain(method: str) -> Callable[..., NoReturn]:
-    """Return a method that raises IllegalStateException, whatever its arguments (JMS 1.1, chapter 4.11)."""
+    """Return a method that raises IllegalStateException for any arguments (JMS 1.1, chapter 4.11)."""
 
     def refuse(self: object, *_: object, **__: object) -> NoReturn:
         raise IllegalStateException(
@@ -305,7 +305,7 @@ class TopicPublisher(MessageProducer):
 
 
 class _Exchange(NamedTuple):
-    """Where replies come in, what receives them, and what sends requests."""
+    """The replies' destination and consumer, and the requests' producer."""
 
     replies: TemporaryQueue | TemporaryTopic
     consumer: MessageConsumer
@@ -319,7 +319,7 @@ async def _discard(replies: TemporaryQueue | TemporaryTopic, consumer: MessageCo
 
 
 class _Requestor:
-    """What requests to queues and to topics have in common."""
+    """The base of requestors for queues and topics."""
 
     def __init__(
         self,
@@ -336,7 +336,7 @@ class _Requestor:
             self._open()
 
     async def _open(self) -> _Exchange:
-        """Make what requests go out by, and replies come in by, unless it is there."""
+        """Make the producer of requests and the consumer of replies, once."""
         if self._exchange is None:
             replies = await self._create_replies()
             consumer: MessageConsumer | None = None

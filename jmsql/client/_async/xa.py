@@ -40,13 +40,13 @@ class XAConnection(Connection):
         Raises:
             IllegalStateException: The connection is closed.
             ResourceAllocationException: The server has two-phase commit switched off: its `max_prepared_transactions`
-                is 0, which it is unless somebody has set it.
+                is 0, the default.
         """
         self._use()
         return await self.open_xa_session(XASession)
 
     async def open_xa_session(self, kind: type[AnyXASession]) -> AnyXASession:
-        """Do what `create_xa_session` does, for other classes; the client identifier can still be set then."""
+        """Create an XA session of another class; the client identifier can still be set afterwards."""
         await self._client.run_beside(require_prepared_transactions())
         return self.open_session(kind, AcknowledgeMode.TRANSACTED)
 
@@ -55,9 +55,9 @@ class XAConnection(Connection):
 class XASession(Session):
     """A transacted session that can take part in global transactions.
 
-    Made by [`XAConnection.create_xa_session`][jmsql.xa.XAConnection.create_xa_session]. Its methods are those of
-    Python's database API for two-phase commit (PEP 249). Between `tpc_begin` and the end of the global transaction
-    `commit` and `rollback` are refused; otherwise it is a transacted session like any other.
+    Made by [`XAConnection.create_xa_session`][jmsql.xa.XAConnection.create_xa_session]. Its methods follow Python's
+    database API for two-phase commit (PEP 249). Between `tpc_begin` and the end of the global transaction `commit` and
+    `rollback` are refused; otherwise it is a transacted session like any other.
     """
 
     _transaction: GlobalTransaction
@@ -110,8 +110,8 @@ class XASession(Session):
     async def tpc_commit(self, xid: Xid | None = None) -> None:
         """Commit a global transaction.
 
-        Without an identifier, that of the session. It need not be prepared: if it is the only branch, one phase will
-        do. With an identifier, any transaction that is prepared; consumers notice such a commit within a second or so.
+        Without an identifier, the session's. It need not be prepared: if it is the only branch, one phase will do. With
+        an identifier, any transaction that is prepared; consumers notice such a commit within a second or so.
 
         Args:
             xid: The identifier, if it is not the session's own transaction.
@@ -146,7 +146,7 @@ class XASession(Session):
     async def tpc_recover(self) -> list[Xid]:
         """Return the identifiers of all transactions that are prepared in the database, the oldest first.
 
-        Those whose `format_id` is that of your transaction manager are yours to commit or to roll back.
+        Commit or roll back the ones with your transaction manager's `format_id`.
 
         Raises:
             IllegalStateException: The session is closed.

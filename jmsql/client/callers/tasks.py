@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy.pool import PoolProxiedConnection
 
 DRIVERS = "psycopg 3 (postgresql+psycopg://…) or asyncpg (postgresql+asyncpg://…)"
-"""Those of SQLAlchemy's that jmsql can speak by."""
+"""SQLAlchemy's drivers that jmsql supports."""
 
 
 async def pooled_connection(connection: AsyncConnection) -> PoolProxiedConnection:
@@ -26,7 +26,7 @@ async def pooled_connection(connection: AsyncConnection) -> PoolProxiedConnectio
 
 
 def driver_runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema: str) -> Runner | None:
-    """Return what runs statements on a connection of a driver's; None: jmsql does not know the driver."""
+    """Return a runner of statements on a driver's connection; None: jmsql does not know the driver."""
     if isinstance(driver_connection, psycopg.AsyncConnection):
         return PsycopgRunner(driver_connection, schema)
     if dialect.driver == "asyncpg":
@@ -37,7 +37,7 @@ def driver_runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema
 
 
 def notifications(dialect: Callable[[], sqlalchemy.Dialect]) -> Notifications:  # noqa: ARG001 - the same for all
-    """Make what wakes a receive that waits."""
+    """Make the object that wakes a waiting receive."""
     return Notifications()
 
 

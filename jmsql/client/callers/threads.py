@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from sqlalchemy import orm
     from sqlalchemy.pool import PoolProxiedConnection
 
-# An application under asyncio may call code that does not await, inside SQLAlchemy's `run_sync`. Its connections are
-# those of asyncio's drivers then, and statements run from a greenlet.
+# An application under asyncio may call code that does not await, inside SQLAlchemy's `run_sync`. Its connections then
+# belong to asyncio's drivers, and statements run from a greenlet.
 
 DRIVERS = "psycopg 3 (postgresql+psycopg://…)"
-"""Those of SQLAlchemy's that jmsql can speak by."""
+"""SQLAlchemy's drivers that jmsql supports."""
 
 
 def pooled_connection(connection: sqlalchemy.Connection) -> PoolProxiedConnection:
@@ -28,7 +28,7 @@ def pooled_connection(connection: sqlalchemy.Connection) -> PoolProxiedConnectio
 
 
 def driver_runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema: str) -> Runner | None:
-    """Return what runs statements on a connection of a driver's; None: jmsql does not know the driver."""
+    """Return a runner of statements on a driver's connection; None: jmsql does not know the driver."""
     if isinstance(driver_connection, psycopg.Connection):
         return PsycopgRunner(driver_connection, schema)
     if dialect.is_async:
@@ -39,7 +39,7 @@ def driver_runner(driver_connection: object, dialect: sqlalchemy.Dialect, schema
 
 
 def notifications(dialect: Callable[[], sqlalchemy.Dialect]) -> Notifications:
-    """Make what wakes a receive that waits."""
+    """Make the object that wakes a waiting receive."""
     if not dialect().is_async:
         return Notifications()
     from jmsql.store.wire import greenlets

@@ -36,7 +36,7 @@ class Progress:
 
     Args:
         source: The number under which the database knows its reader.
-        destination: Whose history; None: that of all.
+        destination: Whose history; None: all of them.
         transaction: With the sequence, the first place that was not archived.
         sequence: The place within the transaction.
     """

@@ -298,7 +298,7 @@ class StreamReader(ReconnectingReader[_Driver]):
             )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Tell, for the query's progress, what waits in the queue."""
+        """Return the queue's backlog, for the query's progress."""
         if self._opened is not None:
             self._count_backlog({"source": self._opened.source_id}, lambda driver: driver.stream.backlog())
         return self._backlog

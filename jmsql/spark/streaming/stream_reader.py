@@ -36,7 +36,7 @@ _MOST_MESSAGES = 100_000
 """The most messages in a micro-batch where no option limits it: they are claimed in one transaction."""
 
 _BACKLOG_INTERVAL = 10.0
-"""Seconds between two counts of what waits, at the least."""
+"""The minimum of seconds between two counts of the backlog."""
 
 _BACKLOG_SHARE = 20.0
 """How many times as long as a count, which reads all that waits, the pause after it is at the least."""
@@ -67,7 +67,7 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
     """A stream whose driver keeps a connection, and makes it again when it breaks."""
 
     _reading: str
-    """What tasks do, for messages."""
+    """The tasks' activity, for messages."""
 
     _unknown: str
     """Why the database may not know a streaming read, for messages."""
@@ -86,7 +86,7 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
         return {**self.__dict__, "_opened": None}
 
     def _open(self, offset: Offset) -> Opened:
-        """Return what the driver keeps for the stream, which is connected."""
+        """Return the driver's connected part of the stream."""
         if self._opened is None:
             source_id = offset["source"]
             try:
@@ -167,7 +167,7 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
         return action(self._open(offset))
 
     def _count_backlog(self, offset: Offset, count: Callable[[Opened], Backlog]) -> None:
-        """Count what waits, for the query's progress, if it is time."""
+        """Count the backlog, for the query's progress, if it is time."""
         began = time.monotonic()
         if began < self._next_count:
             return

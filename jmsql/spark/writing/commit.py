@@ -16,8 +16,8 @@ _KEPT_BATCHES = 100
 """How many batches of a streaming query stay in the ledger. Spark repeats the last one alone."""
 
 _LONGEST_IDLENESS = 10.0
-"""Seconds for which a driver that is frozen in its transaction holds up others: those that do the same write, and all
-that count what they have sent to the same destinations."""
+"""Seconds for which a driver that is frozen in its transaction holds up others: drivers of the same write, and clients
+that count their messages to the same destinations."""
 
 
 class _Known(NamedTuple):
@@ -103,10 +103,10 @@ def send_once(
     days: float | None,
     idleness: float = _LONGEST_IDLENESS,
 ) -> Steps[bool]:
-    """Send, with the commit of the open transaction, what tasks have committed, unless the same write was done before.
+    """Send the tasks' messages with the commit of the open transaction, unless the same write was done before.
 
     Args:
-        attempts: What the tasks have committed that Spark counts.
+        attempts: The committed attempts that Spark counts.
         name: The names of the write.
         batch_id: Which batch of it this is; None: no other transaction does this write.
         days: For how many days to know that it was done; None: for ever.
@@ -143,7 +143,7 @@ def send_once(
 
 
 def abandon(attempts: Sequence[Attempt], write_id: str | None = None) -> Query[None]:
-    """Have what tasks have committed never be sent, nor what other tasks of the same write have, if one is named."""
+    """Abandon the messages of attempts, and of other tasks of the same write, if one is named."""
     return pending_transactions.abandon([attempt.transaction_id for attempt in attempts], write_id)
 
 
@@ -151,7 +151,7 @@ def _require_same_write(name: WriteName, batch_id: int, messages: int, *, is_new
     """Make sure that the ledger does not take a batch for another one; the batch stands in it.
 
     Spark repeats only the last batch of a query, and with the same rows, unless its checkpoint is an older one. A query
-    with another checkpoint counts its batches from 0 again: its batches are others, whatever their numbers.
+    with another checkpoint counts its batches from 0 again: its batches are others, even with the same numbers.
     """
     ledger = to_postgresql(name.ledger)
     [known] = yield from _known.bind(write_id=ledger, batch_id=batch_id, query_id=name.query)

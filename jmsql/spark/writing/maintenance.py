@@ -1,4 +1,4 @@
-"""Cleaning up what Spark's writes leave behind when a task or a driver dies, by any client of the schema."""
+"""Cleaning up after Spark's writes when a task or a driver dies, by any client of the schema."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LIMIT = 5000
 
 
 def attempts_task(_schema: str) -> MaintenanceTask:
-    """Remove what no driver has sent in a day, or has given up, and forget the writes that do not come again."""
+    """Remove messages that no driver has sent in a day, or that are abandoned, and forget old writes."""
 
     def run(runner: Runner) -> bool:
         runner.run(forget_writes)
@@ -25,5 +25,5 @@ def attempts_task(_schema: str) -> MaintenanceTask:
 
 
 def request_maintenance() -> Query[None]:
-    """Have the schema's clients clean up what writes may leave behind, before one begins."""
+    """Make the schema's clients clean up after writes, before one begins."""
     return request_tasks({_ATTEMPTS})

@@ -309,7 +309,7 @@ _SLICE = 4096
 """How many messages are written at once, or, if that does not go for one of them, one by one."""
 
 _ESCAPED = '["\\\\\\x00-\\x1f]|' + ESCAPE
-"""What does not stand in JSON as it is, or not in PostgreSQL."""
+"""Characters that JSON or PostgreSQL does not take unescaped."""
 
 _VALUES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "byte": ("long", Byte),
@@ -321,11 +321,11 @@ _VALUES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "boolean": ("boolean", boolean),
     "string": ("string", str),
 }
-"""By the type of a property: the field that holds its value, and what makes the value of it."""
+"""The field that holds a property's value, and its conversion, by the property's type."""
 
 
 _NOT_PLAIN = (ESCAPE, "\\", "[", "null", "\0")
-"""What stands in JSON text that is to be read value by value, or that PostgreSQL does not take as it is."""
+"""Parts of JSON text that has to be read value by value, or that PostgreSQL does not take unescaped."""
 
 _NOTHING = r"^\s*\{\s*\}\s*$"
 
@@ -354,7 +354,7 @@ def _encode(column: pa.Array, types: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _is_plain(column: pa.Array) -> bool:
-    """Tell whether JSON text is what the database stores: objects of strings, booleans and exact numbers."""
+    """Return whether JSON text has the database's own form: objects of strings, booleans and exact numbers."""
     if any(occurs(text, column) for text in _NOT_PLAIN):
         return False
     # Each stands in an object of its own, so that a text that makes more than one row shows by the count.
@@ -377,7 +377,7 @@ def _is_plain(column: pa.Array) -> bool:
 
 
 def _encode_at_once(column: pa.MapArray) -> pa.Array | None:
-    """Write what needs no types beside it and no escapes, with Arrow alone; None if there is something else."""
+    """Write values that need no types beside them and no escapes, with Arrow alone; None if there is something else."""
     first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
     names, items = column.keys.slice(first, last - first), column.items.slice(first, last - first)
     if not all(is_settable(name) and not name.startswith("JMSX") for name in pc.unique(names).to_pylist()):
@@ -423,7 +423,7 @@ def _encode_maps(column: pa.MapArray) -> tuple[pa.Array, pa.Array]:
 def _read_texts(column: pa.Array, types: pa.Array) -> Iterator[Iterable[tuple[str, Any]]]:
     for text, stated in zip(column.to_pylist(), types.to_pylist(), strict=True):
         try:
-            # What was read has the characters that PostgreSQL does not.
+            # The values that were read have characters that PostgreSQL does not take.
             properties = typed_json.read_object(optional_to_postgresql(text), optional_to_postgresql(stated))
         except MessageFormatException as error:
             raise MessageFormatException(f"The column 'properties' holds no properties: {error}") from error

@@ -1,4 +1,4 @@
-"""The messages of a task: committed where they belong, and hidden until the driver sends those of all tasks."""
+"""The messages of a task: committed where they belong, and hidden until the driver sends all tasks' messages."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ class TaskMessages:
         self._copy(_stage, messages.filter(pc.invert(is_direct)))
 
     def end(self, write_id: str, planned: int | None = None) -> Attempt:
-        """Send what is left; return what is there when the transaction has committed.
+        """Send the remaining messages; return the attempt's results once the transaction has committed.
 
         Args:
             write_id: The write that it is of.
             planned: The sequence at which the write was planned, if all tasks of it that began before are of drivers
-                that are gone; what they have committed is never sent.
+                that are gone; their messages are never sent.
         """
         for uri in sorted(self._staged):
             self._runner.run(self._send_staged(uri))

@@ -31,7 +31,7 @@ _REMOVED_AT_ONCE = 100_000
 
 
 def _plan(options: Options) -> int:
-    """Make sure that the database takes what is written, and have its clients clean up what a dead task leaves.
+    """Make sure that the database accepts the write, and have its clients clean up after dead tasks.
 
     Raises:
         InvalidDestinationException: The destination does not exist, and the write does not make it.
@@ -62,7 +62,7 @@ class _Writer:
     Made when the write is planned.
 
     Raises:
-        JMSException: The database does not take what is written.
+        JMSException: The database does not accept the write.
     """
 
     def __init__(self, options: Options) -> None:
@@ -96,7 +96,7 @@ class _Writer:
             task.send(first)
             for each in messages:
                 task.send(each)
-            # What a query has written before it was started again. A write for no query may go on elsewhere.
+            # The earlier attempts of a query that was started again. A write without a query may still run elsewhere.
             return WrittenPartition(task.end(name.tasks, None if query_id is None else self._planned), query_id)
 
     def _create(self, destination: Destination) -> None:
@@ -131,13 +131,13 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self._known_as = options.write_id or f"write {uuid.uuid4()}"  # the same in the tasks and in the driver
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Send what all tasks have committed, on the driver."""
-        # Spark commits once. What has no name does not come again.
+        """Send all tasks' messages, on the driver."""
+        # Spark commits once. A write without a name is not repeated.
         batch_id = None if self._options.write_id is None else 0
         self._send(_written(messages), batch_id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks have committed that succeeded."""
+        """Delete the messages of the tasks that succeeded."""
         # A write of the same name may go on elsewhere.
         self._discard(_written(messages), self._known_as if self._options.write_id is None else None)
 
@@ -149,13 +149,13 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Sends the micro-batches of a streaming query."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Send what all tasks have committed, on the driver, unless this batch was sent before."""
+        """Send all tasks' messages, on the driver, unless this batch was sent before."""
         written = _written(messages)
         if written:
             self._send(written, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Delete what the tasks have committed that succeeded."""
+        """Delete the messages of the tasks that succeeded."""
         self._discard(_written(messages))
 
     def _name(self, query_id: str | None) -> WriteName:
@@ -167,7 +167,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 def _remove_abandoned(driver: Runner) -> None:
-    """Delete what is never sent. If that is not possible now, maintenance does it."""
+    """Delete messages that are never sent. If that is not possible now, maintenance does it."""
     with contextlib.suppress(JMSException):
         while driver.run(pending_transactions.remove_abandoned(_REMOVED_AT_ONCE)):
             pass

@@ -117,7 +117,7 @@ def retry(
 
 
 def origins(found: Iterable[tuple[Any, ...]]) -> dict[str, int]:
-    """Return the numbers of messages by the name of the destination, with that of the subscription behind it."""
+    """Return the numbers of messages by the names of the destination and the subscription."""
     counted: Counter[str] = Counter()
     for destination, subscription, count in found:
         counted[destination if subscription is None else f"{destination} ({subscription})"] += int(count)

@@ -19,7 +19,7 @@ from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 class QueueSummary(NamedTuple):
     """A row of the view ``queues``, and whether its delivery is paused.
 
-    Where the role may not browse it, `browsable` is False, and the numbers are 0 whatever there is.
+    Where the role may not browse it, `browsable` is False, and the numbers are 0.
     """
 
     queue: str
@@ -40,7 +40,7 @@ class QueueSummary(NamedTuple):
 class SubscriptionSummary(NamedTuple):
     """A row of the view ``subscriptions``, and whether the delivery from its topic is paused.
 
-    Where the role may not browse it, `browsable` is False, and the numbers are 0 whatever there is.
+    Where the role may not browse it, `browsable` is False, and the numbers are 0.
     """
 
     topic: str
@@ -86,7 +86,7 @@ class DeliveryState(NamedTuple):
     next_attempt: datetime | None
     last_error: str | None
     place: Place
-    """What finds the message again, for `Administration.at` and whatever takes `places`."""
+    """The message's place, for `Administration.at` and other methods that take `places`."""
 
 
 @set_module("jmsql.admin")
@@ -116,9 +116,9 @@ _STATE = _WIDTH + len(DeliveryState._fields)
 _sql = SqlFile("inspection")
 ACCESS = {"is_browsable": fill(_sql["is_browsable"], sees_all=_sql["sees_all"]), "sees_all": _sql["sees_all"]}
 DELIVERED = fill(_sql["delivered"], columns=message_columns(), state=_sql["state"])
-"""What is read of a message `m` with the delivery `d`, for `Delivered`."""
+"""The columns of a message `m` with the delivery `d`, for `Delivered`."""
 DELAYED = fill(_sql["delayed"], columns=message_columns())
-"""What is read of a delayed message `m`, for `Delivered`."""
+"""The columns of a delayed message `m`, for `Delivered`."""
 _parts = {"delivered": DELIVERED, "delayed": DELAYED, "held": _sql["held"], "places": _sql["places"]}
 
 
@@ -130,7 +130,7 @@ class Delivered(NamedTuple):
 
     @classmethod
     def of(cls, values: tuple[Any, ...]) -> Self:
-        """Read what `DELIVERED` or `DELAYED` has selected."""
+        """Read a row of `DELIVERED` or `DELAYED`."""
         row = MessageRow(*values[:_WIDTH])
         state, count, claimed_by, next_attempt, error, delayed = values[_WIDTH:_STATE]
         place = Place((row.jms_delivery_time or 0) if delayed else row.inverse_priority, row.sequence, delayed)
@@ -169,7 +169,7 @@ def subscription(name: str, client_id: str | None) -> Steps[SubscriptionSummary 
 
 
 def count(queue: str, selector: Selector | None) -> Steps[int]:
-    """Return how many messages a queue holds that match a selector, whatever their state.
+    """Return the number of a queue's messages that match a selector, in any state.
 
     Raises:
         InvalidDestinationException: There is no such queue.

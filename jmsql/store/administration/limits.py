@@ -1,4 +1,4 @@
-"""The limits of listeners at this moment: what is used of each, and what waits for it."""
+"""The current limits of listeners: their use, and the messages that wait for them."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ _WINDOW = 5000
 
 @set_module("jmsql.admin")
 class LimitNow(NamedTuple):
-    """A limit of a listener over all workers, and what is used of it at this moment."""
+    """A limit of a listener over all workers, and its current use."""
 
     number: int
     """The number of the queue or subscription, as in an overview."""
@@ -77,7 +77,7 @@ def limits_now(limit: int, *, queue_id: int | None = None, like: str | None = No
 
     Args:
         limit: How many at most.
-        queue_id: The queue, or that of a subscription; None: all.
-        like: A pattern as that of SQL's LIKE, for the name of the destination or subscription; None: all.
+        queue_id: The queue, or a subscription's queue; None: all.
+        like: A pattern as for SQL's LIKE, for the name of the destination or subscription; None: all.
     """
     return _limits.bind(limit=limit, queue_id=queue_id, like=like, window=_WINDOW)

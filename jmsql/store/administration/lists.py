@@ -1,4 +1,4 @@
-"""Facts by which a list of destinations is sorted, beside those of an overview."""
+"""Facts by which a list of destinations is sorted, beside an overview's."""
 
 from __future__ import annotations
 

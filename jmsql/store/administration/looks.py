@@ -79,9 +79,9 @@ class Rights(NamedTuple):
 class DestinationLook(NamedTuple):
     """A queue, or the messages of a subscription, by number.
 
-    `oldest` is when the oldest of its first messages could be delivered, in milliseconds since the epoch. What went
-    through is what clients have counted; `waited` and `handled` are microseconds. Where the role may not browse it,
-    nothing of its messages is known.
+    `oldest` is when the oldest of its first messages could be delivered, in milliseconds since the epoch. The rates are
+    the clients' counts; `waited` and `handled` are microseconds. Where the role may not browse it, nothing of its
+    messages is known.
     """
 
     queue_id: int
@@ -135,7 +135,7 @@ class MessageState(StrEnum):
 class ListedMessage(NamedTuple):
     """A message in a list; times of the message are in milliseconds since the epoch.
 
-    The four fields from `origin` on are those of a dead letter.
+    The four fields from `origin` on belong to a dead letter.
     """
 
     first: int
@@ -163,7 +163,7 @@ class ListedMessage(NamedTuple):
 
 
 class Placed(Protocol):
-    """What a statement tells of a message."""
+    """A statement's row about a message."""
 
     def place(self, *, delayed: bool) -> Place:
         """Return where it is."""
@@ -194,7 +194,7 @@ class Content(NamedTuple):
 
 
 class WholeMessage(NamedTuple):
-    """A message, what is stored of it, and where its delivery stands.
+    """A message, its stored content, and the state of its delivery.
 
     `message` is None where its contents are hidden, or too long to be decoded. `properties` is JSON.
     """
@@ -224,7 +224,7 @@ class TopicLook(NamedTuple):
 
 
 class SubscriptionLook(NamedTuple):
-    """What a subscription is."""
+    """A subscription."""
 
     selector: str | None
     durable: bool
@@ -306,7 +306,7 @@ class ClientLook(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """What a client holds of a queue or subscription, and since when."""
+    """A client's messages of a queue or subscription, and the time since which it holds them."""
 
     connection_id: int
     queue_id: int
@@ -332,9 +332,9 @@ class PastLook(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The chosen messages of a queue or subscription: those of a selector, a state and a cause, up to a sequence.
+    """The chosen messages of a queue or subscription: by a selector, a state and a cause, up to a sequence.
 
-    `cause` is the one of a `DeadLetterGroup`, looked at by somebody who sees as much.
+    `cause` is the one of a `DeadLetterGroup`, for a role that sees the same messages.
     """
 
     selector: Selector | None = None
@@ -371,7 +371,7 @@ PARTS = {
     "delivery_of_m": _sql["delivery_of_m"],
     "delayed_state": _sql["delayed_state"],
 }
-"""What statements about messages are composed of."""
+"""The parts of statements about messages."""
 TABLES = ((False, "present"), (True, "delayed"))
 """The statements that read messages, by whether these are delayed."""
 _FAILURE = "m.properties ->> 'JMS_jmsql_LastError'::text"
@@ -469,7 +469,7 @@ def _looking(work: Query[T] | Steps[T]) -> Steps[T]:
 
 
 rights = _rights.bind()
-"""What the role that has connected may do."""
+"""The rights of the connected role."""
 
 
 def destinations(queue_ids: Sequence[int]) -> Query[list[DestinationLook]]:
@@ -504,7 +504,7 @@ def settings(queue_id: int) -> Steps[tuple[dict[str, Any], datetime] | None]:
 
 
 def subscription(queue_id: int) -> Steps[SubscriptionLook | None]:
-    """Return what the subscription is whose messages have this number."""
+    """Return the subscription whose messages have this number."""
     found = yield from _subscription.bind(queue_id=queue_id)
     return found[0] if found else None
 
@@ -578,7 +578,7 @@ def _parts(*, hidden: bool) -> dict[str, str]:
 
 
 def condition_of(choice: Choice, *, hidden: bool) -> tuple[str, dict[str, object]]:
-    """Return what a choice adds to the conditions on a message `m`, and its parameters.
+    """Return a choice's further conditions on a message `m`, and its parameters.
 
     Raises:
         JMSSecurityException: The selector compares properties though they are hidden.
@@ -629,7 +629,7 @@ def walk(
     statements: Mapping[bool, Statement[list[T_placed]]],
     parameters: Mapping[str, object],
 ) -> Steps[Page[T_placed]]:
-    """Return what statements read of the next messages, the delayed ones last.
+    """Return the statements' rows for the next messages, the delayed ones last.
 
     Args:
         queue_id: Where they are.
@@ -637,7 +637,7 @@ def walk(
         after: The place before them.
         limit: How many messages at most.
         statements: Read a window of messages, or, by True, of delayed ones. Each row says in `place` where it is.
-        parameters: Those of the selector.
+        parameters: The selector's parameters.
     """
     found: list[tuple[Place, T_placed]] = []
     place = after
@@ -832,7 +832,7 @@ def key_parameters(places: Sequence[Place]) -> dict[str, object]:
 
 
 def parts_of(places: Iterable[Place]) -> Iterator[tuple[bool, list[Place]]]:
-    """Yield what a statement takes at once: places of one table."""
+    """Yield the places of one table, as many as a statement takes at once."""
     chosen = list(dict.fromkeys(places))
     for delayed in (False, True):
         some = [each for each in chosen if each.delayed is delayed]

@@ -21,12 +21,11 @@ STATES = ("ready", "claimed", "waiting", "delayed", "expired")
 
 
 class DestinationMeasurement(NamedTuple):
-    """A queue, a topic, or the subscriptions of one name: what is in it, and what went through it so far.
+    """A queue, a topic, or the subscriptions of one name: its messages, and its rates so far.
 
     `oldest` is when the oldest message could first have been delivered, in milliseconds since the epoch; None: it has
-    no message. What went through is what the clients have counted and written down; `waited` and `handled`
-    are microseconds. Where the role may not browse it,
-    `browsable` is False, and what is in it counts as 0.
+    no message. The counts are the clients' recorded ones; `waited` and `handled` are microseconds. Where the role may
+    not browse it, `browsable` is False, and its messages count as 0.
     """
 
     number: int

@@ -1,7 +1,7 @@
 """The destinations that need a look, with how much waits there: counted to a limit, or, if it must be, exactly.
 
-Which come first is found without reading the messages: by the first of each queue and priority, a sample of them, or
-what clients have counted. The cost follows the number of destinations, not that of the messages.
+The first destinations are found without reading all messages: by the first message of each queue and priority, a
+sample, or the clients' counts. The cost follows the number of destinations, not of messages.
 """
 
 import re
@@ -54,7 +54,7 @@ class BoundedCount(NamedTuple):
 
     @classmethod
     def of(cls, counted: int, most: int | None) -> Self:
-        """Return what a count to one more than the limit tells."""
+        """Return the result of a count to one more than the limit."""
         return cls(counted) if most is None or counted <= most else cls(most, has_more=True)
 
 
@@ -63,15 +63,15 @@ NONE = BoundedCount(0)
 
 @set_module("jmsql.admin")
 class OverviewOrder(StrEnum):
-    """Which destinations come first in an overview; those of which nothing tells are the last, by name."""
+    """The order of destinations in an overview; destinations without a value come last, by name."""
 
     age = "age"
-    """Those whose first messages are the oldest."""
+    """Destinations with the oldest first messages."""
     depth = "depth"
     """Destinations with the most messages, as far as these are counted. Where thousands of queues hold messages, an
     `Administration` may need several overviews to find all."""
     busy = "busy"
-    """Those through which most messages have gone since the overview before."""
+    """Destinations with the most messages in and out since the previous overview."""
     name = "name"
     """Queues, then subscriptions, then topics, each by name."""
 
@@ -80,7 +80,7 @@ class OverviewOrder(StrEnum):
 class DestinationOverview(NamedTuple):
     """A queue, a subscription or a topic: how much waits there, for how long, and how it moves.
 
-    Where a queue or subscription has more messages than were counted, `ready` and `expired` are those of the first.
+    Where a queue or subscription has more messages than were counted, `ready` and `expired` count only the first ones.
     Numbers of messages are None where the role may not browse, and of a topic, which holds none itself.
     """
 
@@ -104,7 +104,7 @@ class DestinationOverview(NamedTuple):
     """Since when a client holds the message that is held longest, among those that were counted."""
     consumers: int
     sent: int
-    """What clients have counted so far, as are the six that follow."""
+    """The clients' count so far, like the next six fields."""
     acknowledged: int
     rolled_back: int
     redeliveries: int
@@ -127,7 +127,7 @@ class DestinationOverview(NamedTuple):
 
     @property
     def messages(self) -> BoundedCount | None:
-        """How many messages there are, whatever their state; None where `ready` is."""
+        """The number of messages in any state; None where `ready` is."""
         if self.ready is None:
             return None
         number, has_more = 0, False
@@ -241,7 +241,7 @@ class Windows:
         return longest_ago[: max(at_once, len(late))]
 
     def saw(self, window: Window) -> None:
-        """Remember what a look at a window has found."""
+        """Remember the results for a window."""
         self._windows[window.after] = window
 
 
@@ -255,7 +255,7 @@ class Memory:
         self._depths: dict[int, tuple[float, int]] = {}
 
     def windows(self, order: OverviewOrder, pattern: str | None, kind: str | None, limit: int) -> Windows:
-        """Return what overviews of the same names and kind have seen, if the one before was one, and as long."""
+        """Return earlier results of overviews of the same names and kind, if the previous one had the same length."""
         seen_pattern, seen_kind, seen = self._windows.get(order, (None, None, Windows(0)))
         if (seen_pattern, seen_kind) != (pattern, kind) or limit > seen.limit:
             seen = Windows(limit)
@@ -263,7 +263,7 @@ class Memory:
         return seen
 
     def depths(self, now: float, counted: Mapping[int, int] | None = None) -> dict[int, int]:
-        """Take in numbers of messages that were counted, and return those of the last minutes."""
+        """Add counted numbers of messages, and return the last minutes' numbers."""
         self._depths.update((number, (now, depth)) for number, depth in (counted or {}).items())
         self._depths = {number: seen for number, seen in self._depths.items() if seen[0] > now - _LONGEST_KEPT}
         return {number: depth for number, (_, depth) in self._depths.items()}
@@ -320,9 +320,9 @@ def overview(
     Args:
         limit: How many.
         order: Which come first.
-        memory: What the overviews before have seen.
+        memory: The results of earlier overviews.
         count_limit: Number up to which messages are counted; None counts all, which reads them.
-        like: A pattern as that of SQL's LIKE, for the name of the destination or subscription.
+        like: A pattern as for SQL's LIKE, for the name of the destination or subscription.
         kind: Only queues, subscriptions or topics; None: all.
         moment: When that is, in seconds of any clock; None: now.
     """
@@ -464,7 +464,7 @@ _KEYS: dict[OverviewOrder, Callable[[DestinationOverview], Any] | None] = {
     OverviewOrder.busy: lambda each: (-(each.incoming or 0) - (each.outgoing or 0), -(each.messages or NONE).number),
     OverviewOrder.name: None,
 }
-"""By what the destinations that were found are sorted in the end; None: they are."""
+"""The final sort keys of the destinations; None: they are."""
 
 
 def _described(numbers: Sequence[int], wanted: dict[str, Any]) -> Steps[list[DestinationOverview]]:
@@ -493,7 +493,7 @@ def _counted(found: Sequence[DestinationOverview], most: int) -> Steps[list[Dest
     """Add the numbers of messages, and the consumers."""
     numbers = [each.number for each in found if each.number > 0]
     counts: dict[int, _Counts] = {}
-    # Most have few messages, so that one statement counts those of many.
+    # Most have few messages, so that one statement counts many of them.
     for limit in sorted({min(most, _FEW), most}):
         at_once = max(1, _MOST_ROWS // (4 * (limit + 1) + _CONSUMERS))
         for start in range(0, len(numbers), at_once):
@@ -554,7 +554,7 @@ def _of_topic(topic: _TopicFacts) -> DestinationOverview:
 
 
 def _of_measurement(each: DestinationMeasurement) -> DestinationOverview:
-    """Return what an exact measurement says."""
+    """Return an exact measurement as an overview."""
     hidden = each.kind == "topic" or not each.browsable
 
     def counted(number: int) -> BoundedCount | None:
@@ -602,7 +602,7 @@ def _counters_of(each: DestinationOverview) -> Counters:
 def _with_rates(each: DestinationOverview, rate: Rate | None) -> DestinationOverview:
     if rate is None:
         return each
-    if each.kind == "topic":  # what is acknowledged counts for its subscriptions
+    if each.kind == "topic":  # acknowledgements count for its subscriptions
         return each._replace(incoming=rate.incoming)
     return each._replace(incoming=rate.incoming, outgoing=rate.outgoing, returned=rate.rolled_back)
 
@@ -626,10 +626,10 @@ def listed(
     """Return the first destinations of some, by number, in their order, and behind them others by name.
 
     Args:
-        numbers: Those of queues and subscriptions, and negative ones of topics.
-        memory: What was seen before.
+        numbers: The numbers of queues and subscriptions, and negative ones of topics.
+        memory: The earlier results.
         limit: How many at most.
-        like: A pattern as that of SQL's LIKE, for the name of the destination or subscription.
+        like: A pattern as for SQL's LIKE, for the name of the destination or subscription.
         kind: Only queues, subscriptions or topics; None: all.
     """
     wanted = {"pattern": like, "kind": kind, "limit": limit, "most": COUNTED}
@@ -655,7 +655,7 @@ def depth(queue: Queue | int, most: int) -> Steps[BoundedCount]:
 
 
 notable = _notable.bind()
-"""What a console shows beside the messages."""
+"""Facts that a console shows beside the messages."""
 
 
 def unattended(letters: Sequence[int]) -> Steps[list[int]]:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 _LONGEST_LAG = 5.0
-"""Seconds after which what clients have counted is surely written down."""
+"""Seconds after which clients have certainly recorded their counts."""
 _FORGOTTEN_AFTER = 900.0
 """Seconds for which a destination is remembered that was not looked at."""
 
 
 class Counters(NamedTuple):
-    """What has gone through a destination as clients count it, and how much is there; None: too much was there."""
+    """The clients' counts of a destination, and its number of messages; None: too much was there."""
 
     sent: int
     acknowledged: int
@@ -31,9 +31,9 @@ class Rate(NamedTuple):
 class Rates:
     """The rates of destinations, look by look.
 
-    What was sent inside applications' own transactions, or by SQL, is not counted: it shows in what is there. What
-    clients count is written down a moment after it shows there. So what has come in is the most that was seen to have
-    come, by either account. The reckoning starts again when messages have gone in another way: purged, or expired.
+    Messages sent inside applications' own transactions, or by SQL, are not counted: they show in the number of
+    messages. Clients record their counts a moment after the messages show there. So the messages in are the larger
+    number of the two accounts. The reckoning starts again when messages have gone in another way: purged, or expired.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Administration on a connection that somebody else keeps."""
+"""Administration on a connection of another owner."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Connections, the factories that make them, contexts, and what application servers need."""
+"""Connections, their factories, contexts, and the interface for application servers."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Part = TypeVar("Part", bound="MessageProducer | MessageConsumer")
-"""What a context makes."""
+"""A producer or consumer that a context makes."""
 
 
 @set_module("jmsql.asyncio")
@@ -56,7 +56,7 @@ class JMSContext:
         self._siblings = set() if siblings is None else siblings
         self._siblings.add(self)
         self.auto_start = True
-        """Whether making a consumer starts the connection."""
+        """True if making a consumer starts the connection."""
 
     def _check_open(self) -> None:
         """Make sure that the context is open, or that its listener runs, which keeps the use of it."""
@@ -179,7 +179,7 @@ class JMSContext:
         return await self._session.run_steps(work)
 
     def endings(self) -> Endings:
-        """Return what reads how messages have ended."""
+        """Return the reader of messages' ends."""
         return self._session.endings()
 
     def create_message(self) -> Message:

@@ -29,13 +29,12 @@ class ConnectionFactory:
     Immutable, shareable between threads, and picklable.
 
     Args:
-        url: Where the database is: ``postgresql://user@host/database``. None: that of the environment variable
-            ``JMSQL_URL``, else the embedded server, whose schema is created if missing, unless ``JMSQL_EMBEDDED``
-            is ``off``.
+        url: Where the database is: ``postgresql://user@host/database``. None: the environment variable ``JMSQL_URL``,
+            else the embedded server, whose schema is created if missing, unless ``JMSQL_EMBEDDED`` is ``off``.
         client_id: The client identifier of the connections; then no two are open at once.
         schema: The PostgreSQL schema of jmsql's tables.
         control_url: Where each client's control connection goes, if `url` leads through a pooler in transaction mode.
-            None: if `url` is that of ``JMSQL_URL``, the environment variable ``JMSQL_CONTROL_URL``; else `url`.
+            None: with the URL of ``JMSQL_URL``, the environment variable ``JMSQL_CONTROL_URL``; else `url`.
         automatic_creation: Whether the first use of a queue or topic makes it. False: it has to be there, else it is
             an InvalidDestinationException. The schema can be told so too: `Administration.set_automatic_creation`.
         timings: The intervals and time-outs of its connections.

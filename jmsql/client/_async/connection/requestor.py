@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _REQUEST_FAILED = "JMS_jmsql_RequestFailed"
-"""The property of what the server sends in place of a reply: the request is a dead letter, and the text its error."""
+"""The property of the server's message in place of a reply: the request is a dead letter, and the text its error."""
 
 
 class _Pending:
@@ -108,7 +108,7 @@ class Replies:
             self._early.clear()
 
     async def _open(self) -> None:
-        """Make the queue and what reads it, unless they are there."""
+        """Make the queue and its consumer, once."""
         if not self._is_started():
             raise IllegalStateException("Start the connection: while it is stopped, no reply is delivered.")
         if self._queue is not None:

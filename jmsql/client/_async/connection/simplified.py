@@ -78,8 +78,8 @@ class JMSProducer(PropertyAccess):
     there by keywords, or set here: as attributes, or by methods that return the producer, so that calls chain:
     `producer.set_priority(7).set_property("colour", "blue").send(queue, "text")`.
 
-    The properties replace those of the same name in a message that is sent, and so do the correlation id, the type and
-    the reply-to destination, unless they are None.
+    The properties replace a sent message's properties of the same names, and so do the correlation id, the type and the
+    reply-to destination, unless they are None.
     """
 
     def __init__(self, producer: MessageProducer) -> None:
@@ -99,7 +99,7 @@ class JMSProducer(PropertyAccess):
             destination: Where to; a string is a queue's name, ``queue://NAME`` or ``topic://NAME``.
             body: A message; or a `str`, bytes, a mapping of names to simple values, None, or another object, for a
                 TextMessage, a BytesMessage, a MapMessage, a Message without a body, or an ObjectMessage. A `dict` with
-                lists, dicts, dates, `Decimal`, `UUID` and whatever else is registered goes as an ObjectMessage too. A
+                lists, dicts, dates, `Decimal`, `UUID` and other registered types goes as an ObjectMessage too. A
                 pydantic model, a msgspec struct or a dataclass that is not registered goes as JSON in a TextMessage,
                 with the name of its class as the JMSType.
 
@@ -241,7 +241,7 @@ class JMSProducer(PropertyAccess):
         self.completion_listener = listener
         return self
 
-    # What messages have in common
+    # Headers and properties of all messages
 
     def set_property(self, name: str, value: PropertyValue) -> Self:
         """Set a property of the type that the value's class tells, and return the producer.

@@ -1,1 +1,1 @@
-"""What the sessions of a connection share with it."""
+"""State that a connection shares with its sessions."""

@@ -1,4 +1,4 @@
-"""The destinations that a connection uses: what it has looked up, subscribed to, and made for itself."""
+"""A connection's destinations: looked up, subscribed to, and temporary ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ConnectionDestinations:
         self._automatic_creation = automatic_creation
         self._connection_id = connection_id
         self.numbers: dict[Destination, int] = {}
-        """Those that were looked up; a topic's is negative."""
+        """The numbers of looked-up destinations; a topic's is negative."""
         self._looked_up: dict[Destination, float] = {}
         """When a topic or temporary queue was last looked up, by the monotonic clock."""
         self._temporary: set[Destination] = set()
@@ -99,7 +99,7 @@ class ConnectionDestinations:
             raise gone[min(gone, key=str)]
 
     async def make_again_or_name(self, destinations: Iterable[Destination]) -> dict[Destination, JMSException]:
-        """Do what `make_again` does, and return the destinations that are gone, each with the error that says so."""
+        """Make the destinations again, as `make_again` does, and return the missing ones with their errors."""
         gone: dict[Destination, JMSException] = {}
         for destination in destinations:
             try:
@@ -145,7 +145,7 @@ class ConnectionDestinations:
         """Make a temporary queue or topic.
 
         When its owner deletes it, `check_unused` is called before, and raises if it has a consumer. By the version of
-        the UUID in the name, the server knows the queue of a requestor, whom it tells of requests that have failed.
+        the UUID in the name, the server recognises a requestor's queue, to which it reports failed requests.
         """
         digits = str(uuid.uuid4())
         name = f"temporary-{digits[:14]}{_REQUESTORS_VERSION}{digits[15:]}" if of_requestor else f"temporary-{digits}"

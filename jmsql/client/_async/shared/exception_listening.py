@@ -1,4 +1,4 @@
-"""Telling the application what goes wrong on a connection's own threads."""
+"""Reporting errors on a connection's own threads to the application."""
 
 from __future__ import annotations
 

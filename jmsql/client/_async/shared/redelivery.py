@@ -1,4 +1,4 @@
-"""What a connection's sessions do about messages that are delivered again."""
+"""Redelivery in a connection's sessions."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ class Failure(NamedTuple):
     dead_letter_reason: str | None = None
     """Why the message moves to the dead-letter queue at once; None: it does not."""
     retry: RetryAfter | None = None
-    """What says that the delivery has not failed, and when the message is delivered again."""
+    """The request for another delivery without a failure, with its time."""
     is_interruption: bool = False
     """True if the worker has ended before its handler: the delivery has not failed, unless that was so too often."""
     is_of_commit: bool = False
-    """Whether the commit has failed: where there is no policy, the message is delivered again at once."""
+    """True if the commit has failed: without a policy, the message is delivered again immediately."""
 
     @property
     def is_of_message(self) -> bool:
@@ -93,7 +93,7 @@ class Failure(NamedTuple):
 
 
 def failure_of(error: BaseException | str | None) -> Failure | None:
-    """Return what an error says of the messages with which it has come; None: there is no error."""
+    """Return the failure of messages by their error; None: there is no error."""
     match error:
         case None:
             return None
@@ -108,17 +108,17 @@ def failure_of(error: BaseException | str | None) -> Failure | None:
 
 
 def failure_of_commit(error: JMSException) -> Failure:
-    """Return what a commit that has failed says of the messages."""
+    """Return the failure of messages by a failed commit."""
     return Failure(_text(error), is_of_commit=True)
 
 
 def _text(error: BaseException | str) -> str:
-    """Return an exception with its traceback. The last line says what it is, as the view of dead letters shows it."""
+    """Return an exception with its traceback. The last line names it, as the view of dead letters shows it."""
     if isinstance(error, str):
         text = error
     else:
         text = "".join(traceback.format_exception(error))
-        # What an exception says may have several lines, and the last one be about its documentation.
+        # An exception's text may have several lines, the last one about its documentation.
         said = "".join(traceback.format_exception_only(error)).splitlines()
         first = next((line for line in said if line and not line[0].isspace()), "")
         if text.rstrip("\n").rpartition("\n")[2] != first:
@@ -146,7 +146,7 @@ class Redelivery:
         self._policies: dict[int, tuple[float, QueuePolicy | None]] = {}
 
     async def rules_of(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
-        """Return what a consumer's own policy means; its dead-letter queue is created if missing.
+        """Return the rules of a consumer's own policy; its dead-letter queue is created if missing.
 
         Raises:
             JMSSecurityException: The role may not send to the dead-letter queue, nor is it the one of the queue.
@@ -176,7 +176,7 @@ class Redelivery:
             ) from error
 
     async def rules(self, buffer: PrefetchBuffer) -> Rules | None:
-        """Return what holds for failed deliveries: by the consumer, by the destination, or else; None: nothing does."""
+        """Return the rules for failed deliveries: the consumer's, the destination's, the default, or None."""
         own = buffer.policy
         if own.rules is not None:
             return own.rules
@@ -226,7 +226,7 @@ class Redelivery:
         ]
 
     async def failures(self, failed: Sequence[FailedDelivery], failure: Failure | None) -> list[Release]:
-        """Decide what becomes of messages whose deliveries have failed together."""
+        """Decide the outcome of messages whose deliveries have failed together."""
         earlier = await self._earlier(failed, failure)
         releases = [await self._after(each, earlier[each.key], failure) for each in failed]
         for each, release in zip(failed, releases, strict=True):
@@ -234,7 +234,7 @@ class Redelivery:
         return releases
 
     async def _after(self, failed: FailedDelivery, earlier: EarlierDeliveries, failure: Failure | None) -> Release:
-        """Say what becomes of a message whose delivery has failed."""
+        """Return the outcome of a message whose delivery has failed."""
         buffer, key, claim_id, number = failed
         rules = await self.rules(buffer)
         retry = reason = error = None

@@ -66,7 +66,7 @@ class SubscriptionRegistry:
 
     async def _rejoin(self, subscriber: ConsumerState, subscription: SubscriptionDefinition) -> None:
         buffer = subscriber.buffer
-        # What others have made of the name meanwhile, and have collected, is theirs.
+        # Another client may have made a subscription of that name meanwhile: it and its messages belong to that client.
         definition = subscription._replace(if_changed=SubscriptionChange.REFUSE)
         try:
             buffer.source.move(await self._destinations.join(definition))

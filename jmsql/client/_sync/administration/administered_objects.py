@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 AdministeredObject = ConnectionFactory | Queue | Topic
-"""What can be bound to a name."""
+"""The objects that can be bound to a name."""
 
 _FACTORIES = {
     kind.__name__: kind
@@ -132,7 +132,7 @@ def _from_document(name: str, document: dict[str, Any]) -> AdministeredObject:
 
 
 def _timings_document(timings: Timings) -> dict[str, dict[str, float]]:
-    """Return what differs from the defaults: they may be others in a release to come."""
+    """Return the differences from the defaults, which may change in a later release."""
     differences = timings.differences()
     return {"timings": differences} if differences else {}
 

@@ -57,8 +57,7 @@ class Connection:
     at the end of the block.
     """
 
-    # What destinations its connection consumers may have: for each other object, this raises
-    # InvalidDestinationException.
+    # Validate a connection consumer's destination; raise InvalidDestinationException for any other object.
     _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
 
     def __init__(
@@ -121,10 +120,10 @@ class Connection:
             lambda opened: opened[0].close(), open_control, control_endpoint, sessions, schema, clock, timings
         )
         try:
-            # Past the pooler, if there is a way: sessions wait for what is done beside them with their transactions
-            # open, which may be all that the pooler has connections for.
+            # Past the pooler, if possible: sessions wait for this work with their transactions open, which may occupy
+            # all of the pooler's connections.
             pool = ConnectionPool(sessions, control.server.dialect, schema)
-            is_apart = is_pooled or pool.limit.can_be_set  # nor does it wait for what other sessions hold
+            is_apart = is_pooled or pool.limit.can_be_set  # nor does it wait for other sessions' connections
             side_pool = ConnectionPool(control_endpoint, control.server.dialect, schema) if is_apart else pool
             opened = cls(
                 pool, side_pool, control, schema, clock, automatic_creation=automatic_creation, timings=timings
@@ -212,7 +211,7 @@ class Connection:
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """The listener that is called, on a thread of the connection's, when the server is lost. Calls do not overlap.
+        """The listener for the server's loss, called on one of the connection's threads. Calls do not overlap.
 
         The connection keeps trying to reach the server again, so the listener need not. Setting it is the same as
         `set_exception_listener`.
@@ -256,11 +255,11 @@ class Connection:
         return self.open_session(Session, mode_of_session(transacted, acknowledge_mode))
 
     def open_session(self, kind: type[AnySession], mode: AcknowledgeMode = AcknowledgeMode.AUTO) -> AnySession:
-        """Do what `create_session` does, for other classes of sessions; the client identifier can still be set then."""
+        """Create a session of another class; the client identifier can still be set afterwards."""
         return kind(self._client, mode, self._sessions)
 
     def endings(self) -> Endings:
-        """Return what reads how messages have ended."""
+        """Return the reader of messages' ends."""
         return ClientEndings(self._client)
 
     def requestor(self, queue: Queue | str) -> Requestor:

@@ -87,7 +87,7 @@ class ConnectionConsumer:
         # Held while a session is loaded.
         self._lock = Lock()
         self._closed = False
-        # Whether the last session took as many messages as it might, so that there are probably more.
+        # True if the last session took as many messages as it may: more are probably waiting.
         self._is_busy = False
 
     def start(self) -> None:

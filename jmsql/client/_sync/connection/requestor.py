@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _REQUEST_FAILED = "JMS_jmsql_RequestFailed"
-"""The property of what the server sends in place of a reply: the request is a dead letter, and the text its error."""
+"""The property of the server's message in place of a reply: the request is a dead letter, and the text its error."""
 
 
 class _Pending:
@@ -109,7 +109,7 @@ class Replies:
             self._early.clear()
 
     def _open(self) -> None:
-        """Make the queue and what reads it, unless they are there."""
+        """Make the queue and its consumer, once."""
         if not self._is_started():
             raise IllegalStateException("Start the connection: while it is stopped, no reply is delivered.")
         if self._queue is not None:

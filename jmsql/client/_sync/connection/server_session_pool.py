@@ -163,7 +163,7 @@ class _ThreadServerSession:
 
 
 class _UndoingListener:
-    """Undoes what the session has not acknowledged when its listener fails; the rest of the load comes again too."""
+    """Undoes unacknowledged receptions when the session's listener fails; the rest of the load is redelivered, too."""
 
     def __init__(self, listener: Callable[[Message], object], undo: Callable[[], None]) -> None:
         self._listener = listener
@@ -178,7 +178,7 @@ class _UndoingListener:
 
 
 def _settlement(session: Session) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Return what settles all that a session has run, and what undoes it when its listener fails."""
+    """Return the functions that settle a session's messages, and that undo them when its listener fails."""
     if session.transacted:
         return session.commit, session.rollback
     return _nothing, session.recover if session.acknowledge_mode is AcknowledgeMode.CLIENT else _nothing

@@ -37,7 +37,7 @@ class Endings(ABC):
         return open_transaction()
 
     def notifications(self) -> Notifications:
-        """Make what wakes the caller while it waits."""
+        """Make the object that wakes the waiting caller."""
         return Notifications()
 
 

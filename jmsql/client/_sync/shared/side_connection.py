@@ -63,7 +63,7 @@ class SideConnection:
         *args: Parameters.args,
         **options: Parameters.kwargs,
     ) -> T:
-        """Run what `work` returns for the arguments; once more if the connection was lost while it was idle.
+        """Run the statements of `work` for the arguments; repeat them if the connection was lost while idle.
 
         Raises:
             JMSException: PostgreSQL refused, or a statement has waited too long for a lock (`55P03`).
@@ -85,7 +85,7 @@ class SideConnection:
         *args: Parameters.args,
         **options: Parameters.kwargs,
     ) -> T:
-        """Run what `work` returns for the arguments in one transaction, on a connection of its own.
+        """Run the statements of `work` for the arguments in one transaction, on a connection of its own.
 
         Raises:
             IllegalStateException: The client's connection is closed.

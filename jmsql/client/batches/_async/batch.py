@@ -92,7 +92,7 @@ class Batch:
         Args:
             destination: Where to: a queue, a topic, the name of one, or a handler.
             body: As for [`send`][jmsql.asyncio.send].
-            options: Those of [`send`][jmsql.asyncio.send].
+            options: The options of [`send`][jmsql.asyncio.send].
 
         Raises:
             IllegalStateException: The block is over, or the message of the handler has ended.
@@ -115,7 +115,7 @@ class Batch:
         Args:
             destination: As for `send`.
             bodies: The bodies, or messages.
-            options: Those of [`send`][jmsql.asyncio.send].
+            options: The options of [`send`][jmsql.asyncio.send].
 
         Raises:
             IllegalStateException: The block is over, or the message of the handler has ended.
@@ -211,9 +211,9 @@ def batch(
 ) -> Batch:
     """Open a batch of messages, for an `async with` block that sends them, and one that follows when all have ended.
 
-    The last message that ends sends the callback, in its transaction: once, whatever crashes. It does so after the end
-    of the block, and after the commit if the block is in a transaction. A block that raises leaves the batch open: roll
-    the transaction back, or no callback comes.
+    The transaction that ends the last message sends the callback: exactly once, also after crashes. It does so after
+    the end of the block, and after the commit if the block is in a transaction. A block that raises leaves the batch
+    open: roll the transaction back, or no callback comes.
 
     Args:
         target: A session or context of jmsql, in whose transaction the batch is opened; a connection, on which the
@@ -299,7 +299,7 @@ def _context(target: Session | JMSContext | Enlistable, schema: str) -> JMSConte
 
 
 def destination_of(given: Destination | str | HasDestination) -> Destination:
-    """Return a destination, that of a handler, or the one that a name means.
+    """Return a destination, a handler's destination, or the queue or topic of a name.
 
     Raises:
         InvalidDestinationException: It is something else.

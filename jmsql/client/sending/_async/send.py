@@ -60,7 +60,7 @@ async def send(
         properties: Properties of the message.
         reply_to: Where an answer should be sent, as JMSReplyTo; a string is read like the destination.
         correlation_id: JMSCorrelationID, a link to another message.
-        deduplication_id: A name for what is sent, such as "payment 17", of 1 to 255 characters. A second send of the
+        deduplication_id: A name for the message, such as "payment 17", of 1 to 255 characters. A second send of the
             same name to the destination within its `deduplication_window` (a day) sends nothing.
         coalesce: A key, such as "customer 5", of 1 to 255 characters: nothing is sent while a message of this key waits
             in the queue, which is then handled after the commit of this transaction, too. Not for topics.
@@ -120,7 +120,7 @@ async def send_many(
         destination: Where to.
         bodies: The bodies, or messages. All of them are encoded before the first is sent.
         schema: The PostgreSQL schema of jmsql's tables.
-        options: Those of `send`.
+        options: The options of `send`.
 
     Returns:
         The identifiers, in the order of the bodies.
