@@ -108,18 +108,21 @@ activity_days = _sql.statement("days", "looking at the configuration", value(int
 """How many days lines are kept."""
 
 
+def say(said: Saying) -> Query[None]:
+    """Have the lines of the open transaction tell what is said of it."""
+    return _say.bind({name: to_postgresql(text or "") for name, text in said._asdict().items()})
+
+
 def saying(said: Saying, work: Query[T] | Steps[T]) -> Query[T] | Steps[T]:
     """Add the remarks to the lines of the actions of `work`."""
     if said == Saying():
         return work
-    texts = {name: to_postgresql(text or "") for name, text in said._asdict().items()}
-    return after_each_begin(_say.bind(texts), work)
+    return after_each_begin(say(said), work)
 
 
 def in_steps(said: Saying, work: Items[T]) -> Items[T]:
     """Do as `saying` for a decision with many results."""
-    texts = {name: to_postgresql(text or "") for name, text in said._asdict().items()}
-    return after_each_begin(_say.bind(texts), work)
+    return after_each_begin(say(said), work)
 
 
 def every_activity(search: str | None, before: int, limit: int) -> Steps[list[Activity]]:

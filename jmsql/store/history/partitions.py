@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
+from jmsql.store.administration.activity import Saying, say
 from jmsql.store.statement import (
     Item,
     Items,
@@ -70,6 +71,7 @@ _cursors_before = _sql.statement("cursors_before", _LOOKING, column)
 _note_loss = _sql.statement("note_loss", _PRUNING, nothing)
 _partitions_to_drop = _sql.statement("partitions_to_drop", _PRUNING, rows)
 _lock = _sql.statement("lock", _PRUNING, nothing)
+_note_pruned = _sql.statement("note_pruned", _PRUNING, nothing)
 _limit_patience = _sql.statement("limit_patience", _PRUNING, nothing)
 _patience: Statement[str] = _sql.statement("patience", _PRUNING, first_value)
 
@@ -92,6 +94,7 @@ class HistoryPartitions:
         patience: Seconds to wait for a lock. Locks not obtained by then are retried later.
         on_held: Called with each day that stays, all of it or some, though no destination keeps it any longer, and
             with the numbers of the streaming reads of Spark that have not passed it.
+        said: The administrator's words about a removal, which leaves a line in the activity; None: it leaves none.
     """
 
     def __init__(
@@ -99,7 +102,9 @@ class HistoryPartitions:
         *,
         patience: float,
         on_held: Callable[[date, list[str]], None] = lambda _day, _sources: None,
+        said: Saying | None = None,
     ) -> None:
+        self._said = said
         self._on_held = on_held
         self._patience = f"{round(patience * 1000)}ms"
 
@@ -154,7 +159,7 @@ class HistoryPartitions:
             if destination is None:
                 yield Item((yield from self.drop(day)))
             else:
-                yield from self.delete(day, [destination.name], is_topic=isinstance(destination, Topic))
+                yield from self.delete(day, [destination.name], destination=destination)
 
     def drop(self, day: HistoryDay) -> Steps[PruneStep]:
         """Remove a day with all its messages.
@@ -164,25 +169,43 @@ class HistoryPartitions:
         """
         if not day.settled:
             raise IllegalStateException(f"The history of {day.day} may still grow; only settled days can be dropped.")
-        yield from self._with_patience(_detach_and_drop(day.partition))
+        note = self._note(f"history of {day.day}, with about so many messages", day.estimated_messages or None)
+        yield from self._with_patience(_detach_and_drop(day.partition, note))
         return PruneStep(day.day, day.estimated_messages, dropped=True)
 
-    def delete(self, day: HistoryDay, destinations: list[str], *, is_topic: bool | None = None) -> Items[PruneStep]:
+    def delete(
+        self, day: HistoryDay, destinations: list[str], *, destination: Destination | None = None
+    ) -> Items[PruneStep]:
         """Remove the messages of some destinations from a day.
 
         Args:
             day: The day.
             destinations: Their names.
-            is_topic: Whether they are topics; None: topics and queues with these names.
+            destination: The queue or topic of the only name; None: topics and queues with these names.
 
         Yields:
             The removed messages of each step, which commits.
         """
+        is_topic = None if destination is None else isinstance(destination, Topic)
         deletion = _of_partition("delete", day.partition, row_count).bind(
             destinations=destinations, is_topic=is_topic, limit=_DELETED_AT_ONCE
         )
-        while deleted := (yield from deletion):
+        names = "" if destination is not None else f": {', '.join(destinations)}"
+
+        def step() -> Steps[int]:
+            number = yield from deletion
+            yield from self._note(f"history of {day.day}{names}", number, destination)
+            return number
+
+        while deleted := (yield from in_transaction(step())):
             yield Item(PruneStep(day.day, deleted, dropped=False))
+
+    def _note(self, details: str, messages: int | None, destination: Destination | None = None) -> Steps[None]:
+        """Leave a line in the activity, with the transaction that removes the messages."""
+        if self._said is not None:
+            yield from say(self._said)
+            uri = None if destination is None else destination.uri
+            yield from _note_pruned.bind(messages=messages, destination=uri, details=details)
 
     def _destinations(self, day: HistoryDay) -> Steps[tuple[list[str], list[str]]]:
         """Return the destinations with messages in a day: those that keep them no longer, and the others."""
@@ -211,9 +234,9 @@ class HistoryPartitions:
             yield from _limit_patience.bind(timeout=before, local=False)
 
 
-def _detach_and_drop(partition: str) -> Steps[None]:
+def _detach_and_drop(partition: str, note: Steps[None]) -> Steps[None]:
     yield from _of_partition("detach", partition, nothing).bind()
-    yield from _drop(partition)
+    yield from in_transaction(_alone(_of_partition("drop", partition, nothing).bind(), note))
 
 
 def _finish_drops() -> Steps[None]:
@@ -221,16 +244,14 @@ def _finish_drops() -> Steps[None]:
     for partition, is_pending in (yield from _partitions_to_drop.bind()):
         if is_pending:
             yield from _of_partition("finish_detaching", partition, nothing).bind()
-        yield from _drop(partition)
+        yield from in_transaction(_alone(_of_partition("drop", partition, nothing).bind()))
 
 
-def _drop(partition: str) -> Steps[None]:
-    yield from in_transaction(_alone(_of_partition("drop", partition, nothing).bind()))
-
-
-def _alone(work: Query[None]) -> Steps[None]:
+def _alone(work: Query[None], note: Steps[None] | None = None) -> Steps[None]:
     yield from _lock.bind()
     yield from work
+    if note is not None:
+        yield from note
 
 
 def held_message(day: date, sources: list[str]) -> str:

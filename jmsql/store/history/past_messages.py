@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector, SelectorSQL
+from jmsql.store.administration.activity import Saying, say
 from jmsql.store.destinations.lookup import existing_queue
 from jmsql.store.rows.columns import and_chosen, message_columns
 from jmsql.store.rows.message_rows import MessageRow
@@ -96,6 +97,7 @@ _count_replayed = _sql.statement("count_replayed", "replaying", row_count)
 _rewind_replayed = _sql.statement("rewind_replayed", "replaying", nothing)
 _next_replayed = _sql.statement("next_replayed", "replaying", rows)
 _replay = _sql.statement("replay", "replaying", value(int))
+_note_replayed = _sql.statement("note_replayed", "replaying", nothing)
 _notify = _sql.statement("notify", "replaying", nothing)
 
 
@@ -146,7 +148,7 @@ def _reading(which: HistoryRange) -> Statement[list[_Row]]:
 
 
 def replay(
-    which: HistoryRange, target: str, *, keep_ids: bool, progress: Callable[[int, int], None] | None
+    which: HistoryRange, target: str, *, keep_ids: bool, progress: Callable[[int, int], None] | None, said: Saying
 ) -> Steps[int]:
     """Send messages to a queue again, each once, in the order in which they were sent, in one transaction.
 
@@ -164,12 +166,13 @@ def replay(
         "target": (yield from existing_queue(target)),
         "keep_ids": keep_ids,
     }
-    return (yield from in_transaction(_replay_each(which, parameters, progress)))
+    return (yield from in_transaction(_replay_each(which, parameters, progress, said)))
 
 
 def _replay_each(
-    which: HistoryRange, parameters: dict[str, object], progress: Callable[[int, int], None] | None
+    which: HistoryRange, parameters: dict[str, object], progress: Callable[[int, int], None] | None, said: Saying
 ) -> Steps[int]:
+    assert which.destination is not None
     chosen, choosing = which.condition()
     text = fill(_sql["find_replayed"], identity=_sql["identity"], chosen=chosen)
     yield from _see_no_changes.bind()
@@ -182,5 +185,7 @@ def _replay_each(
         sent += yield from _replay.bind(parameters, transactions=list(transactions), sequences=list(sequences))
         if progress is not None:
             progress(sent, total)
+    yield from say(said)
+    yield from _note_replayed.bind(sent=sent, target=parameters["target"], destination=which.destination.uri)
     yield from _notify.bind(queue=str(parameters["target"]))
     return sent

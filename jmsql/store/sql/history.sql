@@ -115,5 +115,13 @@ select jmsql_internal.replay_messages(
     %(source)s, %(transactions)s::xid8[], %(sequences)s::bigint[], %(since)s::timestamptz, %(until)s::timestamptz,
     %(target)s::integer, %(keep_ids)s);
 
+-- name: note_replayed
+select jmsql_internal.note_activity(
+    'replay'::text, null::integer, %(sent)s::bigint, target => %(target)s::integer, destination => %(destination)s::text);
+
+-- name: note_pruned
+select jmsql_internal.note_activity(
+    'prune'::text, null::integer, %(messages)s::bigint, destination => %(destination)s::text, details => %(details)s::text);
+
 -- name: notify
 select jmsql_internal.notify(%(queue)s::text);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -201,3 +201,30 @@ def test_sql_sends_a_range_again(
     assert database.execute(statement, (NOON, NOON + timedelta(hours=2))).fetchone() == (2,)
     assert _texts(_received(jmsql_factory)) == ["12", "13"]
     assert database.execute("select jmsql.replay('orders', 'again', %s)", (NOON,)).fetchone() == (25,)
+
+
+def test_replays_and_removals_leave_lines_in_the_activity(
+    hours: jmsql.Queue, jmsql_factory: jmsql.ConnectionFactory, set_clock: SetClock
+) -> None:
+    with jmsql.admin.Administration(jmsql_factory, actor="alice") as administration:
+        history = administration.history
+        assert (
+            history.replay(hours, AGAIN, since=NOON, selector="JMSPriority = 4", until=NOON + timedelta(hours=2)) == 2
+        )
+        assert history.replay(hours, AGAIN, since=NOON + timedelta(days=9)) == 0
+        set_clock(NOON + timedelta(days=30))
+        removed = list(history.prune(before=date(2030, 3, 11), destination=hours))
+        dropped = list(history.prune(before=date(2030, 3, 12)))
+        assert (sum(each.messages for each in removed), len(dropped)) == (13, 2)
+        found = [each for each in administration.activity() if each.action in {"replay", "prune"}]
+    days, some, replay = found
+    assert {each.actor for each in found} == {"alice"}
+    assert (replay.messages, replay.selector, replay.destination, replay.target) == (
+        *(2, "JMSPriority = 4", "queue://orders", "queue://again"),
+    )
+    assert (some.action, some.messages, some.destination, some.details) == (
+        *("prune", 13, "queue://orders", "history of 2030-03-10"),
+    )
+    assert (days.action, days.destination, days.details) == (
+        *("prune", None, "history of 2030-03-10, with about so many messages"),
+    )

@@ -473,7 +473,7 @@ class Administration:
         """The messages that have left the destinations that keep history."""
         from jmsql.client._async.administration.history import History
 
-        return History(self._link, self._timings.prune_lock_timeout)
+        return History(self._link, self._timings.prune_lock_timeout, self._saying)
 
     # Actions and rates
 

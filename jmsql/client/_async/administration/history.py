@@ -10,6 +10,7 @@ from jmsql.client._async.link.opening import ConnectionOnDemand
 from jmsql.concurrency.functions import is_coroutine_function, name_of
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
+from jmsql.store.administration.activity import Saying
 from jmsql.store.history import past_messages
 from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, days, held_message, today
 from jmsql.store.history.past_messages import HistoryRange, PastMessage
@@ -31,13 +32,20 @@ class History:
     Args:
         link: The administration's.
         prune_lock_timeout: How many seconds `prune` waits for those who read the history.
+        said: The administrator's words about its actions, for the activity.
     """
 
-    def __init__(self, link: ConnectionOnDemand, prune_lock_timeout: float) -> None:
+    def __init__(self, link: ConnectionOnDemand, prune_lock_timeout: float, said: Saying) -> None:
         self._link = link
-        self._partitions = HistoryPartitions(
-            patience=prune_lock_timeout,
+        self._prune_lock_timeout = prune_lock_timeout
+        self._said = said
+
+    @property
+    def _partitions(self) -> HistoryPartitions:
+        return HistoryPartitions(
+            patience=self._prune_lock_timeout,
             on_held=lambda day, sources: logger.warning(held_message(day, sources)),
+            said=self._said.in_steps(),
         )
 
     def messages(
@@ -136,7 +144,8 @@ class History:
             raise TypeError(f"{name_of(progress)} is a coroutine function, and progress=… takes a plain one.")
         which = _range(source, since, until, selector, outcomes, subscription)
         name = require_queue(target).name
-        return await self._link.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))
+        said = self._said._replace(selector=selector)
+        return await self._link.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress, said=said))
 
     async def days(self) -> list[HistoryDay]:
         """Return the days in UTC that have a partition, the first one first."""

@@ -474,7 +474,7 @@ class Administration:
         """The messages that have left the destinations that keep history."""
         from jmsql.client._sync.administration.history import History
 
-        return History(self._link, self._timings.prune_lock_timeout)
+        return History(self._link, self._timings.prune_lock_timeout, self._saying)
 
     # Actions and rates
 
