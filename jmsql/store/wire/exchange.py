@@ -134,7 +134,8 @@ class Binding:
     def bind(self, statement: bytes, parameters: Mapping[str, Any]) -> Bound:
         """Write a statement's parameters."""
         text, names = numbered(statement)
-        # A transformer keeps the encoding and the time zone of its beginning, and the application may set others.
+        # A transformer keeps the encoding and the time zone of its beginning, and the application may set others on a
+        # connection that it shares. libpq hears of each change with the answer to the statement that has made it.
         status = self._parameter_status
         made_for = status(b"client_encoding"), status(b"TimeZone")
         if made_for != self._made_for:

@@ -31,7 +31,7 @@ from jmsql.store.wire.exchange import (
     read_commit,
 )
 from jmsql.store.wire.interruption import Interruption
-from jmsql.store.wire.waiting import wait_for_server
+from jmsql.store.wire.waiting import wait_for_server, wait_in_task
 
 T = TypeVar("T")
 
@@ -358,6 +358,8 @@ class WireConnection(psycopg.AsyncConnection[Any]):
             # psycopg.
             if is_driven():
                 return await wait_for_server(gen, self.pgconn.socket)
+            if not (arguments or parameters):
+                return await wait_in_task(gen, self.pgconn.socket, super().wait)
             return await super().wait(gen, *arguments, **parameters)  # whose parameters differ between releases
 
     async def exchange(self, exchange: Exchange) -> Outcome:
