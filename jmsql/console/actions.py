@@ -14,11 +14,11 @@ from jmsql.console.database import Database
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.administration import looks
-from jmsql.store.administration.activity import Saying
 from jmsql.store.administration.delivering import choose_waiting
 from jmsql.store.administration.looks import COUNTED, Choice, DestinationLook, Window
 from jmsql.store.administration.places import BEGINNING
 from jmsql.store.destinations.lookup import last_sequence
+from jmsql.store.saying import Saying
 from jmsql.store.statement import Steps
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Destination, require_destination

@@ -13,8 +13,8 @@ from jmsql.client._sync.administration.lent_administration import LentAdministra
 from jmsql.client._sync.link.opening import default_url, open_runner
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
 from jmsql.store.administration import looks
-from jmsql.store.administration.activity import Saying
 from jmsql.store.errors import is_connection_lost
+from jmsql.store.saying import Saying
 from jmsql.store.statement import Query, Steps
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.values.clock import monotonic

@@ -1,17 +1,13 @@
 """The actions of administrators: a program's remarks on them, and the lines that they leave."""
 
-import uuid
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from jmsql.public_names import set_module
 from jmsql.store.statement import (
-    Items,
     Query,
     SqlFile,
     Steps,
-    after_each_begin,
-    nothing,
     optional_value,
     records,
     row_count,
@@ -68,22 +64,6 @@ class Activity(NamedTuple):
     """``done``; of a cancelled message ``removed`` or ``asked``."""
 
 
-class Saying(NamedTuple):
-    """A program's own words about the actions that it takes.
-
-    `action_id` names an action that commits in steps, whose lines are one.
-    """
-
-    actor: str | None = None
-    selector: str | None = None
-    details: str | None = None
-    action_id: str | None = None
-
-    def in_steps(self) -> "Saying":
-        """Return the same for one action that commits in steps."""
-        return self if self.action_id is not None else self._replace(action_id=str(uuid.uuid4()))
-
-
 def _to_activity(row: tuple[Any, ...]) -> Activity:
     found = Activity._make(row)
     return found._replace(
@@ -100,29 +80,11 @@ def _read(text: str | None) -> str | None:
 
 
 _sql = SqlFile("activity")
-_say = _sql.statement("say", "saying who does it", nothing)
 _activity = _sql.statement("activity", "looking at the activity", records(_to_activity), {"shown": _sql["shown"]})
 _end_of_window = _sql.statement("end_of_window", "looking at the activity", optional_value(int))
 _set_days = _sql.statement("set_days", "changing how long the activity is kept", row_count)
 activity_days = _sql.statement("days", "looking at the configuration", value(int)).bind()
 """How many days lines are kept."""
-
-
-def say(said: Saying) -> Query[None]:
-    """Have the lines of the open transaction tell what is said of it."""
-    return _say.bind({name: to_postgresql(text or "") for name, text in said._asdict().items()})
-
-
-def saying(said: Saying, work: Query[T] | Steps[T]) -> Query[T] | Steps[T]:
-    """Add the remarks to the lines of the actions of `work`."""
-    if said == Saying():
-        return work
-    return after_each_begin(say(said), work)
-
-
-def in_steps(said: Saying, work: Items[T]) -> Items[T]:
-    """Do as `saying` for a decision with many results."""
-    return after_each_begin(say(said), work)
 
 
 def every_activity(search: str | None, before: int, limit: int) -> Steps[list[Activity]]:

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
-from jmsql.store.administration.activity import Saying, say
+from jmsql.store.saying import Saying, say
 from jmsql.store.statement import (
     Item,
     Items,

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector, SelectorSQL
-from jmsql.store.administration.activity import Saying, say
 from jmsql.store.destinations.lookup import existing_queue
 from jmsql.store.rows.columns import and_chosen, message_columns
 from jmsql.store.rows.message_rows import MessageRow
+from jmsql.store.saying import Saying, say
 from jmsql.store.statement import (
     Item,
     Items,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jmsql.client._async.administration.administration import Administration
-from jmsql.store.administration.activity import Saying
+from jmsql.store.saying import Saying
 from jmsql.store.wire._async.runner import PsycopgRunner
 
 

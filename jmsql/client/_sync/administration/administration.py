@@ -15,16 +15,7 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.administration import batches, browsing, inspection, looks, overview, searching
-from jmsql.store.administration.activity import (
-    LAST,
-    Activity,
-    Saying,
-    activity_days,
-    every_activity,
-    in_steps,
-    saying,
-    set_activity_days,
-)
+from jmsql.store.administration.activity import LAST, Activity, activity_days, every_activity, set_activity_days
 from jmsql.store.administration.batches import BatchSummary
 from jmsql.store.administration.cancelling import Cancellation, cancel
 from jmsql.store.administration.dead_letters import (
@@ -56,6 +47,7 @@ from jmsql.store.destinations.access import AccessSummary, Action
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.destinations.lookup import automatic_creation, set_automatic_creation
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
+from jmsql.store.saying import Saying, in_steps, saying
 from jmsql.store.schedules import changing
 from jmsql.store.schedules.definition import Schedule, ScheduleSummary
 from jmsql.store.schedules.definition import check_name as check_schedule_name

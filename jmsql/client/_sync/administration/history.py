@@ -11,10 +11,10 @@ from jmsql.client._sync.link.opening import ConnectionOnDemand
 from jmsql.concurrency.functions import is_coroutine_function, name_of
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store.administration.activity import Saying
 from jmsql.store.history import past_messages
 from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, days, held_message, today
 from jmsql.store.history.past_messages import HistoryRange, PastMessage
+from jmsql.store.saying import Saying
 from jmsql.values.destinations import Destination, Queue, require_destination, require_queue
 
 logger = logging.getLogger("jmsql")

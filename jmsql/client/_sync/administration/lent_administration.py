@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from jmsql.client._sync.administration.administration import Administration
-from jmsql.store.administration.activity import Saying
+from jmsql.store.saying import Saying
 from jmsql.store.wire._sync.runner import PsycopgRunner
 
 
