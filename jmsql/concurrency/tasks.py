@@ -280,7 +280,7 @@ class Exchange(Protocol):
     def was_interrupted(self, error: BaseException) -> bool:
         """Return whether an error says that the server has done so, and that nothing has come of the statement."""
 
-    def give_up(self) -> None:
+    def end_connection(self) -> None:
         """End the connection: a request may be under way that would interrupt the next statement."""
 
 
@@ -316,7 +316,7 @@ class _Interruption:
             error = self._request.exception()
             if error is not None:
                 logger.info("The server could not be asked to interrupt a statement.", exc_info=error)
-                self._exchange.give_up()
+                self._exchange.end_connection()
 
 
 class _Cancellation:

@@ -6,7 +6,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from threading import Lock
 from typing import Any, NamedTuple
@@ -406,9 +406,9 @@ class Pages:
                 values |= {"newest": newest, "count": self._actions.count(action, look.queue_id, choice)}
         return self._ask(view, action, look.destination, _address_of(look), values)
 
-    def _ask(self, view: View, action: str, destination: Destination, address: str, values: Mapping[str, Any]) -> Reply:
+    def _ask(self, view: View, action: str, destination: Destination, address: str, values: dict[str, Any]) -> Reply:
         """Ask before an action on a destination; without a count, it is not about a number of messages."""
-        common = {
+        common: dict[str, Any] = {
             "action": action,
             "verb": _VERBS[action],
             "title": f"{_VERBS[action]}?",

@@ -54,7 +54,7 @@ class MessageDatabase:
     _take: Callable[[], Any]
     _call: HandlerCall
 
-    def begin(self, take: Callable[[], Any], call: HandlerCall) -> None:
+    def enter_message(self, take: Callable[[], Any], call: HandlerCall) -> None:
         """Be inside the transaction of a message."""
         self._take = take
         self._call = call
@@ -206,7 +206,7 @@ def in_transaction(alias: str, take: Callable[[], Any], call: HandlerCall) -> It
     """
     wrapper = _wrapper(alias)
     former = connections[alias]
-    wrapper.begin(take, call)
+    wrapper.enter_message(take, call)
     connections[alias] = wrapper
     try:
         yield

@@ -101,10 +101,6 @@ class _Compiler:
         match expression:
             case Constant():
                 return "true" if expression.value else "false"
-            case Comparison(left=Identifier() as identifier, right=Constant(value=value), operator=operator):
-                return self._simple_comparison(identifier, operator, value) or self._comparison(expression)
-            case Comparison(left=Constant(value=value), right=Identifier() as identifier, operator=operator):
-                return self._simple_comparison(identifier, _MIRRORED[operator], value) or self._comparison(expression)
             case Comparison():
                 return self._comparison(expression)
             case Between():
@@ -124,6 +120,14 @@ class _Compiler:
         raise TypeError(f"{expression!r} is not a condition.")
 
     def _comparison(self, expression: Comparison) -> str:
+        simple = None
+        match expression:
+            case Comparison(left=Identifier() as identifier, right=Constant(value=value), operator=operator):
+                simple = self._simple_comparison(identifier, operator, value)
+            case Comparison(left=Constant(value=value), right=Identifier() as identifier, operator=operator):
+                simple = self._simple_comparison(identifier, _MIRRORED[operator], value)
+        if simple is not None:
+            return simple
         return self._compared(self._value(expression.left), expression.operator, self._value(expression.right))
 
     def _compared(self, left: str, operator: ComparisonOperator, right: str) -> str:

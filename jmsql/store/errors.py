@@ -138,25 +138,7 @@ def translate(error: BaseException, doing: str) -> JMSException:
     text = str(origin).strip().splitlines()
     detail = text[0] if text else type(origin).__name__
     if code is None:
-        if isinstance(origin, UnicodeError) and "idna" in detail:
-            return _without_code(f"failed to resolve host: {detail}", doing)
-        if isinstance(origin, UnicodeEncodeError):
-            return JMSException(
-                f"{doing}: the connection's client_encoding ({origin.encoding}) cannot hold the text; "
-                "`set client_encoding = 'UTF8'`.",
-                "22P05",
-            )
-        if isinstance(origin, psycopg.OperationalError):
-            return _without_code(detail, doing)
-        if _is_of_sqlalchemy(origin, "TimeoutError"):
-            return ResourceAllocationException(f"{doing}: no connection of the pool became free in time.")
-        if _is_lost_by_asyncpg(origin):
-            return JMSException(f"{doing}: the connection to PostgreSQL was lost ({detail}).", "08006")
-        if isinstance(origin, TimeoutError):
-            return JMSException(f"{doing}: PostgreSQL did not answer within the time limit of asyncpg.")
-        if isinstance(origin, OSError):
-            return _without_code(f"connection failed: {detail}", doing)
-        return JMSException(f"{doing}: {detail}")
+        return _from_driver(origin, detail, doing)
     if code == "54000" and _source_file(origin) == "async.c":  # the text may be in any language
         return ResourceAllocationException(
             f"{doing}: the server's queue of notifications is full, since a session that listens has not ended its "
@@ -166,6 +148,29 @@ def translate(error: BaseException, doing: str) -> JMSException:
     if code in _OWN:
         return _OWN[code](" ".join(filter(None, _message_and_hint(origin))), code)
     return from_sqlstate(code, detail, doing)
+
+
+def _from_driver(origin: BaseException, detail: str, doing: str) -> JMSException:
+    """Return the JMS exception for an error without an SQLSTATE, which a driver or the pool has raised."""
+    if isinstance(origin, UnicodeError) and "idna" in detail:
+        return _without_code(f"failed to resolve host: {detail}", doing)
+    if isinstance(origin, UnicodeEncodeError):
+        return JMSException(
+            f"{doing}: the connection's client_encoding ({origin.encoding}) cannot hold the text; "
+            "`set client_encoding = 'UTF8'`.",
+            "22P05",
+        )
+    if isinstance(origin, psycopg.OperationalError):
+        return _without_code(detail, doing)
+    if _is_of_sqlalchemy(origin, "TimeoutError"):
+        return ResourceAllocationException(f"{doing}: no connection of the pool became free in time.")
+    if _is_lost_by_asyncpg(origin):
+        return JMSException(f"{doing}: the connection to PostgreSQL was lost ({detail}).", "08006")
+    if isinstance(origin, TimeoutError):
+        return JMSException(f"{doing}: PostgreSQL did not answer within the time limit of asyncpg.")
+    if isinstance(origin, OSError):
+        return _without_code(f"connection failed: {detail}", doing)
+    return JMSException(f"{doing}: {detail}")
 
 
 def _source_file(error: Any) -> str | None:

@@ -212,7 +212,7 @@ class Application(Router):
             timings=timings,
         )
         declared = DeclaredSchedules(self.factory, self.schedules)
-        await asyncio.to_thread(declared.begin)
+        await asyncio.to_thread(declared.declare)
         try:
             running = await Running.open(self.factory, self.listeners, settings)
         except BaseException:

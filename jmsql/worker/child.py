@@ -75,7 +75,7 @@ class Child:
             factory = self._settings.factory(application.factory)
             chosen = choose_listeners(application.listeners, self._settings.only, self._settings.without)
             declared = DeclaredSchedules(factory, application.schedules)
-            declared.begin()
+            declared.declare()
             groups.extend(self._open(chosen, factory))  # if it fails, it has those that it has opened
             memory = self._limit_memory()
         except (RefusalError, JMSException) as error:
@@ -172,7 +172,7 @@ class Child:
 
     def _look(self) -> None:
         """Report, and supervise the handlers."""
-        self._watch.look()
+        self._watch.supervise()
         now = monotonic()
         if now >= self._next_heartbeat:
             self._next_heartbeat = now + self._timings.report_interval

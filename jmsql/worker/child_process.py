@@ -168,7 +168,7 @@ class ProcessSlot:
         """True if its process receives messages now."""
         return self.is_ready and self.current is not None and self.current.progress.can_receive
 
-    def begin(self) -> None:
+    def start_first(self) -> None:
         """Start the first process."""
         self.current = self._start(is_replacement=False)
 

@@ -116,7 +116,7 @@ class Running:
     async def _look_after_handlers(self) -> None:
         """Return when one of them takes no more messages."""
         while self._watch.failure is None:
-            self._watch.look()
+            self._watch.supervise()
             await asyncio.sleep(self._timings.check_interval)
 
     async def end(self) -> None:

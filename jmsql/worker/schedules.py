@@ -44,7 +44,7 @@ class DeclaredSchedules:
         self._schedules = schedules
         self._ends = threading.Event()
 
-    def begin(self) -> None:
+    def declare(self) -> None:
         """Make and change the schedules. A role that does not administer the schema leaves them as they are.
 
         Raises:

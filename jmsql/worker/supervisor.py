@@ -94,7 +94,7 @@ class Supervisor:
             try:
                 self._slots = [ProcessSlot(self._start, self._settings.timings) for _ in range(self._process_count)]
                 for slot in self._slots:
-                    slot.begin()
+                    slot.start_first()
                 while self._children or self._exit_code is None:
                     self._look()
             finally:

@@ -147,7 +147,7 @@ class HistoryArchiver:
                 origin = find_origin(runner, options)
                 source = runner.run(create_cursor(origin, HistoryPosition(0), None))
                 begun.append(Progress(source, None if options.destination is None else options.destination.uri))
-        self.manifest.begin(begun)
+        self.manifest.record_next(begun)
 
     def _add(self, batch: HistoryBatch, progress: Progress, files: list[NewFile]) -> None:
         messages = sum(file.messages for file in files)

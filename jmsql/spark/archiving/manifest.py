@@ -138,7 +138,7 @@ class Manifest:
         self.batch = there["batch"]
         self.change = Change(**there["change"])
 
-    def begin(self, progress: Iterable[Progress]) -> None:
+    def record_next(self, progress: Iterable[Progress]) -> None:
         """Record the target's next contents."""
         self.progress = list(progress)
         self._write()

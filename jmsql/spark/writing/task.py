@@ -79,8 +79,8 @@ class TaskMessages:
         self._delayed = 0
 
     @classmethod
-    def begin(cls, connection: psycopg.Connection[Any], schema: str, create: Callable[[Destination], None]) -> Self:
-        """Begin a task in an open transaction; `create` makes a destination that is not there, and commits it."""
+    def open(cls, connection: psycopg.Connection[Any], schema: str, create: Callable[[Destination], None]) -> Self:
+        """Open a task in a transaction; `create` makes a destination that is not there, and commits it."""
         runner = PsycopgRunner(connection, schema)
         [(may_copy, first_sequence)] = runner.run(_begin.bind())
         return cls(runner, create, may_copy=may_copy, first_sequence=first_sequence)

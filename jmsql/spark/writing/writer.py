@@ -92,7 +92,7 @@ class _Writer:
         if first is None:
             return WrittenPartition(None, query_id)
         with options.database.connect("writing messages") as connection:
-            task = TaskMessages.begin(connection, options.schema, self._create)
+            task = TaskMessages.open(connection, options.schema, self._create)
             task.send(first)
             for each in messages:
                 task.send(each)

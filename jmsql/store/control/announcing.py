@@ -48,7 +48,7 @@ class Announcing:
         self._pause = _FIRST_PAUSE
         self._next_withdrawal = 0.0
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Begin on a new connection, on which nothing is announced."""
         if self.is_possible:
             self.wake_ups.nothing_is_announced()

@@ -66,7 +66,7 @@ class Cancellations:
         self.heard: dict[int, None] = {}
         """The sequences of messages that were cancelled lately, the last one at the end. Written under the lock."""
 
-    def begin(self, *, is_deaf: bool) -> None:
+    def reset(self, *, is_deaf: bool) -> None:
         """Begin on a new connection, before which some may have been missed.
 
         Args:

@@ -45,7 +45,7 @@ class Leading:
 
     def run(self, control: Runner) -> None:
         """Ask for the lease, if it is time to."""
-        control.run(self._clock.look())
+        control.run(self._clock.refresh())
         self._notifier.returned(self._lead(control))
         self._notifier.sent(self.maintenance.move_due(control))
 

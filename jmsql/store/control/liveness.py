@@ -31,7 +31,7 @@ class Liveness(Protocol):
     """Until when, on the monotonic clock, the client is sure not to be taken for dead. Later it has to ask: the process
     may have been suspended."""
 
-    def begin(self, runner: Runner, former_id: int) -> int:
+    def register(self, runner: Runner, former_id: int) -> int:
         """Make the client known, and return its number.
 
         Args:
@@ -64,7 +64,7 @@ class AdvisoryLock:
         self._timings = timings
         self.certain_until = 0.0
 
-    def begin(self, runner: Runner, former_id: int) -> int:  # noqa: ARG002 - the former went with its connection
+    def register(self, runner: Runner, former_id: int) -> int:  # noqa: ARG002 - the former went with its connection
         connection_id = runner.run(
             _connect.bind(
                 _this_process(),
@@ -97,7 +97,7 @@ class Heartbeats:
         self._next = 0.0
         self.certain_until = 0.0
 
-    def begin(self, runner: Runner, former_id: int) -> int:
+    def register(self, runner: Runner, former_id: int) -> int:
         self._connection_id = former_id
         if not (former_id and self._beat(runner)):
             now = monotonic()

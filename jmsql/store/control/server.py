@@ -116,7 +116,7 @@ class ServerClock:
         """True if it is time to ask for the server's time."""
         return monotonic() >= self._next_look
 
-    def look(self) -> Steps[None]:
+    def refresh(self) -> Steps[None]:
         """Ask for the server's time, if it was not asked for lately."""
         if self.is_due:
             self.set((yield from _clock.bind()))

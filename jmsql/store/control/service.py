@@ -98,7 +98,7 @@ def make_known(
 ) -> Link:
     """Make the client known on a new connection, under its former number where that can be."""
     liveness: Liveness = Heartbeats(timings) if pooled else AdvisoryLock(timings)
-    connection_id = liveness.begin(PsycopgRunner(connection, schema, prepares=False), former_id)
+    connection_id = liveness.register(PsycopgRunner(connection, schema, prepares=False), former_id)
     return Link(connection, database, pooled, liveness, connection_id)
 
 
@@ -211,9 +211,9 @@ class Service:
             duties.progress_reports,
         )
         duties.queues_with_history.changed()
-        duties.announcing.begin()
+        duties.announcing.reset()
         duties.slots.hold_for(link.connection_id)
-        duties.cancellations.begin(is_deaf=link.is_pooled)
+        duties.cancellations.reset(is_deaf=link.is_pooled)
         duties.notifier.echo = self._heed if link.is_pooled else None
         # Notifications that arrive with the answer to a statement.
         link.connection.add_notify_handler(lambda received: self._heard.append(received.payload))

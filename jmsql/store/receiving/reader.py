@@ -307,16 +307,7 @@ class QueueReader:
             limit: The most messages that it might find.
             groups: The places where it has looked besides.
         """
-        if self._groups is _Groups.SOME:
-            lowest = self._bounds.lowest
-            for row in rows:
-                if row.group_hash is not None and row.sequence < lowest[row.inverse_priority]:
-                    self._freed.add(row.group_hash)  # the scan does not reach the rest of the group
-        reached = rows
-        if groups is not None and groups.limit > 1:
-            # Later messages of these groups may lie beyond the end of the scan, which must not count as passed.
-            first = {row.group_hash: row for row in reversed(rows)}
-            reached = [row for row in rows if row.group_hash is None or first[row.group_hash] is row]
+        reached = rows if self._groups is not _Groups.SOME else self._reached_of_groups(rows, groups)
         self._was_full = len(rows) >= limit
         if end is not None and (end.highest or not rows):
             snapshot: Snapshot | None = end.snapshot
@@ -352,6 +343,18 @@ class QueueReader:
         self._late.passed(snapshot, self._bounds.end)
         if not self._late.is_any:
             self._late = None
+
+    def _reached_of_groups(self, rows: Sequence[MessageRow], groups: GroupScan | None) -> Sequence[MessageRow]:
+        """Note the groups to read again; return the messages up to which a scan has passed all."""
+        lowest = self._bounds.lowest
+        for row in rows:
+            if row.group_hash is not None and row.sequence < lowest[row.inverse_priority]:
+                self._freed.add(row.group_hash)  # the scan does not reach the rest of the group
+        if groups is None or groups.limit <= 1:
+            return rows
+        # Later messages of these groups may lie beyond the end of the scan, which must not count as passed.
+        first = {row.group_hash: row for row in reversed(rows)}
+        return [row for row in rows if row.group_hash is None or first[row.group_hash] is row]
 
     def _return_to_late(self, late: int, last: tuple[int, int]) -> None:
         """Read late messages again that a full scan has not come to.

@@ -136,28 +136,12 @@ class ConditionalSends:
         )
         if admission.first_sequence is None:
             raise queues_are_missing(message.destination for message in messages)
-        keys = zip(admission.queue_ids, admission.known_priorities, admission.known_sequences, strict=True)
-        answers = zip(conditional, admission.outcomes, admission.known_ids, keys, strict=True)
-        for message, outcome, known_id, (queue_id, priority, sequence) in answers:
-            message.outcome = Outcome(outcome)
-            if message.outcome is Outcome.DUPLICATE and id(message) in self._admitted:
-                # A queue of the batch was deleted after the admission, so nothing was inserted, and this is the next
-                # attempt in the same transaction. The id that it finds is its own.
-                message.outcome = Outcome.SENT
-            elif message.outcome is Outcome.SENT:
-                self._admitted.add(id(message))
-            message.known_id = message.jms_message_id if message.outcome is Outcome.SENT else known_id
-            if message.outcome is Outcome.COALESCED and priority is not None and sequence is not None:
-                self.unlocked.append(MessageKey(queue_id, priority, sequence))
+        self._settle(conditional, admission)
         sent = _settle_batch(messages)
         if sent:
             yield from insert(sent)
         self._admitted.clear()
-        for message in conditional:
-            if message.outcome is Outcome.DUPLICATE:
-                self.duplicates[message.destination_object] += 1
-            elif message.outcome is Outcome.COALESCED:
-                self.coalesced[message.destination_object] += 1
+        self._count(conditional)
         with_key = [
             message
             for message in conditional
@@ -174,6 +158,29 @@ class ConditionalSends:
                 inverse_priorities=array_literal(message.inverse_priority for message in with_key),
                 first_sequence=admission.first_sequence,
             )
+
+    def _settle(self, conditional: Sequence[ConditionalMessage], admission: _Admission) -> None:
+        """Give each message its outcome."""
+        keys = zip(admission.queue_ids, admission.known_priorities, admission.known_sequences, strict=True)
+        answers = zip(conditional, admission.outcomes, admission.known_ids, keys, strict=True)
+        for message, outcome, known_id, (queue_id, priority, sequence) in answers:
+            message.outcome = Outcome(outcome)
+            if message.outcome is Outcome.DUPLICATE and id(message) in self._admitted:
+                # A queue of the batch was deleted after the admission, so nothing was inserted, and this is the next
+                # attempt in the same transaction. The id that it finds is its own.
+                message.outcome = Outcome.SENT
+            elif message.outcome is Outcome.SENT:
+                self._admitted.add(id(message))
+            message.known_id = message.jms_message_id if message.outcome is Outcome.SENT else known_id
+            if message.outcome is Outcome.COALESCED and priority is not None and sequence is not None:
+                self.unlocked.append(MessageKey(queue_id, priority, sequence))
+
+    def _count(self, conditional: Sequence[ConditionalMessage]) -> None:
+        for message in conditional:
+            if message.outcome is Outcome.DUPLICATE:
+                self.duplicates[message.destination_object] += 1
+            elif message.outcome is Outcome.COALESCED:
+                self.coalesced[message.destination_object] += 1
 
 
 def _settle_batch(messages: Sequence[OutgoingMessage]) -> list[OutgoingMessage]:

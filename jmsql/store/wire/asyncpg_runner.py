@@ -127,7 +127,7 @@ class _Interruption:
     def was_interrupted(self, error: BaseException) -> bool:
         return isinstance(error, asyncio.CancelledError)
 
-    def give_up(self) -> None:
+    def end_connection(self) -> None:
         self._connection.terminate()
 
 

@@ -52,7 +52,7 @@ class Interruption:
         """True if an error says that the server has interrupted the statement."""
         return was_interrupted(error)
 
-    def give_up(self) -> None:
+    def end_connection(self) -> None:
         """End the connection."""
         connection = self._connection
         if connection is not None:

@@ -92,7 +92,7 @@ class HandlerWatch:
                 return error
         return None
 
-    def look(self) -> None:
+    def supervise(self) -> None:
         """Warn of handlers that hold a transaction for long, once of each call, and end those that are overdue."""
         now = monotonic()
         calls = [(task, handling) for task in self._tasks if (handling := task.handling) is not None]

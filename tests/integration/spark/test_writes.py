@@ -88,7 +88,7 @@ def send(
         made.append(destination)
         make_at(url, destination)
 
-    messages = TaskMessages.begin(task, "jmsql", make)
+    messages = TaskMessages.open(task, "jmsql", make)
     outgoing = OutgoingMessages(None)
     for rows in batches:
         given = [{"destination": "queue://orders", **row} for row in rows]
@@ -675,7 +675,7 @@ def test_rows_that_are_no_messages_are_sent_with_the_others(
     rows = [{"destination": "queue://orders", "text_body": "a"}, {"destination": "nowhere", "text_body": "b"}]
     converted = OutgoingMessages(None, "queue://bad").convert(pa.RecordBatch.from_pylist(rows, SCHEMA))
     with psycopg.connect(jmsql_clean_url) as task:
-        messages = TaskMessages.begin(task, "jmsql", lambda destination: make_at(jmsql_clean_url, destination))
+        messages = TaskMessages.open(task, "jmsql", lambda destination: make_at(jmsql_clean_url, destination))
         messages.send(converted)
         attempt = messages.end("w")
     assert decide(connection, attempt)

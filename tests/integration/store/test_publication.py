@@ -184,7 +184,7 @@ def test_what_tasks_of_spark_have_written_is_sent_or_deleted(
     attempts = []
     for destination in ("queue://orders", "topic://prices", "queue://orders"):
         with database.transaction():
-            task = TaskMessages.begin(database, "jmsql", lambda _: None)
+            task = TaskMessages.open(database, "jmsql", lambda _: None)
             task.send(OutgoingMessages(destination).convert(rows))
             attempts.append(task.end("w"))
     with database.transaction():

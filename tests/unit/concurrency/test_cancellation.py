@@ -194,7 +194,7 @@ class Exchange:
     def was_interrupted(self, error: BaseException) -> bool:
         return isinstance(error, InterruptedError)
 
-    def give_up(self) -> None:
+    def end_connection(self) -> None:
         self.given_up = True
 
     async def converse(self) -> str:

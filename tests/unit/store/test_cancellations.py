@@ -64,10 +64,10 @@ def test_a_call_ends_if_the_server_says_that_its_claim_is_gone(
 
 
 def test_a_new_connection_asks_for_what_was_missed(cancellations: Cancellations, server: Server) -> None:
-    cancellations.begin(is_deaf=False)
+    cancellations.reset(is_deaf=False)
     cancellations.run(server)  # type: ignore[arg-type]
     cancellations.watch(key(1), 7, lambda: None)
-    cancellations.begin(is_deaf=False)
+    cancellations.reset(is_deaf=False)
     cancellations.run(server)  # type: ignore[arg-type]
     assert server.asked == ["{1}"]
 
@@ -75,7 +75,7 @@ def test_a_new_connection_asks_for_what_was_missed(cancellations: Cancellations,
 def test_where_nothing_is_heard_the_server_is_asked_again_and_again(
     cancellations: Cancellations, server: Server
 ) -> None:
-    cancellations.begin(is_deaf=True)
+    cancellations.reset(is_deaf=True)
     cancellations.run(server)  # type: ignore[arg-type]
     assert server.asked == []
     assert 0.0 < cancellations.seconds_to_next() <= 5.0

@@ -277,8 +277,8 @@ def _require_no_rows(cursor: psycopg.AsyncCursor[Any]) -> None:
 #
 # The rules:
 #
-# - An exchange is read to its end, or the connection is ended. `give_up` distinguishes the two by pipeline mode, which
-#   `converse` leaves only at the end.
+# - An exchange is read to its end, or the connection is ended. `end_connection` distinguishes the two by pipeline mode,
+#   which `converse` leaves only at the end.
 # - An exchange is repeated only if it has begun the transaction. PostgreSQL refuses a prepared statement that it does
 #   not know, or whose tables have changed, and aborts the whole transaction. If earlier exchanges belonged to that
 #   transaction, a repetition would lose their work. One repetition suffices, since a statement that was just prepared
@@ -396,7 +396,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
         except BaseException:
             if self._is_open:
                 await self.undo()
-            self.give_up()
+            self.end_connection()
             raise
 
     async def leave_commit(self, failed: Callable[[psycopg.Error], object]) -> None:
@@ -419,7 +419,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
                 with contextlib.suppress(psycopg.Error):
                     await self._wait(read_commit(self.pgconn, self._answered, self._encoding))
             finally:
-                self.give_up()
+                self.end_connection()
 
     def _encoding(self) -> str:
         return self.info.encoding
@@ -439,9 +439,9 @@ class WireConnection(psycopg.AsyncConnection[Any]):
             work = converse(self.pgconn, undone, None, unanswered, self._encoding)
             with contextlib.suppress(psycopg.Error):
                 await self._wait(work)
-            self.give_up()
+            self.end_connection()
 
-    def give_up(self) -> None:
+    def end_connection(self) -> None:
         """End the connection if its state is unknown: an exchange was not read to its end."""
         self._is_open = False
         if self.pgconn.pipeline_status != PipelineStatus.OFF and not self.is_committing:

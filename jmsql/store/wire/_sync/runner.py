@@ -272,8 +272,8 @@ def _require_no_rows(cursor: psycopg.Cursor[Any]) -> None:
 #
 # The rules:
 #
-# - An exchange is read to its end, or the connection is ended. `give_up` distinguishes the two by pipeline mode, which
-#   `converse` leaves only at the end.
+# - An exchange is read to its end, or the connection is ended. `end_connection` distinguishes the two by pipeline mode,
+#   which `converse` leaves only at the end.
 # - An exchange is repeated only if it has begun the transaction. PostgreSQL refuses a prepared statement that it does
 #   not know, or whose tables have changed, and aborts the whole transaction. If earlier exchanges belonged to that
 #   transaction, a repetition would lose their work. One repetition suffices, since a statement that was just prepared
@@ -380,7 +380,7 @@ class WireConnection(psycopg.Connection[Any]):
         except BaseException:
             if self._is_open:
                 self.undo()
-            self.give_up()
+            self.end_connection()
             raise
 
     def leave_commit(self, failed: Callable[[psycopg.Error], object]) -> None:
@@ -403,7 +403,7 @@ class WireConnection(psycopg.Connection[Any]):
                 with contextlib.suppress(psycopg.Error):
                     self._wait(read_commit(self.pgconn, self._answered, self._encoding))
             finally:
-                self.give_up()
+                self.end_connection()
 
     def _encoding(self) -> str:
         return self.info.encoding
@@ -423,9 +423,9 @@ class WireConnection(psycopg.Connection[Any]):
             work = converse(self.pgconn, undone, None, unanswered, self._encoding)
             with contextlib.suppress(psycopg.Error):
                 self._wait(work)
-            self.give_up()
+            self.end_connection()
 
-    def give_up(self) -> None:
+    def end_connection(self) -> None:
         """End the connection if its state is unknown: an exchange was not read to its end."""
         self._is_open = False
         if self.pgconn.pipeline_status != PipelineStatus.OFF and not self.is_committing:

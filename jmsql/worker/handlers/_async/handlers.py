@@ -179,13 +179,13 @@ class HandlerTask:
             # The event loop has cancelled the handler, which has not ended; or it blocks the event loop.
             is_late = deadline.overdue(monotonic()) > self._timings.cancel_timeout
             if is_late and self.handling is handling and not self.has_ended:
-                self.give_up(deadline.error)
+                self.replace_process(deadline.error)
         else:
             is_late = self.handling is handling and self.handling.expire(self._timings.cancel_timeout)
             if is_late and not self.has_ended:
                 self._on_lost(self, deadline.error)
 
-    def give_up(self, error: Exception) -> None:
+    def replace_process(self, error: Exception) -> None:
         """Have the process replaced, since the handler does not end.
 
         Args:
@@ -520,14 +520,14 @@ class Handlers:
             successor = await task.open_another()
         except JMSException as problem:
             logger.warning("%s: no other thread can take its place: %s", task.listener, problem)
-            task.give_up(error)
+            task.replace_process(error)
             return
         self.members.append(successor)
         successor.start()
         if self._is_ending:  # it may have been too late to be stopped with the others
             await successor.stop()
         if await self._wait_until(deadline, [task]):
-            task.give_up(error)
+            task.replace_process(error)
         else:
             self.members.remove(task)
 

@@ -179,7 +179,7 @@ class HandlerThread:
         if is_late and not self.has_ended:
             self._on_lost(self, deadline.error)
 
-    def give_up(self, error: Exception) -> None:
+    def replace_process(self, error: Exception) -> None:
         """Have the process replaced, since the handler does not end.
 
         Args:
@@ -512,14 +512,14 @@ class Handlers:
             successor = task.open_another()
         except JMSException as problem:
             logger.warning("%s: no other thread can take its place: %s", task.listener, problem)
-            task.give_up(error)
+            task.replace_process(error)
             return
         self.members.append(successor)
         successor.start()
         if self._is_ending:  # it may have been too late to be stopped with the others
             successor.stop()
         if self._wait_until(deadline, [task]):
-            task.give_up(error)
+            task.replace_process(error)
         else:
             self.members.remove(task)
 

@@ -103,7 +103,7 @@ def test_transaction_in_which_a_control_connection_freezes_ends(
 ) -> None:
     """As if the process had been frozen between two statements."""
     with closing(psycopg.connect(jmsql_clean_url, autocommit=True)) as frozen:
-        AdvisoryLock(InternalTimings(idle_in_transaction_timeout=0.5)).begin(PsycopgRunner(frozen, "jmsql"), 0)
+        AdvisoryLock(InternalTimings(idle_in_transaction_timeout=0.5)).register(PsycopgRunner(frozen, "jmsql"), 0)
         send_texts(session, queue, "a")
         frozen.execute("begin")
         frozen.execute("select from jmsql_internal.message for update")
