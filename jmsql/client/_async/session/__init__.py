@@ -1,1 +1,1 @@
-"""Sessions: their transactions, what they send and receive, and the calls of their listeners."""
+"""Sessions: their transactions, producers and consumers, and the calls of their listeners."""

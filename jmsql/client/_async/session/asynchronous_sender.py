@@ -1,4 +1,4 @@
-"""How a session sends what need not be waited for, and tells completion listeners."""
+"""Asynchronous sends of a session, and the calls of completion listeners."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BatchInsertion:
         self._database = Lease(client.pool, transacted=True)
 
     async def insert(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
-        """Insert messages and commit, and return what went wrong with each.
+        """Insert messages and commit, and return the error of each.
 
         If one of them is refused, each is sent by itself, so that the others go out.
         """
@@ -94,13 +94,13 @@ def _fails_all(error: JMSException) -> bool:
 
 
 class AsynchronousSender:
-    """Sends the messages of one session in their order, in batches of whatever has come together.
+    """Sends the messages of one session in their order, in batches of the messages that have come together.
 
     A batch waits for the disk once. While it does, the next one collects. At most 10,000 messages, or 64 MiB, are on
     their way; then `submit` waits. Listeners are called one at a time, in the order of the sends (Jakarta Messaging
     3.1, chapter 7.3). `start` starts its thread.
 
-    `insert` returns the error, or None, for each message. `release` lets go of what `insert` has taken.
+    `insert` returns the error, or None, for each message. `release` releases the connection that `insert` has taken.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class AsynchronousSender:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is a completion listener."""
+        """True if the caller is a completion listener."""
         return current() is self.identity
 
     async def submit(self, send: AsynchronousSend) -> None:

@@ -53,17 +53,17 @@ class SessionState:
 
     @property
     def transacted(self) -> bool:
-        """Whether the session works in transactions."""
+        """True if the session is transacted."""
         return self.acknowledge_mode is AcknowledgeMode.TRANSACTED
 
     @property
     def is_called_by_listener(self) -> bool:
-        """Whether the caller is the session's running listener."""
+        """True if the caller is the session's running listener."""
         return self.listener is current()
 
     @property
     def is_used_by_listener(self) -> bool:
-        """Whether the caller is the session's running listener, for which even close() waits."""
+        """True if the caller is the session's running listener, for which even close() waits."""
         return self.is_called_by_listener and not self.is_closed_by_listener
 
     @property
@@ -79,7 +79,7 @@ class SessionState:
             raise IllegalStateException(self.why_closed)
 
     def check_no_completion(self, method: str) -> None:
-        """Refuse to a completion listener of the session's what would wait for it."""
+        """Refuse calls of the session's completion listener that would wait for it."""
         if self.completion is current():
             raise IllegalStateException(f"A completion listener cannot call {method}(), which would wait for it.")
 

@@ -43,7 +43,7 @@ class Sessions:
         self._why_closed = "The connection is closed."
         self._open: dict[OpenSession, Dispatcher] = {}
         self.waits: dict[object, Collection[SessionState]] = {}
-        """The sessions for whose listeners listeners wait, by what tells those that wait."""
+        """The sessions whose listeners a listener waits for, by the waiting listener's identity."""
         _living.add(self)
 
     def __len__(self) -> int:
@@ -66,7 +66,7 @@ class Sessions:
         await self._on_removed()
 
     def dispatcher(self, session: OpenSession) -> Dispatcher | None:
-        """Return what calls the listeners of a session; None: the session is closed, or another connection's."""
+        """Return the dispatcher of a session's listeners; None: the session is closed, or another connection's."""
         return self._open.get(session)
 
     def check_open(self) -> None:
@@ -77,7 +77,7 @@ class Sessions:
             raise IllegalStateException(self._why_closed)
 
     def check_no_completion(self, method: str) -> None:
-        """Refuse to a completion listener of one of the sessions what would wait for it."""
+        """Refuse calls of a session's completion listener that would wait for it."""
         for state in self._states():
             state.check_no_completion(method)
 
@@ -97,7 +97,7 @@ class Sessions:
         return [consumer for consumer in self._consumers() if consumer.subscription is not None]
 
     def consumption(self) -> Counter[Consumption]:
-        """Return what the consumers of the application receive, and how many of them there are."""
+        """Return what the application's consumers receive, with their numbers."""
         return Counter(
             Consumption(*consumer.buffer.source.competition, consumer.listener_name)
             for consumer in self._consumers()
@@ -145,7 +145,7 @@ class Sessions:
 
         Args:
             method: The method that waits.
-            session: For whose listener it waits; None: for those of all sessions.
+            session: For whose listener it waits; None: for all sessions' listeners.
 
         Raises:
             IllegalStateException: One of them waits for the caller, so that both would wait for ever.
@@ -169,7 +169,7 @@ class Sessions:
             del self.waits[caller]
 
     def _wait_for(self, states: Collection[SessionState], caller: object) -> bool:
-        """Whether the listener of one of the sessions is the caller, or waits for it."""
+        """True if the listener of one of the sessions is the caller, or waits for it."""
         pending, seen = list(states), set[SessionState]()
         while pending:
             state = pending.pop()

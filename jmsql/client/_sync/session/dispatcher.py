@@ -43,7 +43,7 @@ def dispatch(
         watch: How it waits.
         buffers: Returns where messages come to that can be delivered now.
         deliver: Delivers something, if there is something and the connection is started; returns whether it did.
-        waiting: Returns what waits for messages, for the reminder that nobody has started the connection.
+        waiting: Returns the waiting consumers, for the reminder that the connection is not started.
         failed: Is told of an error between deliveries.
     """
     client = state.client
@@ -70,7 +70,7 @@ def _nothing() -> None:
 class Dispatcher:
     """Gives messages to the listeners of one session, and settles them.
 
-    Those of its consumers are called on a thread of its own, begun by `start`. Its `message_listener` is called by
+    Its consumers' listeners are called on a thread of its own, begun by `start`. Its `message_listener` is called by
     `run`, with the messages that a connection consumer has loaded: they are locked in the session's transaction, or
     claimed, as those for the listener of any consumer.
     """
@@ -224,7 +224,7 @@ class Dispatcher:
                 return 0
             self._loaded = consumer
             state.consumers.add(consumer)
-            consumer.buffer.give_up()  # what an earlier run has left, which the open transaction holds
+            consumer.buffer.give_up()  # leftovers of an earlier run, which the open transaction holds
             self._transaction.delivery.fetch(consumer.buffer, limit)
             return len(consumer.buffer.rows)
 

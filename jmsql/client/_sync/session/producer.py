@@ -73,7 +73,7 @@ class MessageProducer:
         self._delivery_delay = 0.0
         self._disable_message_timestamp = False
         self._uuids: Iterator[str] | None = _uuids()
-        """What the message ids are made of; None: there are none."""
+        """The source of message ids; None: there are none."""
 
     @classmethod
     def open(
@@ -151,7 +151,7 @@ class MessageProducer:
 
     @property
     def disable_message_id(self) -> bool:
-        """Whether messages get no message id (a hint of JMS, which saves a little work)."""
+        """True if messages get no message id (a hint of JMS, which saves a little work)."""
         self._check_open()
         return self._uuids is None
 
@@ -162,7 +162,7 @@ class MessageProducer:
 
     @property
     def disable_message_timestamp(self) -> bool:
-        """Whether messages get no timestamp (a hint of JMS, which saves a little work)."""
+        """True if messages get no timestamp (a hint of JMS, which saves a little work)."""
         self._check_open()
         return self._disable_message_timestamp
 
@@ -184,8 +184,8 @@ class MessageProducer:
         """Send a message: at once, or with the commit of a transacted session.
 
         The message is copied: it may be changed and sent again. Its headers JMSDestination, JMSDeliveryMode,
-        JMSExpiration, JMSPriority, JMSMessageID, JMSTimestamp and JMSDeliveryTime are set to what was sent
-        (JMS 1.1, chapter 3.4.11).
+        JMSExpiration, JMSPriority, JMSMessageID, JMSTimestamp and JMSDeliveryTime are set by the send (JMS 1.1, chapter
+        3.4.11).
 
         With a completion listener the message is sent asynchronously: the method returns before the server has it, and
         the listener is called with the outcome, on a thread of the session's (Jakarta Messaging 3.1, chapter 7.3). It

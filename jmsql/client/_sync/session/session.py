@@ -76,7 +76,7 @@ class Session:
     A session and its producers and consumers are for one thread; only `close` may be called from another.
     """
 
-    # What destinations it has to do with: for each other object, this raises InvalidDestinationException.
+    # Validate a destination; raise InvalidDestinationException for any other object.
     _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
     _transaction: Transaction
 
@@ -102,7 +102,7 @@ class Session:
 
     @property
     def transacted(self) -> bool:
-        """Whether the session works in transactions."""
+        """True if the session is transacted."""
         self._state.check_open()
         return self._state.transacted
 
@@ -174,7 +174,7 @@ class Session:
         return self._transaction.run(work)
 
     def endings(self) -> Endings:
-        """Return what reads how messages have ended."""
+        """Return the reader of messages' ends."""
         self._check_open()
         return self._transaction.endings()
 
@@ -212,7 +212,7 @@ class Session:
         self._check_open()
         return ObjectMessage(object)
 
-    # What sends and receives
+    # Producers and consumers
 
     def create_producer(self, destination: Destination | str | None = None) -> MessageProducer:
         """Make a producer.
@@ -342,7 +342,7 @@ class Session:
             topic: The topic, or its name.
             name: The subscription's name, for this client identifier, if the connection has one.
             selector: Which of the topic's messages are wanted; None or "": all.
-            if_changed: What happens if the subscription has another topic or selector, and no consumer.
+            if_changed: The action if the subscription has another topic or selector, and no consumer.
 
         Raises:
             IllegalStateException: The subscription has consumers that want another topic or selector, or is not
@@ -454,9 +454,9 @@ class Session:
     def run(self) -> None:
         """Give the messages that a connection consumer has loaded to the session's listener, one after the other.
 
-        They are acknowledged as those of a consumer's listener are; with transactions, the caller of `run` commits or
-        rolls back afterwards, or the listener does. When the connection is stopped meanwhile, or the session closed,
-        those not delivered yet are released.
+        They are acknowledged like a listener's messages; with transactions, the caller of `run` commits or rolls back
+        afterwards, or the listener does. When the connection is stopped meanwhile, or the session closed, those not
+        delivered yet are released.
 
         Raises:
             IllegalStateException: The session is closed, or has consumers with listeners.
@@ -478,13 +478,13 @@ class Session:
         self._transaction.commit()
 
     def rollback(self, error: BaseException | str | None = None) -> None:
-        """Roll back: discard what was sent, deliver received messages again, and undo the application's SQL.
+        """Roll back: discard sent messages, deliver received messages again, and undo the application's SQL.
 
         Args:
             error: Why. It is kept with the messages that were received, up to 10,000 characters of an exception's
                 traceback; and where no [redelivery policy](/redelivery.md) says otherwise, they come again at once
                 after their first error, and then after ever longer pauses. `Reject` and `RetryAfter` of `jmsql.worker`
-                decide what becomes of them instead.
+                decide their outcomes instead.
 
         Raises:
             IllegalStateException: The session is not transacted, or is closed.
@@ -536,8 +536,8 @@ class Session:
         Messages stay usable; only `acknowledge` on received ones raises IllegalStateException.
 
         Raises:
-            IllegalStateException: It is called from a completion listener of the session's; or from a listener of
-                another session for which this session's listener waits, since it stops the connection, say.
+            IllegalStateException: The caller is a completion listener of the session; or a listener of another session
+                for which this session's listener waits, since it stops the connection, for example.
         """
         if self._state.closed:
             return
@@ -564,7 +564,7 @@ class Session:
         return repr(self._state)
 
     def _release(self) -> None:
-        """Release what the session holds, and its connection."""
+        """Release the session's messages, and its connection."""
         transaction = self._transaction
         transaction.stop()
         with self._state.lock:
@@ -685,7 +685,7 @@ class HandlerSession(Session):
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing that was received is still to be acknowledged, committed or released."""
+        """True if every received message is acknowledged, committed or released."""
         return self._transaction.is_settled
 
     @property
@@ -695,7 +695,7 @@ class HandlerSession(Session):
         return self._transaction.chunk
 
     def progress_reporter(self) -> Callable[[Progress | None], object]:
-        """Return what takes the progress of the handled message, in any thread; None ends that."""
+        """Return a function that takes the handled message's progress, in any thread; None ends that."""
         message, reports = self._transaction.delivery.claimed, self._client.control.progress_reports
         if message is None:
             return lambda _: None

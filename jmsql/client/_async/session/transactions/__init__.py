@@ -1,1 +1,1 @@
-"""How sessions send, receive, acknowledge and end what they have begun: one class for each way."""
+"""The ways in which sessions send, receive, acknowledge and end transactions: one class for each."""

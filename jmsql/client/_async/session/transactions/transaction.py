@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Transaction(ABC):
-    """How a session sends, receives, acknowledges, and ends what it has begun. Each session has one, for its life."""
+    """A session's way to send, receive, acknowledge, and end its transactions. Each session has one, for its life."""
 
     database: Lease | None = None
     """The session's connection; None: it works on the caller's."""
@@ -51,7 +51,7 @@ class Transaction(ABC):
     missing: Collection[Destination] = ()
     """The destinations that were gone when they were last sent to."""
     is_usable = True
-    """Whether messages can be sent and received now."""
+    """True if messages can be sent and received now."""
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
@@ -84,7 +84,7 @@ class Transaction(ABC):
             await self.send(destination, message, size)
 
     async def settle_sends(self) -> None:  # noqa: B027 - most send at once
-        """Insert what was sent, so that the outcome of sends under conditions is known."""
+        """Insert sent messages, so that the outcome of sends under conditions is known."""
 
     @abstractmethod
     async def send_asynchronously(self, send: AsynchronousSend) -> None:
@@ -109,15 +109,15 @@ class Transaction(ABC):
 
     @abstractmethod
     async def closed(self, consumer: ConsumerState) -> None:
-        """Release what a consumer holds that is closed, or gets its messages in another way from now on."""
+        """Release the messages of a consumer that is closed or gets messages in another way."""
 
     @abstractmethod
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:
-        """Return the store's operation that hands out a consumer's messages; None: those of one without a listener."""
+        """Return the operation that hands out a consumer's messages; None: for one without a listener."""
 
     @abstractmethod
     def take_held(self, consumer: ConsumerState) -> Message | None:
-        """Do what `next` does if the message was fetched before and that takes no statement, else nothing."""
+        """Return a message that was fetched before, as `next` does, if that takes no statement."""
 
     @abstractmethod
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
@@ -125,15 +125,15 @@ class Transaction(ABC):
 
         Args:
             consumer: The consumer.
-            check: Called with the message; raises an exception if it is not wanted. What becomes of it then depends on
-                the mode (Jakarta Messaging 3.1, chapter 8.6): where the session acknowledges by itself, it is as if
-                nobody had asked for the message; else the message counts as received.
+            check: Called with the message; raises an exception if it is not wanted. Its outcome then depends on the
+                mode (Jakarta Messaging 3.1, chapter 8.6): where the session acknowledges by itself, the message counts
+                as not received; else it counts as received.
         """
 
     @property
     @abstractmethod
     def is_settled(self) -> bool:
-        """Whether nothing that was received is still to be acknowledged or committed."""
+        """True if every received message is acknowledged or committed."""
 
     @abstractmethod
     async def browse(
@@ -151,20 +151,20 @@ class Transaction(ABC):
 
     @abstractmethod
     def endings(self) -> Endings:
-        """Return what reads how messages have ended."""
+        """Return the reader of messages' ends."""
 
     @abstractmethod
     async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
-        """Return what a consumer's policy means, making its dead-letter queue if need be."""
+        """Return the rules of a consumer's policy, and make its dead-letter queue if missing."""
 
     # Acknowledging
 
     async def acknowledge(self) -> None:
-        """Do what `Message.acknowledge` means in the session."""
+        """Acknowledge messages, as `Message.acknowledge` defines it for the session."""
         self.state.check_open()
 
     async def settle(self) -> None:  # noqa: B027 - for DUPS_OK
-        """Acknowledge now what the session would acknowledge by itself later; not what a running listener has."""
+        """Make the session's own late acknowledgements now, except for a running listener's messages."""
 
     def extend_claims(self) -> AbstractContextManager[None]:
         """Extend the claims on messages that are delivered and not acknowledged for as long as a `with` block runs."""
@@ -174,26 +174,26 @@ class Transaction(ABC):
 
     @abstractmethod
     async def commit(self) -> None:
-        """Do what `Session.commit` does."""
+        """Commit; see `Session.commit`."""
 
     @abstractmethod
     async def rollback(self, error: BaseException | str | None) -> None:
-        """Do what `Session.rollback` does."""
+        """Roll back; see `Session.rollback`."""
 
     @abstractmethod
     async def recover(self, error: BaseException | str | None) -> None:
-        """Do what `Session.recover` does."""
+        """Recover; see `Session.recover`."""
 
     @abstractmethod
     async def share(self) -> AsyncConnection:
-        """Do what `Session.get_database` does."""
+        """Share the connection; see `Session.get_database`."""
 
     async def stop(self) -> None:  # noqa: B027 - nothing may run beside the session
-        """Complete the asynchronous sends, and end what runs beside the session, as that closes."""
+        """Complete the asynchronous sends, and end the session's background tasks, when it closes."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Undo what the session has not settled, with its lock held."""
+        """Undo the session's unsettled work, with its lock held."""
 
     async def release(self) -> None:  # noqa: B027 - it may have none
         """Let go of the session's connection."""
@@ -226,7 +226,7 @@ class OwnTransaction(Transaction):
 
     @abstractmethod
     def _create_sender(self) -> AsynchronousSender:
-        """Make what sends messages that need not be waited for."""
+        """Make the sender of asynchronous sends."""
 
     async def complete(self, method: str) -> None:
         if self._sender is not None:
@@ -237,7 +237,7 @@ class OwnTransaction(Transaction):
         destinations, side = self._client.destinations, self._client.side
         destinations.require_own(queue)
         queue_id = await destinations.look_up(queue)
-        if self._client.is_restricted:  # else it would wait for what policies hide
+        if self._client.is_restricted:  # else it would wait for rows that policies hide
             await side.run(require_access, queue_id, action)
         return queue_id
 
@@ -272,18 +272,18 @@ class OwnTransaction(Transaction):
     # For listeners
 
     async def handled(self, failure: Failure | None) -> None:
-        """Settle what a listener was given."""
+        """Settle a listener's message."""
 
     async def paused(self) -> None:
-        """Settle what waits for company, since no message comes next."""
+        """Settle acknowledgements that wait for more, since no message comes next."""
 
     async def failed(self, error: JMSException) -> JMSException:
-        """Begin again after an error between listeners, and return what their connection is told."""
+        """Begin again after an error between listeners, and return the error for their connection."""
         return error
 
     @abstractmethod
     async def unloaded(self, buffer: PrefetchBuffer) -> None:
-        """Release what a prefetch buffer holds that a connection consumer has filled."""
+        """Release the messages of a prefetch buffer that a connection consumer has filled."""
 
     # Ending
 

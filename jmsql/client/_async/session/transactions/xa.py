@@ -44,7 +44,7 @@ class _Phase(Enum):
 
 
 class _FrugalLocks(Locks):
-    """Locks what it delivers and nothing else: a prepared transaction may hold its locks for long."""
+    """Locks delivered messages alone: a prepared transaction may hold its locks for long."""
 
     def __init__(self, database: Lease, sending: AbstractAsyncContextManager[bool], redelivery: Redelivery) -> None:
         super().__init__(database, redelivery)
@@ -75,7 +75,7 @@ class GlobalTransaction(LocalTransaction):
         return _FrugalLocks(database, self._sending, redelivery)
 
     async def begin(self, xid: Xid) -> None:
-        """Do what `XASession.tpc_begin` does."""
+        """Begin a branch; see `XASession.tpc_begin`."""
         await self.complete("tpc_begin")
         checked = Xid.checked(*xid)
         async with self.state:
@@ -88,7 +88,7 @@ class GlobalTransaction(LocalTransaction):
             self._enter(_Phase.ACTIVE)
 
     async def prepare(self) -> None:
-        """Do what `XASession.tpc_prepare` does."""
+        """Prepare the branch; see `XASession.tpc_prepare`."""
         await self.complete("tpc_prepare")
         async with self.state:
             xid = self._require(_Phase.ACTIVE)
@@ -108,7 +108,7 @@ class GlobalTransaction(LocalTransaction):
         self._enter(_Phase.PREPARED)
 
     async def commit_branch(self, xid: Xid | None) -> None:
-        """Do what `XASession.tpc_commit` does."""
+        """Commit a branch; see `XASession.tpc_commit`."""
         await self.complete("tpc_commit")
         async with self.state:
             if xid is not None:
@@ -130,7 +130,7 @@ class GlobalTransaction(LocalTransaction):
         self._leave()
 
     async def roll_back_branch(self, xid: Xid | None) -> None:
-        """Do what `XASession.tpc_rollback` does."""
+        """Roll back a branch; see `XASession.tpc_rollback`."""
         await self.complete("tpc_rollback")
         async with self.state:
             if xid is not None:
@@ -149,7 +149,7 @@ class GlobalTransaction(LocalTransaction):
         self._leave()
 
     async def prepared(self) -> list[Xid]:
-        """Do what `XASession.tpc_recover` does."""
+        """Return the prepared branches; see `XASession.tpc_recover`."""
         return await self._client.run_beside(prepared_transactions())
 
     async def commit(self) -> None:

@@ -58,11 +58,11 @@ _NO_QUEUE = 0
 """The id that no queue has."""
 
 _NOBODY = Publisher()
-"""A publisher in the caller's transaction has no connection of jmsql's."""
+"""A publisher in the caller's transaction has no jmsql connection."""
 
 
 class EnlistedTransaction(Transaction):
-    """What the session sends and receives becomes part of the caller's transaction, which it never ends.
+    """The session's work becomes part of the caller's transaction, which it never ends.
 
     But for one that has begun with a look at a queue which has found nothing.
     """
@@ -85,7 +85,7 @@ class EnlistedTransaction(Transaction):
             return self._caller.runner(self._schema)
 
     def look(self, work: Query[T] | Steps[T]) -> T:
-        """Run what changes nothing. A transaction that begins with it ends with it."""
+        """Run a read-only statement. A transaction that begins with it ends with it."""
         was_open = self._caller.is_open
         runner = self._join()
         result = self._run(runner, work, was_open=was_open)
@@ -205,7 +205,7 @@ class EnlistedTransaction(Transaction):
         place = Place(conninfo, self._schema, database.identity, role)
         return in_thread(make_queue_beside, place, name, self._timings.lock_timeout)
 
-    def send_asynchronously(self, send: AsynchronousSend) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
+    def send_asynchronously(self, send: AsynchronousSend) -> NoReturn:  # noqa: ARG002 - always refused
         raise IllegalStateException(
             "A session in your transaction calls no completion listeners; its sends take effect with your commit."
         )
@@ -225,7 +225,7 @@ class EnlistedTransaction(Transaction):
         return found
 
     def opened(self, consumer: ConsumerState) -> None:  # noqa: ARG002 - it holds nothing
-        """Make sure that the consumer will see what others commit."""
+        """Make sure that the consumer will see later commits of others."""
         self.look(require_read_committed())
 
     def closed(self, consumer: ConsumerState) -> None:
@@ -270,7 +270,7 @@ class EnlistedTransaction(Transaction):
         self._received[place] = min(self._received.get(place, key), key)
 
     def _look_again(self) -> None:
-        """Fetch again from what the former transaction has received, which a rollback may have returned."""
+        """Fetch again from the former transaction's messages, which a rollback may have released."""
         for (source, _, _), key in self._received.items():
             source.returned(key)
         self._received.clear()
@@ -301,7 +301,7 @@ class EnlistedTransaction(Transaction):
         return self._waiting
 
     def listening_connection(self) -> ListeningConnection | None:
-        """Return a connection of jmsql's in this process that hears of messages in the database; None: none does."""
+        """Return a jmsql connection in this process that receives notifications of the database; None: none does."""
         if not is_listening(self._schema):
             return None
         database = self._database
@@ -333,7 +333,7 @@ class EnlistedTransaction(Transaction):
         raise IllegalStateException("The session is part of your transaction, whose connection you have already.")
 
     def close(self) -> None:
-        """Do nothing: what it has sent and received stays part of the transaction."""
+        """Do nothing: its sent and received messages stay part of the transaction."""
 
 
 class _EnlistedEndings(Endings):
@@ -360,8 +360,8 @@ class _EnlistedEndings(Endings):
 class _EnlistedWaiting(Waiting):
     """The waits of one call of `receive`.
 
-    In the caller's transaction PostgreSQL notifies of nothing. A connection of jmsql's that this process has to the
-    same database wakes it, if there is one. Else it looks now and then, ever more seldom.
+    In the caller's transaction PostgreSQL notifies of nothing. A jmsql connection of this process to the same database
+    wakes it, if there is one. Else it looks now and then, ever more seldom.
     """
 
     def __init__(
@@ -376,7 +376,7 @@ class _EnlistedWaiting(Waiting):
         self._queue_id = _NO_QUEUE
         self._has_looked = False
         self.is_over = False
-        """Whether the call has ended."""
+        """True if the call has ended."""
 
     def begin(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
         """Do nothing: news is noted between two looks."""
@@ -392,7 +392,7 @@ class _EnlistedWaiting(Waiting):
         self._count = self._news.count
 
     def _listen(self) -> bool:
-        """Be woken by a connection of jmsql's; return whether there is one."""
+        """Register with a jmsql connection that wakes it; return whether there is one."""
         self._queue_id = self._buffer.source.queue_id
         if self._queue_id != _NO_QUEUE:
             self._listening = self._transaction.listening_connection()

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class Transaction(ABC):
-    """How a session sends, receives, acknowledges, and ends what it has begun. Each session has one, for its life."""
+    """A session's way to send, receive, acknowledge, and end its transactions. Each session has one, for its life."""
 
     database: Lease | None = None
     """The session's connection; None: it works on the caller's."""
@@ -52,7 +52,7 @@ class Transaction(ABC):
     missing: Collection[Destination] = ()
     """The destinations that were gone when they were last sent to."""
     is_usable = True
-    """Whether messages can be sent and received now."""
+    """True if messages can be sent and received now."""
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
@@ -85,7 +85,7 @@ class Transaction(ABC):
             self.send(destination, message, size)
 
     def settle_sends(self) -> None:  # noqa: B027 - most send at once
-        """Insert what was sent, so that the outcome of sends under conditions is known."""
+        """Insert sent messages, so that the outcome of sends under conditions is known."""
 
     @abstractmethod
     def send_asynchronously(self, send: AsynchronousSend) -> None:
@@ -110,15 +110,15 @@ class Transaction(ABC):
 
     @abstractmethod
     def closed(self, consumer: ConsumerState) -> None:
-        """Release what a consumer holds that is closed, or gets its messages in another way from now on."""
+        """Release the messages of a consumer that is closed or gets messages in another way."""
 
     @abstractmethod
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:
-        """Return the store's operation that hands out a consumer's messages; None: those of one without a listener."""
+        """Return the operation that hands out a consumer's messages; None: for one without a listener."""
 
     @abstractmethod
     def take_held(self, consumer: ConsumerState) -> Message | None:
-        """Do what `next` does if the message was fetched before and that takes no statement, else nothing."""
+        """Return a message that was fetched before, as `next` does, if that takes no statement."""
 
     @abstractmethod
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
@@ -126,15 +126,15 @@ class Transaction(ABC):
 
         Args:
             consumer: The consumer.
-            check: Called with the message; raises an exception if it is not wanted. What becomes of it then depends on
-                the mode (Jakarta Messaging 3.1, chapter 8.6): where the session acknowledges by itself, it is as if
-                nobody had asked for the message; else the message counts as received.
+            check: Called with the message; raises an exception if it is not wanted. Its outcome then depends on the
+                mode (Jakarta Messaging 3.1, chapter 8.6): where the session acknowledges by itself, the message counts
+                as not received; else it counts as received.
         """
 
     @property
     @abstractmethod
     def is_settled(self) -> bool:
-        """Whether nothing that was received is still to be acknowledged or committed."""
+        """True if every received message is acknowledged or committed."""
 
     @abstractmethod
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
@@ -150,20 +150,20 @@ class Transaction(ABC):
 
     @abstractmethod
     def endings(self) -> Endings:
-        """Return what reads how messages have ended."""
+        """Return the reader of messages' ends."""
 
     @abstractmethod
     def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
-        """Return what a consumer's policy means, making its dead-letter queue if need be."""
+        """Return the rules of a consumer's policy, and make its dead-letter queue if missing."""
 
     # Acknowledging
 
     def acknowledge(self) -> None:
-        """Do what `Message.acknowledge` means in the session."""
+        """Acknowledge messages, as `Message.acknowledge` defines it for the session."""
         self.state.check_open()
 
     def settle(self) -> None:  # noqa: B027 - for DUPS_OK
-        """Acknowledge now what the session would acknowledge by itself later; not what a running listener has."""
+        """Make the session's own late acknowledgements now, except for a running listener's messages."""
 
     def extend_claims(self) -> AbstractContextManager[None]:
         """Extend the claims on messages that are delivered and not acknowledged for as long as a `with` block runs."""
@@ -173,26 +173,26 @@ class Transaction(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Do what `Session.commit` does."""
+        """Commit; see `Session.commit`."""
 
     @abstractmethod
     def rollback(self, error: BaseException | str | None) -> None:
-        """Do what `Session.rollback` does."""
+        """Roll back; see `Session.rollback`."""
 
     @abstractmethod
     def recover(self, error: BaseException | str | None) -> None:
-        """Do what `Session.recover` does."""
+        """Recover; see `Session.recover`."""
 
     @abstractmethod
     def share(self) -> Connection:
-        """Do what `Session.get_database` does."""
+        """Share the connection; see `Session.get_database`."""
 
     def stop(self) -> None:  # noqa: B027 - nothing may run beside the session
-        """Complete the asynchronous sends, and end what runs beside the session, as that closes."""
+        """Complete the asynchronous sends, and end the session's background tasks, when it closes."""
 
     @abstractmethod
     def close(self) -> None:
-        """Undo what the session has not settled, with its lock held."""
+        """Undo the session's unsettled work, with its lock held."""
 
     def release(self) -> None:  # noqa: B027 - it may have none
         """Let go of the session's connection."""
@@ -225,7 +225,7 @@ class OwnTransaction(Transaction):
 
     @abstractmethod
     def _create_sender(self) -> AsynchronousSender:
-        """Make what sends messages that need not be waited for."""
+        """Make the sender of asynchronous sends."""
 
     def complete(self, method: str) -> None:
         if self._sender is not None:
@@ -236,7 +236,7 @@ class OwnTransaction(Transaction):
         destinations, side = self._client.destinations, self._client.side
         destinations.require_own(queue)
         queue_id = destinations.look_up(queue)
-        if self._client.is_restricted:  # else it would wait for what policies hide
+        if self._client.is_restricted:  # else it would wait for rows that policies hide
             side.run(require_access, queue_id, action)
         return queue_id
 
@@ -271,18 +271,18 @@ class OwnTransaction(Transaction):
     # For listeners
 
     def handled(self, failure: Failure | None) -> None:
-        """Settle what a listener was given."""
+        """Settle a listener's message."""
 
     def paused(self) -> None:
-        """Settle what waits for company, since no message comes next."""
+        """Settle acknowledgements that wait for more, since no message comes next."""
 
     def failed(self, error: JMSException) -> JMSException:
-        """Begin again after an error between listeners, and return what their connection is told."""
+        """Begin again after an error between listeners, and return the error for their connection."""
         return error
 
     @abstractmethod
     def unloaded(self, buffer: PrefetchBuffer) -> None:
-        """Release what a prefetch buffer holds that a connection consumer has filled."""
+        """Release the messages of a prefetch buffer that a connection consumer has filled."""
 
     # Ending
 
