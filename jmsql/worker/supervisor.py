@@ -145,9 +145,13 @@ class Supervisor:
             while select.select([child.channel], [], [], 0)[0] and child.read_reports():
                 pass  # the next of its last reports
             self._ended(child)
+        # As process 1 of a container, the supervisor inherits processes that handlers have left behind. Nothing else
+        # waits for them.
         _reap_orphans({child.process_id for child in self._children})
         for child in self._children:
             child.kill_if_overdue()
+            # A process that is stuck in C code with the GIL held cannot run its watcher, so its time-outs would not
+            # hold. Without time-outs, a long silent handler is legitimate.
             if child.has_timeouts and child.silence > self._settings.timings.silence_timeout:
                 logger.error("%s is silent: it is killed, since its handlers have time-outs.", child.name)
                 child.kill()
@@ -167,6 +171,7 @@ class Supervisor:
             )
         for slot in self._slots:
             slot.fill()
+            # A successor is ready before the former process drains: messages are handled throughout.
             former = slot.hand_over()
             if former is not None:
                 self._tell_listeners(slot)
@@ -175,6 +180,7 @@ class Supervisor:
         if self._source_files is not None and self._source_files.have_changed():
             logger.info("Files have changed.")
             self._renew()
+        # One slot at a time, so that a broken release stops with its first process, while the others go on.
         if self._has_begun and self._to_renew and not any(slot.successor for slot in self._slots):
             self._to_renew.pop(0).succeed()
 
@@ -255,6 +261,7 @@ class Supervisor:
             return
         is_successor = any(slot.successor is child for slot in self._slots)
         logger.error("%s", f"The old processes go on: {reason}" if is_successor else reason, extra=failure)
+        # The new code does not start. The remaining slots keep the old processes.
         if is_successor:
             self._to_renew.clear()
         for slot in self._slots:
@@ -291,6 +298,8 @@ class Supervisor:
     def _snapshot(self) -> tuple[list[ChildProcess], Totals]:
         """Return the current processes, and the totals of all processes so far."""
         with self._lock:
+            # The supervisor's thread moves an ended child's counters under the same lock, so a child is counted in
+            # exactly one of the two.
             children = list(self._children)
             totals = copy.deepcopy(self._ended_totals)
         for child in children:

@@ -28,10 +28,14 @@ class Deadline:
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._at = monotonic() + timeout
+        # The caller of the handler and the watcher both want to settle the message; exactly one may. The lock guards
+        # `_is_settling`, `_is_abandoned`, `has_expired` and `_at`: `returned` and `abandon` decide under it who is
+        # first.
         self._lock = threading.Lock()
         self._is_settling = False
         self._is_abandoned = False
         self.has_expired = False
+        # Set by `returned`; the watcher waits for it before it settles the message itself.
         self._settling = threading.Event()
         self.limit: asyncio.Timeout | None = None
         """The limit that cancels a coroutine function, whose event loop sets it."""
@@ -55,6 +59,7 @@ class Deadline:
         if running_loop() is self._loop:
             self._reschedule()
         else:
+            # asyncio's timeouts are not thread-safe: only the loop's own thread may move them.
             self._loop.call_soon_threadsafe(self._reschedule)
 
     def _reschedule(self) -> None:
@@ -75,6 +80,8 @@ class Deadline:
     def error_class(self) -> type[TimeoutError]:
         """Return a class whose objects say the same without arguments, for an exception raised from another thread."""
         text = self._text
+        # PyThreadState_SetAsyncExc takes a class and calls it without arguments. A class of its own for each deadline
+        # also tells this timeout from the handler's other TimeoutErrors.
         body = {"__init__": lambda self: TimeoutError.__init__(self, text), "__module__": TimeoutError.__module__}
         self._raised = type(TimeoutError.__name__, (TimeoutError,), body)
         return self._raised
@@ -85,6 +92,7 @@ class Deadline:
         The exception that was raised in the handler's thread says the same. It only lends its traceback.
         """
         if self._raised is not None and type(error) is self._raised:
+            # The raised object and `self.error` have the same text; as a cause it would print it twice.
             return self.error.with_traceback(error.__traceback__)
         self.error.__cause__ = error
         return self.error
@@ -100,6 +108,8 @@ class Deadline:
         """
         if isinstance(error, asyncio.CancelledError):
             return self.overdue(monotonic()) >= 0
+        # After the expiry, the watcher has interrupted statements or raised an exception in the thread, so any error
+        # may be a consequence of that.
         return self.has_expired and error is not self.error
 
     def expire(self) -> bool:
@@ -117,6 +127,8 @@ class Deadline:
             TimeoutError: It returned too late, even if the watcher has not noticed yet.
         """
         with self._lock:
+            # The watcher checks at intervals, so the handler may return late before the watcher has noticed. It has
+            # failed all the same: its message's outcome must not depend on the watcher's timing.
             self.has_expired |= self.overdue(monotonic()) > 0
             self._is_settling = not self._is_abandoned
             self._settling.set()
@@ -134,6 +146,7 @@ class Deadline:
         Args:
             patience: How many seconds it has for that.
         """
+        # Not under the lock, which `returned` needs.
         self._settling.wait(patience)
         with self._lock:
             self._is_abandoned = not self._is_settling

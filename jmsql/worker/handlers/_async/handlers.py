@@ -67,6 +67,7 @@ class HandlerTask:
         self.listener = listener
         self.claims = claims
         self.counters = HandlerCounters()
+        # Written by the task itself; read by the watcher, which ends overdue handlers, and for reports.
         self.handling: HandlerCall | None = None
         self.has_ended = False
         self.is_lost = False
@@ -82,6 +83,7 @@ class HandlerTask:
         self._on_end = on_end
         self._on_lost = on_lost
         self._quota = quota
+        # Written by `stop`, in another thread; the task reads it between messages.
         self._is_stopping = False
         self._stopped = Notifications()
         self._task = BackgroundTask(self._run, f"{listener.name} {number}")
@@ -173,6 +175,8 @@ class HandlerTask:
 
     def end_overdue(self, handling: Handling) -> None:
         """End a handler that has taken too long; if that is not possible, this thread or task is lost."""
+        # A thread cannot be killed. An exception raised in it, or a cancelled statement, ends most handlers; a handler
+        # that blocks in C code keeps its thread, so another thread takes its place, or the process.
         deadline = handling.deadline
         assert deadline is not None
         if ASYNC:
@@ -181,6 +185,7 @@ class HandlerTask:
             if is_late and self.handling is handling and not self.has_ended:
                 self.replace_process(deadline.error)
         else:
+            # The thread may have gone on to its next message meanwhile, which this deadline must not end.
             is_late = self.handling is handling and self.handling.expire(self._timings.cancel_timeout)
             if is_late and not self.has_ended:
                 self._on_lost(self, deadline.error)
@@ -225,6 +230,8 @@ class HandlerTask:
             await self._stopped.wait(0, None)
             return None
         try:
+            # Without the turn: a task that has just handled a message fetches the next one itself. Only idle tasks wait
+            # in turn.
             if self._has_handled:  # where there was one message, there may be more
                 self._has_handled = False
                 message = await self._consumer.receive_no_wait()
@@ -467,6 +474,7 @@ class Handlers:
             JMSException: The server cannot be reached, or refuses; or a durable subscription has another topic or
                 selector, and is not changed.
         """
+        # One connection for all listeners: their sessions share its database connections and its control connection.
         connection = await factory.create_connection()
         handlers = cls(connection, settings, quota)
         try:
@@ -515,6 +523,7 @@ class Handlers:
         """
         deadline = monotonic() + self._settings.drain_timeout
         logger.warning("%s has not ended at its time-out; another thread takes its place.", task.listener)
+        # The lost thread takes no further message, even if its handler returns while the successor opens.
         task.is_lost = True
         try:
             successor = await task.open_another()
@@ -538,6 +547,7 @@ class Handlers:
     async def _release_overdue(self) -> None:
         """Release messages that were claimed ahead and are handled later than expected."""
         while not self._is_ending:
+            # Read before the check: a claim that comes during the check ends the wait below immediately.
             count = self._held.count
             self._is_watching = False  # reset before the check, so that a change after it is reported
             pauses = [pause for claims in self._claims if (pause := await claims.release_overdue()) is not None]
@@ -546,6 +556,8 @@ class Handlers:
 
     async def stop_receiving(self) -> None:
         """Take no more messages, and release those that were claimed ahead."""
+        # In this order. Stopped consumers fetch nothing; then the claims ahead can be released, and no task claims them
+        # again. Tasks are told last, as they close their consumers.
         await self._connection.stop()
         self._is_ending = True
         self._held.notify()
