@@ -133,6 +133,8 @@ create function jmsql_internal.enter_limit(
                    slots_left bigint, pause float8)
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
+    -- Planned for each call, the statements would take longer to plan than to run.
+    set plan_cache_mode = force_generic_plan
 as $$
 declare
     l jmsql_internal.listener_limit;
@@ -140,6 +142,7 @@ declare
     per interval;
     free_at timestamptz;
     held bigint;
+    reserve integer;
 begin
     select x.* into l from jmsql_internal.listener_limit x
     where x.queue_id = queue and md5(x.selector) = md5(chosen)
@@ -192,17 +195,23 @@ begin
     end if;
     if l.at_most is not null then
         -- What is claimed ahead leaves half of the slots to others, and none is claimed ahead where they are few.
-        slot_share := greatest(1, l.at_most - l.at_most / 2);
+        reserve := l.at_most / 2;
+        if l.at_most >= 20 and not exists (
+                select from jmsql_internal.limit_holder h
+                where h.holder_id <> holder and h.expires_at > clock_timestamp()) then
+            reserve := l.at_most / 10;  -- there are no others yet
+        end if;
+        slot_share := greatest(1, l.at_most - reserve);
         if l.at_most_by is null then
             select * into u from jmsql_internal.limit_usage x
             where x.limit_id = l.limit_id and not x.is_rate and x.value = '';
             held := coalesce(cardinality(u.sequences), 0);
-            if held > l.at_most / 2 then
+            if held > slot_share - least(most, slot_share) then
                 select count(*) into held from jmsql_internal.held_slots(u);
             end if;
             slots_left := greatest(l.at_most - held, 0);
             granted := least(granted, case when slots_left = 0 then 0
-                                           else greatest(1, slots_left - l.at_most / 2) end);
+                                           else greatest(1, slots_left - reserve) end);
         else
             for u in
                 select x.* from jmsql_internal.limit_usage x
@@ -232,6 +241,8 @@ create function jmsql_internal.note_started(
         messages bigint[]) returns void
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
+    -- Planned for each call, the statements would take longer to plan than to run.
+    set plan_cache_mode = force_generic_plan
 as $$
 declare
     l jmsql_internal.listener_limit;

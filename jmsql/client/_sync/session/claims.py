@@ -65,6 +65,8 @@ class Claims(Delivery):
     is_of_handler = False
     """True if a worker's handler has the messages, whose calls are counted."""
     _throttle: Throttle | None = None
+    _is_cut = False
+    """True if the limit has allowed the last claim fewer messages than it asked for."""
     _passes_over = False
     """True if the last claim has passed over messages for a limit."""
 
@@ -134,8 +136,9 @@ class Claims(Delivery):
             else:
                 break
         throttle.learn(found.allowance, len(found.rows))
-        is_cut = found.allowance.granted < limit and (selector is not None or groups is not None)
-        self._passes_over = found.allowance.passes_over or is_cut
+        self._is_cut = found.allowance.granted < limit
+        is_partial = self._is_cut and (selector is not None or groups is not None)
+        self._passes_over = found.allowance.passes_over or is_partial
         if not found.rows and (found.allowance.passes_over or not found.allowance.granted):
             raise LimitReachedError
         return found.rows
@@ -248,8 +251,10 @@ class Claims(Delivery):
                 if not was_ended:  # else the server has never seen the claim
                     self._control.claim_failed(connection_id, error)
                 raise
-        if throttle is not None and self._passes_over:
-            buffer.source.begin_again()  # for what was passed over
+        if throttle is not None:
+            buffer.expectation.expects_more |= bool(rows) and self._is_cut
+            if self._passes_over:
+                buffer.source.begin_again()  # for what was passed over
         count = self._together(buffer, rows, rules)
         rows, rest = rows[:count], rows[count:]
         buffer.prefetch.fetched(len(rows), size_of(rows))
