@@ -241,7 +241,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
     letters = console.find("DLQ")
     paths = [
         "/", "/search", "/destinations", "/messages?property=weight%3D7", "/dead-letters",
-        "/clients", "/activity", "/now", "/batches", *batch_paths(console), *result_paths(console),
+        "/clients", "/activity", "/now", "/schedules", "/batches", *batch_paths(console), *result_paths(console),
         f"{orders}/rates", orders, f"{orders}?selector=a+=+=+1",
         f"{orders}/purge",
         f"{orders}/send", f"{orders}/move", console.find("prices"), console.find("web"),

@@ -13,6 +13,7 @@ import jmsql
 from jmsql.admin import Administration
 from jmsql.testing import wait_for
 from tests.console.http import Browsing
+from tests.console.kept_results import keep
 from tests.console.serving import Served
 from tests.console.test_browser import follow
 from tests.console.test_pages import fail_all
@@ -30,6 +31,7 @@ TASKS: dict[str, tuple[list[str], str]] = {
     "find by property": (["Search", "property: customer = 3", "Search", "(first message)"], "order 3"),
     "the slow consumer": (["Now"], "connection "),
     "what did a colleague do": (["Activity"], "bob"),
+    "how did a job end": (["Results", "ID:"], "ValueError: no such customer"),
     "retry one": (["Dead letters", "ConnectionError: the bank", "Retry …", "Retry dead letters"], "went back"),
     "retry all of one error": (["Dead letters", "Retry …", "Retry dead letters"], "went back"),
     "deliver now": (["orders", "Deliver now …", "Deliver messages now"], "can be received now"),
@@ -56,6 +58,7 @@ def incident(factory: jmsql.ConnectionFactory) -> Iterator[None]:
                 jmsql.send(context, "orders", f"order {number}", properties={"customer": number}, group="g")
             jmsql.send(context, "orders", "later", delivery_delay=3600.0)
             jmsql.send(context, "mails", "held")
+        keep(factory.url or "", "orders", "failed", error="Traceback\nValueError: no such customer")
         fail_all(factory, "payments", ConnectionError("the bank did not answer"))
         with factory.create_context(session_mode=jmsql.AcknowledgeMode.CLIENT) as holder:
             assert holder.create_consumer(jmsql.Queue("mails")).receive(timeout=30) is not None

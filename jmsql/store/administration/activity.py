@@ -1,7 +1,7 @@
 """The actions of administrators: a program's remarks on them, and the lines that they leave."""
 
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from jmsql.public_names import set_module
 from jmsql.store.statement import (
@@ -14,8 +14,6 @@ from jmsql.store.statement import (
     value,
 )
 from jmsql.values.postgresql_text import from_postgresql, to_postgresql
-
-T = TypeVar("T")
 
 _WINDOW = 5000
 """How many lines a look reads that searches them."""
