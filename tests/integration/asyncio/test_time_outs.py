@@ -13,7 +13,7 @@ import pytest
 
 import jmsql.asyncio as jms
 from jmsql import AcknowledgeMode, Queue, Topic, TransactionRolledBackException
-from jmsql.concurrency import tasks
+from jmsql.concurrency.tasks import cancellation
 from tests.integration.asyncio.texts import text_of
 from tests.integration.client.locked_tables import lock
 from tests.integration.client.server import Server
@@ -27,7 +27,7 @@ MODES = [AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK]
 
 @pytest.fixture(autouse=True)
 def _grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_GRACE", 0.1, raising=False)
+    monkeypatch.setattr(cancellation, "_GRACE", 0.1, raising=False)
 
 
 async def times_out(work: Awaitable[object]) -> None:

@@ -13,7 +13,7 @@ import sqlalchemy
 
 from jmsql import Queue
 from jmsql.asyncio import enlist
-from jmsql.concurrency import tasks
+from jmsql.concurrency.tasks import cancellation
 from tests.integration.client.locked_tables import lock
 from tests.integration.client.server import with_parameters
 from tests.integration.enlistment.callers import ASYNCHRONOUS, NAME, ORDERS, Caller, Kind
@@ -23,7 +23,7 @@ BRIEF, PATIENCE = 0.1, 60.0
 
 @pytest.fixture(autouse=True)
 def _grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_GRACE", 0.1)
+    monkeypatch.setattr(cancellation, "_GRACE", 0.1)
 
 
 @pytest.fixture(params=list(ASYNCHRONOUS))

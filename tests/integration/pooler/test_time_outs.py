@@ -9,7 +9,7 @@ import pytest
 
 import jmsql.asyncio as jms
 from jmsql import Queue
-from jmsql.concurrency import tasks
+from jmsql.concurrency.tasks import cancellation
 
 ORDERS = Queue("orders")
 
@@ -17,7 +17,7 @@ ORDERS = Queue("orders")
 async def test_a_time_out_hits_nothing_else(
     jmsql_asyncio_factory: jms.ConnectionFactory, blocker: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "_GRACE", 0.1)
+    monkeypatch.setattr(cancellation, "_GRACE", 0.1)
     async with jmsql_asyncio_factory.create_connection() as connection:
         await connection.start()
         sessions = [connection.create_session() for _ in range(4)]

@@ -10,12 +10,12 @@ import anyio
 import pytest
 
 from jmsql.concurrency import tasks
-from jmsql.concurrency.tasks import finished, interruptible, uninterrupted
+from jmsql.concurrency.tasks import cancellation, finished, interruptible, uninterrupted
 
 
 @pytest.fixture(autouse=True)
 def _grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_GRACE", 0.01)
+    monkeypatch.setattr(cancellation, "_GRACE", 0.01)
 
 
 def current() -> asyncio.Task[object]:
@@ -211,7 +211,7 @@ async def test_the_server_is_asked_to_interrupt_what_takes_long() -> None:
 
 
 async def test_what_is_answered_within_the_grace_has_happened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_GRACE", 10)
+    monkeypatch.setattr(cancellation, "_GRACE", 10)
     exchange = Exchange()
 
     async def operate() -> str:

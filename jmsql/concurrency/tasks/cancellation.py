@@ -1,0 +1,428 @@
+"""What a cancelled task still does: operations that happen as a whole, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import logging
+import sys
+import threading
+import types
+from collections.abc import Coroutine, Generator
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from jmsql.concurrency.tasks.identity import begin, wake
+
+logger = logging.getLogger("jmsql")
+
+T = TypeVar("T")
+
+# Cancellation
+#
+# Goals, in this order:
+#
+# 1. An operation that returns has happened, and one that raises CancelledError has not. So a caller that is cancelled
+#    can repeat it, and loses and doubles nothing.
+# 2. A cancelled task ends soon, whatever the server is at.
+# 3. `asyncio.timeout`, task groups and anyio's cancel scopes work as everywhere, and find no surprise afterwards.
+#
+# asyncio cancels a task where it waits, by an exception. In the middle of an exchange with PostgreSQL nobody could tell
+# then how far the server had got, and the answers that were not read would be taken for those to the next statement. A
+# driver gives up the connection for that reason, and its transaction with it. Here the exchange goes on instead, and
+# the cancellation waits for its end, which is a round trip away as a rule.
+#
+# The rules that follow from it:
+#
+# - Whatever may take long and is no exchange comes first and can be cancelled: another session's turn, a connection of
+#   the pool, connecting. Nothing has changed by then. All that changes something is `finished`.
+# - `finished` drives its coroutine by hand, in the caller's own task. What the coroutine awaits, it awaits behind a
+#   future that is made for the purpose, and that alone is cancelled with the task: a lock, a look-up or an exchange
+#   inside never hears of it. There is no other task, so nothing has to be kept alive, registered, or told who it is.
+# - What is noted takes effect behind the block, where the task waits next, since `finished` has something to return. A
+#   loop of operations each of which is finished in time would never wait where it can be cancelled; so the next block
+#   raises CancelledError before it begins anything.
+# - A time-out that has ended meanwhile takes its cancellation back (`Task.uncancel`), and then nobody wants it any
+#   more. By the count of cancellations a late one knows that; before Python 3.13 it must not even be requested at once.
+# - An exchange says how to interrupt it. The server is asked after a grace, in which short statements end by
+#   themselves: a request takes a connection of its own, and a transaction in which a statement was interrupted is lost.
+#   Only the answer tells whether the request came in time. If it did, nothing has happened and CancelledError is
+#   raised; if not, the operation has happened and returns.
+# - A request must not hit what comes next on the connection. So its end is awaited, and if that fails, the connection
+#   is given up.
+# - After an interruption come rollbacks and the like, which are not interrupted again.
+# - anyio cancels once more in each turn of the event loop until its scope is left. What goes on after a cancellation
+#   waits in a shielded scope, else it would take all processor time.
+#
+# What cannot run in the caller's task: a driver's own wait that limits its time by `asyncio.timeout`, as psycopg's did
+# up to 3.3.0 and asyncpg's connecting does. Such a time-out cancels the task that it runs in, which `finished` would
+# take for somebody's wish. asyncpg, too, interrupts a statement only if the task is cancelled that runs it. So
+# statements on connections of an application's, and connecting, run `apart`, in tasks of their own. jmsql's own
+# connections wait by `jmsql.store.wire.waiting`.
+
+
+def is_cancelled() -> bool:
+    """Return whether somebody wants the caller's task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def is_failure(error: BaseException) -> bool:
+    """Tell whether what the application's code has raised is its failure alone; else the program is to end.
+
+    In the main thread a KeyboardInterrupt may be Ctrl-C.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return not is_cancelled()
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is not threading.main_thread()
+    return not isinstance(error, GeneratorExit)  # by which Python ends a coroutine that nobody awaits any more
+
+
+def ends_task(error: BaseException) -> bool:
+    """Tell whether what the application's code has raised ends the task that has called it: a cancellation, Ctrl-C."""
+    return not (is_failure(error) or isinstance(error, GeneratorExit))
+
+
+class Exchange(Protocol):
+    """A conversation with the server, which can be asked to interrupt what it does for it."""
+
+    @property
+    def can_be_interrupted(self) -> bool:
+        """True if the server is at the statement that is to be interrupted, and at nothing before it."""
+
+    async def interrupt(self) -> None:
+        """Ask the server to interrupt it, and return when the request can hit nothing later."""
+
+    def was_interrupted(self, error: BaseException) -> bool:
+        """Return whether an error says that the server has done so, and that nothing has come of the statement."""
+
+    def end_connection(self) -> None:
+        """End the connection: a request may be under way that would interrupt the next statement."""
+
+
+_GRACE = 0.5
+"""Seconds in which a statement whose caller was cancelled may still end by itself, and between two requests."""
+
+
+class _Interruption:
+    """The requests to interrupt an exchange whose task was cancelled."""
+
+    __slots__ = ("_exchange", "_request", "_timer")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._request: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(_GRACE, self._ask)
+
+    @property
+    def is_requested(self) -> bool:
+        return self._request is not None
+
+    def _ask(self) -> None:
+        if self._exchange.can_be_interrupted and (self._request is None or self._request.done()):
+            self._request = begin(self._exchange.interrupt())
+        # The server ignores a request that comes between two statements, so one may not be enough.
+        self._timer = asyncio.get_running_loop().call_later(_GRACE, self._ask)
+
+    async def end(self) -> None:
+        """Make sure that no request reaches what the connection is used for next."""
+        self._timer.cancel()
+        if self._request is not None:
+            await asyncio.wait([self._request])
+            error = self._request.exception()
+            if error is not None:
+                logger.info("The server could not be asked to interrupt a statement.", exc_info=error)
+                self._exchange.end_connection()
+
+
+class _Cancellation:
+    """A cancellation of a task that has not taken effect yet.
+
+    Args:
+        task: The task.
+        arguments: Those of the CancelledError, by which anyio knows its own.
+    """
+
+    __slots__ = ("_requests", "_task", "arguments")
+
+    def __init__(self, task: asyncio.Task[Any], arguments: tuple[Any, ...]) -> None:
+        self._task: asyncio.Task[Any] | None = task
+        # The count tells later whether somebody has taken one back. One of them may be stale: of a program that has
+        # caught a CancelledError and gone on.
+        self._requests = task.cancelling()
+        self.arguments = arguments
+
+    def is_due(self, task: asyncio.Task[Any] | None) -> bool:
+        """Return whether the task is to be cancelled now: once, and only as long as somebody wants it."""
+        if self._task is None or self._task is not task:
+            return False
+        self._task = None
+        return task.cancelling() >= self._requests
+
+    def repeat(self) -> None:
+        """Cancel the task where it waits, unless that has happened."""
+        task = self._task
+        if task is not None and self.is_due(task) and not task.done():
+            task.uncancel()
+            task.cancel(*self.arguments)
+
+
+class _Shield:
+    """What keeps the cancellations of a task away from what it does as a whole."""
+
+    __slots__ = ("exchange", "interruption", "is_driving", "is_interrupted", "noted", "task")
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.is_driving = False
+        """True if `finished` runs, so that what is awaited can wait for anything."""
+        self.noted: _Cancellation | None = None
+        """The first cancellation that was kept away."""
+        self.exchange: Exchange | None = None
+        """The conversation with the server that goes on now, if it is one to be interrupted."""
+        self.is_interrupted = False
+        """True if the server has interrupted a statement. What tidies up after that runs to its end."""
+        self.interruption: _Interruption | None = None
+
+    def cancelled(self, error: asyncio.CancelledError) -> None:
+        """Note a cancellation, and have the server asked to interrupt what it does."""
+        if self.noted is None:
+            self.noted = _Cancellation(self.task, error.args)
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Begin to ask the server, if a cancellation was noted and there is something to interrupt."""
+        if self.noted is not None and self.exchange is not None and self.interruption is None:
+            self.interruption = _Interruption(self.exchange)
+
+    @property
+    def has_asked(self) -> bool:
+        """True if the server was asked to interrupt the exchange."""
+        return self.interruption is not None and self.interruption.is_requested
+
+
+_shield: contextvars.ContextVar[_Shield | None] = contextvars.ContextVar("jmsql_shield", default=None)
+late_cancellation: contextvars.ContextVar[_Cancellation | None] = contextvars.ContextVar("jmsql_late", default=None)
+"""A cancellation of the task that came too late for its last operation, and has not taken effect."""
+
+
+def is_driven() -> bool:
+    """Return whether the caller is a part of what is `finished`, which cancellations of the task do not reach."""
+    return _driving_shield() is not None
+
+
+def _driving_shield() -> _Shield | None:
+    shield = _shield.get()
+    return shield if shield is not None and shield.is_driving and shield.task is asyncio.current_task() else None
+
+
+class uninterrupted:  # noqa: N801 - used as a statement
+    """A block that is done as a whole, or not at all if its task was cancelled before.
+
+    What it awaits has to be `finished`. If the task is cancelled meanwhile, that takes effect behind the block, where
+    the task waits next.
+    """
+
+    __slots__ = ("_shield", "_token")
+
+    _shield: _Shield
+    _token: contextvars.Token[_Shield | None] | None
+
+    def __enter__(self) -> _Shield:
+        task = _this_task()
+        shield = _shield.get()
+        if shield is not None and shield.task is task:
+            self._shield, self._token = shield, None
+            return shield
+        late = late_cancellation.get()
+        if late is not None:
+            late_cancellation.set(None)
+            if late.is_due(task):
+                raise asyncio.CancelledError(*late.arguments)
+        self._shield = _Shield(task)
+        self._token = _shield.set(self._shield)
+        return self._shield
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._token is None:
+            return
+        _shield.reset(self._token)
+        noted = self._shield.noted
+        if noted is not None and not isinstance(error, asyncio.CancelledError):
+            # Not at once: before Python 3.13 the task could not get rid of it at the end of `asyncio.timeout`.
+            late_cancellation.set(noted)
+            asyncio.get_running_loop().call_soon(noted.repeat)
+
+
+async def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Await something to its end, whether the task is cancelled meanwhile or not.
+
+    By itself it is done as a whole, or not at all if the task was cancelled before; in an `uninterrupted` block it is a
+    part of that.
+
+    Raises:
+        asyncio.CancelledError: It was cancelled before it began, or the server has interrupted an `interruptible` part.
+    """
+    if _driving_shield() is not None:
+        return await work
+    try:
+        with uninterrupted() as shield:
+            shield.is_driving = True
+            try:
+                return await _drive(work, shield)
+            finally:
+                shield.is_driving = False
+    finally:
+        work.close()
+
+
+@types.coroutine
+def _drive(work: Coroutine[Any, Any, T], shield: _Shield) -> Generator[Any, Any, T]:
+    """Run a coroutine in the caller's task as the event loop would, but for cancellations of the task."""
+    while True:
+        try:
+            awaited: asyncio.Future[Any] | Answer | None = work.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if awaited is None:  # as in sleep(0): the coroutine goes on in the next turn of the event loop
+            try:
+                yield
+            except asyncio.CancelledError as error:
+                shield.cancelled(error)
+            continue
+        if not isinstance(awaited, Answer):
+            # By this flag the event loop tells what was awaited from what was merely yielded: it wants the waiter's.
+            awaited._asyncio_future_blocking = False  # noqa: SLF001
+        if shield.noted is None:
+            yield from _wait(awaited, shield)
+        if not awaited.done():
+            with _shielded_from_anyio():
+                while not awaited.done():
+                    yield from _wait(awaited, shield)
+
+
+class Answer:
+    """What comes from the server, for a task that is driven: it is woken at once, and not in the next turn of the loop.
+
+    No future, since nothing but `finished` sees what is awaited there; it takes a fraction of one's time.
+    """
+
+    __slots__ = ("is_there", "waiter")
+
+    def __init__(self) -> None:
+        self.is_there = False
+        """True if it has come."""
+        self.waiter: asyncio.Future[None] | None = None
+        """What the task waits for meanwhile."""
+
+    def come(self) -> None:
+        """Note that it is there."""
+        self.is_there = True
+        if self.waiter is not None:
+            wake(self.waiter, None)
+
+    def done(self) -> bool:
+        """Return whether it has come."""
+        return self.is_there
+
+    def __await__(self) -> Generator[Any, None, None]:
+        while not self.is_there:
+            yield self
+
+
+def _wait(awaited: asyncio.Future[Any] | Answer, shield: _Shield) -> Generator[Any, Any, None]:
+    """Wait for what a coroutine awaits, or a cancellation: behind a future that alone is cancelled with the task."""
+    waiter = shield.task.get_loop().create_future()
+    if isinstance(awaited, Answer):
+        awaited.waiter = waiter
+        try:
+            yield from waiter
+        except asyncio.CancelledError as error:
+            shield.cancelled(error)
+        return
+    come = functools.partial(wake, waiter)
+    awaited.add_done_callback(come)
+    try:
+        yield from waiter
+    except asyncio.CancelledError as error:
+        awaited.remove_done_callback(come)
+        shield.cancelled(error)
+
+
+async def interruptible(work: Coroutine[Any, Any, T], exchange: Exchange, *, is_apart: bool = False) -> T:
+    """Await a conversation with the server, which is asked to interrupt it if the task is cancelled.
+
+    It is done, or raises CancelledError. It is also done if the server was asked too late.
+
+    Args:
+        work: Talks to the server.
+        exchange: Knows how to have that interrupted.
+        is_apart: Whether it runs `apart`.
+    """
+    shield = _driving_shield()
+    if shield is None:
+        try:
+            return await finished(interruptible(work, exchange, is_apart=is_apart))
+        finally:
+            work.close()  # which has not begun if the task was cancelled before
+    if is_apart:
+        work = apart(work)
+    if shield.is_interrupted or shield.exchange is not None:
+        return await work
+    shield.exchange = exchange
+    shield.interrupt()
+    try:
+        return await work
+    except BaseException as error:
+        if not (shield.has_asked and exchange.was_interrupted(error)):
+            raise
+        shield.is_interrupted = True
+        assert shield.noted is not None
+        raise asyncio.CancelledError(*shield.noted.arguments) from error
+    finally:
+        interruption, shield.interruption, shield.exchange = shield.interruption, None, None
+        if interruption is not None:
+            await interruption.end()
+
+
+def _shielded_from_anyio() -> AbstractContextManager[object]:
+    """Return a block in which anyio's cancel scopes do not cancel the task once more in each turn of the event loop."""
+    anyio = sys.modules.get("anyio")
+    return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
+
+
+async def apart(work: Coroutine[Any, Any, T]) -> T:
+    """Await, in a task of its own, what limits its own time, as drivers do: that cancels the task which it runs in."""
+    return await begin(work)
+
+
+left_running: contextvars.ContextVar[asyncio.Task[Any] | None] = contextvars.ContextVar("jmsql_left", default=None)
+"""What the task has left to run `detached`, and which counts as the task: the two must not have one lock at a time."""
+
+
+async def detached(work: Coroutine[Any, Any, T]) -> T:
+    """Do something to its end; a caller that is cancelled does not wait for that.
+
+    It may go on with something else. But where that wants an `RLock`, it waits after all.
+    """
+    left = left_running.get()
+    if left is not None and left.done():
+        left_running.set(None)  # so that the new task's context does not keep it
+    task = begin(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        left_running.set(task)
+        raise
+
+
+def _this_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
