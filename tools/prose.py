@@ -145,6 +145,12 @@ def written(place: Path) -> Iterator[Path]:
     return (path for path in sorted(place.rglob("*.py")) if "_sync" not in path.parts)
 
 
+def count_by_file(place: Path) -> dict[str, int]:
+    """Return the number of habits in each module of a directory that has some, by its path there."""
+    counts = {path.relative_to(place).as_posix(): rates([path]) for path in written(place)}
+    return {name: row.what + row.opens + row.of for name, row in counts.items() if row.what + row.opens + row.of}
+
+
 def _print_rates(places: list[Path]) -> None:
     """Print the habits of each package of some directories, and of all."""
     print(f"{'':32}{'words':>8}{'what':>6}{'/1000':>7}{'opens':>6}{'of':>5}{'/1000':>7}{'comments':>9}")
@@ -269,8 +275,13 @@ def main() -> int:
     """Print what was found, and return how many findings there are, at most 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("places", nargs="+", type=Path, help="files and directories")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the habits of each file of one directory")
     parser.add_argument("--rates", action="store_true", help="count habits in docstrings and comments instead")
     arguments = parser.parse_args()
+    if arguments.record is not None:
+        counts = count_by_file(arguments.places[0])
+        arguments.record.write_text("".join(f"{count} {name}\n" for name, count in counts.items()))
+        return 0
     if arguments.rates:
         _print_rates(arguments.places)
         return 0

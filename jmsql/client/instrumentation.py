@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class SessionFacts:
-    """What the instrumentation is told of a session. Each session has its own, which tells it from others.
+    """A session's facts for the instrumentation. Each session has its own, which tells it from others.
 
     Args:
         acknowledge_mode: How it acknowledges; None: that is the business of the caller, whose transaction it is in.
@@ -44,14 +44,14 @@ class Instrumentation(Protocol):
     ) -> AbstractContextManager[Callable[[Message | None], None]]:
         """Follow a call of a consumer's `receive`, from a destination or a named subscription.
 
-        Gives what is to be called with what it returns.
+        Yields a function to call with the received message.
         """
 
     def processing(self, session: SessionFacts, *messages: Message) -> AbstractContextManager[object]:
         """Follow the call of a listener, with one message or a chunk of them."""
 
     def settling(self, session: SessionFacts, operation: str) -> AbstractContextManager[object]:
-        """Follow the acknowledgement of what the session has received, or whatever else becomes of it."""
+        """Follow the acknowledgement of the session's received messages, or another outcome."""
 
 
 active: Instrumentation | None = None
@@ -59,7 +59,7 @@ _nothing = nullcontext()
 
 
 def install(new: Instrumentation | None) -> None:
-    """Install what follows messages from now on; None removes it."""
+    """Install the instrumentation of messages from now on; None removes it."""
     global active
     active = new
 
@@ -70,5 +70,5 @@ def processing(session: SessionFacts, *messages: Message) -> AbstractContextMana
 
 
 def settling(session: SessionFacts, operation: str) -> AbstractContextManager[object]:
-    """Follow what becomes of the messages that a session has received, if anybody follows messages."""
+    """Follow the outcome of a session's received messages, if an instrumentation is installed."""
     return _nothing if active is None else active.settling(session, operation)

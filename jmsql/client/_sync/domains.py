@@ -274,7 +274,7 @@ class TopicPublisher(MessageProducer):
         """Publish a message, as [`MessageProducer.send`][jmsql.MessageProducer.send] sends it.
 
         Args:
-            message: A message of jmsql's, or of any other provider that has the same attributes.
+            message: A jmsql message, or another provider's with the same attributes.
             topic: Where to publish it, a topic or its name, for a publisher that was made without a topic.
             delivery_mode: PERSISTENT or NON_PERSISTENT; None: the publisher's.
             priority: 0 (lowest) to 9; None: the publisher's.

@@ -163,8 +163,8 @@ class XAJMSContext(JMSContext):
     """A connection and a session for global transactions in one.
 
     Made by [`XAConnectionFactory.create_xa_context`][jmsql.xa.XAConnectionFactory.create_xa_context]. Its `tpc_`
-    methods are those of its [`XASession`][jmsql.xa.XASession], and so are `commit` and `rollback`, which it refuses
-    within a global transaction.
+    methods, `commit` and `rollback` call its [`XASession`][jmsql.xa.XASession]; it refuses the last two within a global
+    transaction.
     """
 
     def __init__(self, session: XASession, connection: XAConnection) -> None:

@@ -57,7 +57,7 @@ from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination, require_queue, require_topic
 from jmsql.values.ticks import Missed
 
-# Not loaded for what a command lists: connections take five times as long to load as all else here.
+# Not imported for a command's lists: connections take five times as long to import as everything else here.
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -88,8 +88,8 @@ class Administration:
         database: A URL, a connection factory, or a SQLAlchemy engine that uses psycopg. None: the URL of the
             environment variable ``JMSQL_URL``, else the embedded server.
         schema: The PostgreSQL schema of jmsql's tables; None: the factory's, else ``jmsql``.
-        actor: The person whom `activity` names for what this object changes, beside the role that has connected, in at
-            most 200 characters.
+        actor: The person whom `activity` names for this object's actions, beside the connected role, in at most 200
+            characters.
 
     Raises:
         JMSException: The URL cannot be read, or there can be no schema of that name.
@@ -270,7 +270,7 @@ class Administration:
         )
 
     async def depth(self, queue: Queue | str | int, limit: int = 1000) -> BoundedCount:
-        """Count the messages of a queue to a limit, whatever their state, without those that are delayed.
+        """Count the messages of a queue to a limit, in any state, except delayed ones.
 
         Args:
             queue: The queue, or the number of a queue or subscription.
@@ -298,7 +298,7 @@ class Administration:
         return await self._link.run(inspection.clients)
 
     async def limits(self, limit: int = 100) -> list[LimitNow]:
-        """Return the limits of listeners and what is used of them, those that hold messages back first.
+        """Return the limits of listeners and their use, limits that hold messages back first.
 
         Args:
             limit: The maximum number of limits.
@@ -311,7 +311,7 @@ class Administration:
         return await self._link.run(limits_now(limit))
 
     async def now(self, limit: int = 100, *, connection_id: int | None = None) -> list[ConsumerNow]:
-        """Return what each client does with each queue and subscription at this moment, the slow ones first.
+        """Return the clients' current work on queues and subscriptions, the slow ones first.
 
         First come those that hold a message for longest, then those that could receive one and have ended none for
         longest. Rates are those since the call before, of the same object. No statement reads more than 20,000 rows.
@@ -330,7 +330,7 @@ class Administration:
         return self._rates.of(await self._link.run(consumers_now(limit, connection_id=connection_id)))
 
     async def count(self, queue: Queue | str, selector: str | None = None) -> int:
-        """Return how many messages a queue holds that match a selector, whatever their state.
+        """Return the number of a queue's messages that match a selector, in any state.
 
         Raises:
             InvalidDestinationException: There is no such queue.
@@ -341,11 +341,11 @@ class Administration:
     def browse(
         self, queue: Queue | str | int, selector: str | None = None, *, after: Place | None = None, limit: int = 100
     ) -> AsyncIterator[BrowsedMessage]:
-        """Return messages of a queue in their order, whatever their state; those that are delayed come last.
+        """Return messages of a queue in their order and in any state; delayed ones come last.
 
         They are read by their key: to go on behind the last message of a page costs as much as the first page, and none
-        is missed or shown twice, whatever comes and goes meanwhile. Where a selector chooses few messages among many,
-        all are read, 5,000 with a statement.
+        is missed or shown twice if others come and go meanwhile. Where a selector chooses few messages among many, all
+        are read, 5,000 with a statement.
 
         Args:
             queue: The queue, or the number of a queue or subscription.
@@ -372,7 +372,7 @@ class Administration:
         after: Place | None = None,
         limit: int = 100,
     ) -> AsyncIterator[BrowsedMessage]:
-        """Return messages that a durable subscription has collected, as `browse` does those of a queue.
+        """Return a durable subscription's messages, as `browse` does for a queue.
 
         Raises:
             InvalidDestinationException: There is no subscription of that name for the client identifier.
@@ -401,7 +401,7 @@ class Administration:
         return await self._link.run(browsing.at(_queue(queue), require_place(place)))
 
     async def message(self, message_id: str) -> list[FoundMessage]:
-        """Return a message, once for each queue and subscription that holds it, whatever its state.
+        """Return a message in any state, once for each queue and subscription that holds it.
 
         There is no index of identifiers, which each message would pay for: the whole table of messages is read. Where
         the queue and the place are known, use `at`. Messages that have left their destination may be in the `history`.
@@ -424,7 +424,7 @@ class Administration:
         limit: int = 100,
         time_limit: float = searching.TIME_LIMIT,
     ) -> SearchResult:
-        """Search the messages of all queues and subscriptions, whatever their state; those that are delayed come last.
+        """Search the messages of all queues and subscriptions, in any state; delayed ones come last.
 
         All given conditions hold for each message that is found. There is no index of them: the messages are read in
         the order of their keys until enough are found or the time is over. A following search goes on `after` that.
@@ -439,7 +439,7 @@ class Administration:
             properties: Properties by name. A text such as ``"7"`` or ``"true"`` stands for the number or boolean, too.
             after: The `next` of the search before; None: begin.
             limit: How many messages at most.
-            time_limit: Seconds after which it returns what it has found by then.
+            time_limit: Seconds after which it returns the matches so far.
 
         Raises:
             InvalidSelectorException: The selector has an error; the message shows where. Or no property can have such
@@ -472,7 +472,7 @@ class Administration:
     async def activity(
         self, search: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> list[Activity]:
-        """Return what administrators have done, the last action first, by whatever program and role.
+        """Return the actions of administrators, by any program and role, the last one first.
 
         Each action is noted in its own transaction: one that was rolled back has left nothing. A role sees the actions
         on the destinations that it may browse, and its own. They are kept for `activity_days`.
@@ -514,7 +514,7 @@ class Administration:
     async def results(
         self, queue: str | None = None, state: str | None = None, *, before: str | None = None, limit: int = 100
     ) -> list[ResultSummary]:
-        """Return stored results, the one that ended last first. `jmsql.result` returns that of one message, whole.
+        """Return stored results, the one that ended last first. `jmsql.result` returns the whole result of one message.
 
         Args:
             queue: The name of the queue in which the messages ended; None: all that the role may browse.
@@ -535,7 +535,7 @@ class Administration:
         return (await self._link.run(results(queue, state, before, limit))).results
 
     async def rates(self, name: str | None = None, *, limit: int = 60) -> list[DestinationRate]:
-        """Return what went through a queue or topic minute by minute, the last minute first.
+        """Return the rates of a queue or topic minute by minute, the last minute first.
 
         Rates of the last hour stand for a minute, older ones for ten. They are kept for `rates_days`.
 
@@ -574,19 +574,18 @@ class Administration:
     async def cancel(self, message_id: str) -> Cancellation:
         """Cancel a message: it is not delivered any more, and a handler that is at work on it is ended.
 
-        A message that waits is removed, in each queue and subscription that holds it, also one that is delayed or
-        waits to be delivered again. One that a client has received is removed, too, and the client is told: a coroutine
+        A message that waits is removed, in each queue and subscription that holds it, also one that is delayed or waits
+        to be delivered again. One that a client has received is removed, too, and the client is told: a coroutine
         function gets a `CancelledError`, the statement of a plain function is interrupted, or it gets a
-        `CancelledError` at whatever line it is. What it has not committed by then is rolled back; if it has committed,
-        the message is `gone`. See [cancelling](/handlers.md#cancelling).
+        `CancelledError` at its current line. Its uncommitted work is rolled back; if it has committed, the message is
+        `gone`. See [cancelling](/handlers.md#cancelling).
 
         There is no index of identifiers: the whole table of messages is read, as by `message`.
 
         Args:
             message_id: Its JMSMessageID, as `send` returns it, with or without ``ID:``.
 
-        Returns:
-            What has become of the message. `locked` only after a second, in which its transaction has not ended.
+        Returns: The message's outcome. `locked` only after a second, in which its transaction has not ended.
 
         Raises:
             JMSSecurityException: The role is no administrator.
@@ -836,7 +835,7 @@ class Administration:
     async def create_roles(self) -> list[str]:
         """Make the roles ``jmsql_producer``, ``jmsql_consumer``, ``jmsql_browser`` and ``jmsql_admin``.
 
-        Each role is named after what its members may do with all destinations. Roles belong to the server, not to the
+        Each role is named after its members' right on all destinations. Roles belong to the server, not to the
         database: roles that exist already are given the rights in this schema.
 
         Returns:
@@ -1016,7 +1015,7 @@ class Administration:
         await self._change(changing.declare(schedules))
 
     async def pause_schedule(self, name: str) -> None:
-        """Pause a schedule: it has no ticks until `resume_schedule`, whatever release declares it.
+        """Pause a schedule: it has no ticks until `resume_schedule`, also if a release declares it again.
 
         Raises:
             JMSException: There is no schedule of that name, or the role does not administer the schema.

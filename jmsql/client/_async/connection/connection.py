@@ -328,7 +328,7 @@ class Connection:
         server_session_pool: ServerSessionPool,
         max_messages: int,
     ) -> ConnectionConsumer:
-        """Do the same for a durable subscription: that of `Session.create_durable_consumer`."""
+        """Do the same for a durable subscription; see `Session.create_durable_consumer`."""
         return await self._consume(
             lambda session: session.create_durable_consumer(topic, name, selector), server_session_pool, max_messages
         )
@@ -341,7 +341,7 @@ class Connection:
         server_session_pool: ServerSessionPool,
         max_messages: int,
     ) -> ConnectionConsumer:
-        """Do the same for a shared subscription: that of `Session.create_shared_consumer`."""
+        """Do the same for a shared subscription; see `Session.create_shared_consumer`."""
         return await self._consume(
             lambda session: session.create_shared_consumer(topic, name, selector), server_session_pool, max_messages
         )
@@ -354,7 +354,7 @@ class Connection:
         server_session_pool: ServerSessionPool,
         max_messages: int,
     ) -> ConnectionConsumer:
-        """Do the same for a shared durable subscription: that of `Session.create_shared_durable_consumer`."""
+        """Do the same for a shared durable subscription; see `Session.create_shared_durable_consumer`."""
         return await self._consume(
             lambda session: session.create_shared_durable_consumer(topic, name, selector),
             server_session_pool,

@@ -75,7 +75,7 @@ class JMSContext:
 
     @property
     def transacted(self) -> bool:
-        """Whether the session works in transactions."""
+        """True if the session is transacted."""
         return self._own_session.transacted
 
     # The connection

@@ -187,9 +187,9 @@ class Requestor:
         Raises:
             TimeoutError: No reply has come in time. The request may have been handled nevertheless.
             RequestFailed: The handler has failed for the last time: the request is a dead letter.
-            IllegalStateException: The connection is closed, or stopped; or it is called inside of a transaction that is
-                open, and would be while it waits: that of a transacted handler, one that the same thread or task has
-                enlisted, or `atomic()` of Django's.
+            IllegalStateException: The connection is closed, or stopped; or the caller has a transaction open, which
+                would stay open while it waits: a transacted handler's, one that the same thread or task has enlisted,
+                or Django's `atomic()`.
             InvalidDestinationException: The queue does not exist.
             MessageFormatException: The body cannot be encoded.
             ValueError: The timeout is 0 or negative.

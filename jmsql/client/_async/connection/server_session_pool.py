@@ -94,8 +94,8 @@ class TaskServerSessionPool:
     async def close(self) -> None:
         """Hand out no more sessions, wait until those in use have run, and close them all.
 
-        Called from a listener of the pool's, it does not wait: sessions in use close when they have run. Closing again
-        does nothing but wait.
+        Called from one of the pool's listeners, it does not wait: sessions in use close when they have run. Closing
+        again does nothing but wait.
         """
         async with self._changed:
             self._closed = True

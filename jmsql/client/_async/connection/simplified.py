@@ -193,7 +193,7 @@ class JMSProducer(PropertyAccess):
 
     @property
     def disable_message_id(self) -> bool:
-        """Whether messages get no id."""
+        """True if messages get no id."""
         return self._producer.disable_message_id
 
     @disable_message_id.setter
@@ -207,7 +207,7 @@ class JMSProducer(PropertyAccess):
 
     @property
     def disable_message_timestamp(self) -> bool:
-        """Whether messages get no timestamp."""
+        """True if messages get no timestamp."""
         return self._producer.disable_message_timestamp
 
     @disable_message_timestamp.setter

@@ -1,4 +1,4 @@
-"""Connections beside those of a client's sessions, for inspecting and administering the store."""
+"""Connections beside a client's sessions, for inspecting and administering the store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ConnectionOnDemand:
         self._closed = False
 
     async def connect(self) -> PsycopgRunner:
-        """Connect, unless it is connected, and return what runs statements.
+        """Connect, unless it is connected, and return the runner of statements.
 
         Raises:
             IllegalStateException: It is closed.
@@ -49,7 +49,7 @@ class ConnectionOnDemand:
         return self._runner
 
     async def run(self, work: Query[T] | Steps[T]) -> T:
-        """Do what `Runner.run` does."""
+        """Run statements, as `Runner.run`."""
         runner = await self.connect()
         try:
             return await runner.run(work)
@@ -58,7 +58,7 @@ class ConnectionOnDemand:
             raise
 
     async def iterate(self, work: Items[T]) -> AsyncIterator[T]:
-        """Do what `Runner.iterate` does."""
+        """Iterate over rows, as `Runner.iterate`."""
         runner = await self.connect()
         try:
             async for each in runner.iterate(work):
@@ -153,8 +153,8 @@ async def _of_engine(engine: AsyncEngine, schema: str) -> PsycopgRunner:
 def default_url(schema: str) -> str:
     """Return the URL of the database to use where none is named.
 
-    That is what the environment variable ``JMSQL_URL`` says, else the embedded server, which is started if need be. As
-    nobody else administers that one, its schema is made and brought up to date.
+    The environment variable ``JMSQL_URL``, else the embedded server, which is started if it does not run. As it has no
+    administrator, its schema is made and migrated.
 
     Raises:
         JMSException: The environment variable is empty.

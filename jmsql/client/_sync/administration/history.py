@@ -96,7 +96,7 @@ class History:
         outcomes: Sequence[str] | None = None,
         subscription: str | None = None,
     ) -> int:
-        """Return how many messages there are; the arguments are those of `messages`."""
+        """Return the number of messages; for the arguments, see `messages`."""
         return self._link.run(past_messages.count(_range(destination, since, until, selector, outcomes, subscription)))
 
     def replay(

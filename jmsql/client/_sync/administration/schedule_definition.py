@@ -31,7 +31,7 @@ def make_schedule(
     group: str | None,
     properties: Mapping[str, Any] | None,
 ) -> Schedule:
-    """Return a schedule; arguments and errors are those of `Administration.set_schedule`."""
+    """Return a schedule; for arguments and errors, see `Administration.set_schedule`."""
     from jmsql.client._sync.connection.simplified import message_of  # loads the client
 
     found = require_destination(destination)

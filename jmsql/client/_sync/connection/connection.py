@@ -325,7 +325,7 @@ class Connection:
         server_session_pool: ServerSessionPool,
         max_messages: int,
     ) -> ConnectionConsumer:
-        """Do the same for a durable subscription: that of `Session.create_durable_consumer`."""
+        """Do the same for a durable subscription; see `Session.create_durable_consumer`."""
         return self._consume(
             lambda session: session.create_durable_consumer(topic, name, selector), server_session_pool, max_messages
         )
@@ -338,7 +338,7 @@ class Connection:
         server_session_pool: ServerSessionPool,
         max_messages: int,
     ) -> ConnectionConsumer:
-        """Do the same for a shared subscription: that of `Session.create_shared_consumer`."""
+        """Do the same for a shared subscription; see `Session.create_shared_consumer`."""
         return self._consume(
             lambda session: session.create_shared_consumer(topic, name, selector), server_session_pool, max_messages
         )
@@ -351,7 +351,7 @@ class Connection:
         server_session_pool: ServerSessionPool,
         max_messages: int,
     ) -> ConnectionConsumer:
-        """Do the same for a shared durable subscription: that of `Session.create_shared_durable_consumer`."""
+        """Do the same for a shared durable subscription; see `Session.create_shared_durable_consumer`."""
         return self._consume(
             lambda session: session.create_shared_durable_consumer(topic, name, selector),
             server_session_pool,

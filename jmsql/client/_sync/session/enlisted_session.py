@@ -41,7 +41,7 @@ class EnlistedSession(Session):
     def _check_open(self) -> None:
         self._state.check_open()
 
-    def set_message_listener(self, listener: MessageListener | None) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
+    def set_message_listener(self, listener: MessageListener | None) -> NoReturn:  # noqa: ARG002 - always refused
         self._refuse_listeners()
 
     def run(self) -> NoReturn:
@@ -51,6 +51,6 @@ class EnlistedSession(Session):
         raise IllegalStateException("A session in your transaction has no listeners; call receive() instead.")
 
     def close(self) -> None:
-        """End the session; what it has sent and received stays part of the transaction."""
+        """End the session; its sent and received messages stay part of the transaction."""
         self._state.closed = True
         self._state.notifications.notify()

@@ -194,7 +194,7 @@ class MessageProducer:
         way.
 
         Args:
-            message: A message of jmsql's, or of any other provider that has the same attributes.
+            message: A jmsql message, or another provider's with the same attributes.
             destination: Where to send it, for a producer that was made without a destination; a string is a queue's
                 name, ``queue://NAME`` or ``topic://NAME``.
             delivery_mode: PERSISTENT or NON_PERSISTENT; None: the producer's.

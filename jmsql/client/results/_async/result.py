@@ -67,7 +67,7 @@ class Result:
 
     @property
     def error(self) -> str | None:
-        """The last error, with its traceback: that of a message that has failed, or is tried again."""
+        """The last error of a message that has failed, or is tried again, with its traceback."""
         return self._ending.error
 
     @property
@@ -137,8 +137,8 @@ class Result:
         Raises:
             JobFailed: The message has failed, has expired or was cancelled; the handler's error is its `error`.
             TimeoutError: It has not ended in time, or its listener keeps no results; the text says its state.
-            IllegalStateException: There is no result yet, and a transaction is open that would stay so meanwhile: that
-                of a transacted handler, or the caller's; or the connection is closed.
+            IllegalStateException: There is no result yet, and a transaction would stay open meanwhile: a transacted
+                handler's, or the caller's; or the connection is closed.
             JMSException: The server could not be asked.
         """
         deadline = None if timeout is None else monotonic() + seconds(timeout, "timeout")
@@ -242,7 +242,7 @@ async def result(
 
     Args:
         target: A session, context or connection of jmsql, which asks beside its transaction; or any transaction that
-            [`jmsql.asyncio.enlist`][jmsql.asyncio.enlist] takes, which sees what it has done itself.
+            [`jmsql.asyncio.enlist`][jmsql.asyncio.enlist] takes, which sees its own changes.
         message_id: JMSMessageID, as [`send`][jmsql.asyncio.send] returns it, with or without its "ID:". Of any other
             text the state is "unknown".
         schema: The PostgreSQL schema of jmsql's tables, for a transaction of the caller's.

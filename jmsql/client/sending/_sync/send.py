@@ -45,8 +45,8 @@ def send(
 ) -> str:
     """Send a message, and return its identifier.
 
-    In a transaction the message is there with the commit: that of a transacted session or context, or the caller's.
-    Over a connection, which threads may share, or in a session without transactions it is there when this returns.
+    In a transaction, of a transacted session or context or the caller's, the message appears with the commit. Over a
+    connection, which threads may share, or in a session without transactions it is there when this returns.
 
     Args:
         target: A session, context or connection of jmsql; or any transaction that
