@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
 
 import jmsql
@@ -192,6 +193,43 @@ def test_no_more_messages_are_handled_at_a_time(
     handler.wait(*bodies)
     assert handler.most == 2
     assert set(handler.counts) == {1}
+
+
+def test_limits_hold_for_handlers_with_rows_of_psycopg_in_threads_and_in_tasks(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    app = Application(jmsql_factory)
+    running: list[str] = []
+    most: list[int] = []
+    database.rows("create table stored (body text)")
+
+    @app.listener("mail", concurrency=3, at_most=1)
+    def handle(body: str, rows: psycopg.Connection[Any]) -> None:
+        running.append(body)
+        most.append(len([each for each in running if not each.startswith("other")]))
+        rows.execute("insert into stored values (%s)", [body])
+        running.remove(body)
+
+    @app.listener("other", concurrency=3, at_most=1, rate=Rate(3, per=3600))
+    async def handle_other(body: str, rows: psycopg.AsyncConnection[Any]) -> None:
+        running.append(body)
+        most.append(len([each for each in running if each.startswith("other")]))
+        await rows.execute("insert into stored values (%s)", [body])
+        running.remove(body)
+
+    async def run() -> None:
+        async with app.running():
+            send(jmsql_factory, "mail", "a", "b", "c")
+            send(jmsql_factory, "other", *(f"other {number}" for number in range(4)))
+            stored = "select from stored"
+            await asyncio.to_thread(wait_for, lambda: len(database.rows(stored)) == 6, PATIENCE)
+
+    try:
+        asyncio.run(run())
+        assert database.queued() == 1
+    finally:
+        database.rows("drop table stored")
+    assert most == [1] * 6
 
 
 def test_a_value_that_is_at_its_limit_holds_up_no_other_and_is_not_claimed(
