@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jmsql.client.listeners import MessageListener
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.receiving.fetching import PrefetchBuffer
     from jmsql.selectors import Selector
     from jmsql.store.destinations.subscriptions import SubscriptionDefinition
     from jmsql.values.destinations import Destination
@@ -38,16 +38,31 @@ class ConsumerState:
         self.destination = destination
         self.selector = selector
         self.buffer = buffer
+        """The messages that were fetched and not delivered. `share` replaces it before the first `receive`."""
         self.subscription = subscription
         self.is_load = is_load
         self.listener: MessageListener | None = None
+        """The listener that gets its messages. Written under the session's lock."""
         self.listener_name: str | None = None
-        """The name of the worker's listener that receives by it; None: the application receives."""
+        """The name of the worker's listener that receives by it; None: an application. Its session sets it once."""
         self.closed = False
-        self.news_seen: int | None = None
-        """How much news of its queue there had been when its listener was last given a message, or had none."""
-        self.may_have_more = True
-        """True if its listener was given a message then, and may get another one."""
+        """True once the consumer is closed. Any thread sets it, before it waits for the session's lock."""
+
+    def listen(self, listener: MessageListener | None) -> None:
+        """Give the messages to a listener from now on; None: to `receive`."""
+        self.listener = listener
+
+    def receive_for(self, listener: str) -> None:
+        """Note the name of the worker's listener that receives by it."""
+        self.listener_name = listener
+
+    def share(self, buffer: PrefetchBuffer) -> None:
+        """Take the messages from a prefetch buffer that other consumers of a worker's listener use, too."""
+        self.buffer = buffer
+
+    def close(self) -> None:
+        """Deliver no more messages."""
+        self.closed = True
 
     def __repr__(self) -> str:
         selector = "" if self.selector is None else f" selector={self.selector.text!r}"

@@ -51,30 +51,27 @@ class PollInterval:
     """
 
     def __init__(self, timings: InternalTimings) -> None:
-        self._timings = timings
-        self._next = timings.minimum_poll_interval
-        self.is_reset = True
-        """True if the next pause is the shortest."""
+        self.shortest = timings.minimum_poll_interval
+        self._longest = timings.maximum_poll_interval
+        self.pause = self.shortest
+        """The next pause in seconds, but for its variation. The consumer that waits writes it."""
 
     def reset(self) -> None:
         """Begin with short pauses again: something has just happened."""
-        self._next = self._timings.minimum_poll_interval
-        self.is_reset = True
+        self.pause = self.shortest
 
     @property
     def is_longest(self) -> bool:
         """True if the next pause is the longest."""
-        return self._next >= self._timings.maximum_poll_interval
+        return self.pause >= self._longest
 
     def stretch(self, queues: int) -> None:
         """Make the pauses longer where many wait: all of a client look some hundred times a second together."""
-        self.is_reset = False
-        self._next = max(self._next, min(queues / _MOST_LOOKS, self._timings.maximum_poll_interval))
+        self.pause = max(self.pause, min(queues / _MOST_LOOKS, self._longest))
 
     def next(self) -> float:
         """Return how many seconds to wait now."""
-        self.is_reset = False
-        pause, self._next = self._next, min(2 * self._next, self._timings.maximum_poll_interval)
+        pause, self.pause = self.pause, min(2 * self.pause, self._longest)
         return pause * jitter.uniform(0.8, 1.2)
 
 

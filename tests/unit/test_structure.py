@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jmsql
+from tests.unit.test_state import LIFETIMES
 
 PACKAGE = Path(jmsql.__file__).parent
 
@@ -86,10 +87,13 @@ def lines(pattern: str) -> list[str]:
 
 
 def test_no_class_of_the_client_or_the_store_keeps_much_in_its_objects() -> None:
+    # Where the fields of a lifetime are counted together, to divide a class would hide none.
+    counted = {name for lifetime in LIFETIMES.values() for names in lifetime.classes.values() for name in names}
     found = {}
     for definition in classes("client", "store"):
         state = state_of(definition)
-        if len(state.attributes) > MOST_ATTRIBUTES or len(state.booleans) > MOST_BOOLEANS:
+        has_many = len(state.attributes) > MOST_ATTRIBUTES and definition.name not in counted
+        if has_many or len(state.booleans) > MOST_BOOLEANS:
             found[definition.name] = len(state.attributes), len(state.booleans)
     assert found.keys() <= EXCEPTIONS.keys(), found
     for name, (attributes, booleans) in found.items():

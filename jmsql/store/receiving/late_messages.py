@@ -92,6 +92,7 @@ class LateMessages:
 
     def __init__(self, end: int) -> None:
         self._starts: dict[int, int] = {}
+        """For each running transaction the lowest sequence that its messages can have."""
         self._known_from = end
         """The lowest sequence of a message whose transaction has begun since the last snapshot that was exact."""
         self._later: int | None = None

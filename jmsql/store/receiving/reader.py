@@ -48,7 +48,9 @@ class ScanBounds:
         self._clock = clock
         self._lowest = [0] * PRIORITIES
         self._next_sweep = 0.0
+        """When a sweep is due that takes the place of a scan, by the clock."""
         self._next_idle_sweep = 0.0
+        """When a sweep is due after a scan that has found nothing, by the clock."""
         self.end = 0
         """One more than the highest sequence that was ever passed, of any priority."""
 
@@ -161,9 +163,12 @@ class QueueReader:
         self.fetch = fetch
         self._bounds = ScanBounds(sweep_interval)
         self._late: LateMessages | None = None
+        """The transactions that may have messages below the bounds; None: there are none."""
         self._freed = FreedGroups()
         self._groups = _Groups.UNKNOWN
+        """If the queue has groups. Not known after a scan that has found nothing."""
         self._was_full = False
+        """True if the last scan has found as many messages as it asked for."""
 
     def read(
         self,
@@ -172,6 +177,7 @@ class QueueReader:
         *,
         look_everywhere: bool = True,
         may_have_changed: bool = True,
+        fetch: Fetch | None = None,
     ) -> Steps[list[MessageRow]]:
         """Return up to `limit` messages.
 
@@ -181,19 +187,26 @@ class QueueReader:
             look_everywhere: When nothing is found, sweep the whole queue before the answer is "none", if sweeps are
                 cheap enough just now.
             may_have_changed: False if the queue cannot have got groups since the last read, if that found messages.
+            fetch: The operation that takes the messages this time; None: the usual one.
         """
+        # The operation is handed down and not kept: a cancelled read would leave it behind, and the next read would
+        # claim messages in place of locking them.
+        if fetch is None:
+            fetch = self.fetch
         if may_have_changed and self._groups is _Groups.NONE:
             self._groups = _Groups.UNKNOWN
-        rows = yield from self._read(limit, own_claims, look_everywhere=look_everywhere)
+        rows = yield from self._read(fetch, limit, own_claims, look_everywhere=look_everywhere)
         # The scan for queues without groups returns nothing from a queue with groups, so a message that it finds proves
         # that there were none. After an empty scan the next one asks.
         if self._groups is not _Groups.SOME:
             self._groups = _Groups.UNKNOWN if not rows else _Groups.NONE
         return rows
 
-    def _read(self, limit: int, own_claims: Collection[int], *, look_everywhere: bool) -> Steps[list[MessageRow]]:
+    def _read(
+        self, fetch: Fetch, limit: int, own_claims: Collection[int], *, look_everywhere: bool
+    ) -> Steps[list[MessageRow]]:
         if self._bounds.sweep_due(idle=False):
-            return (yield from self._sweep(limit, own_claims))
+            return (yield from self._sweep(fetch, limit, own_claims))
         # Read before the scan, so that messages committed in between lie above the end. A full scan needs no end, and
         # after a full scan the next one is most likely full, too.
         end = None if self._was_full and self._selector is None else (yield from self._end())
@@ -202,13 +215,13 @@ class QueueReader:
         if self._groups is _Groups.SOME:
             groups = yield from self._group_scan(lowest, limit, own_claims)
         start = ScanStart(lowest) if self._late is None else self._late.start(lowest)
-        rows = yield from self.fetch(self.queue_id, self._selector, start, limit, groups)
+        rows = yield from fetch(self.queue_id, self._selector, start, limit, groups)
         # One statement answers both questions of an empty scan, groups and messages further back, and takes a third of
         # a sweep's time.
         if not rows and look_everywhere and self._is_answered_by_one_look:
-            return (yield from self._sweep(limit, own_claims)) if (yield from self.may_find()) else []
+            return (yield from self._sweep(fetch, limit, own_claims)) if (yield from self.may_find()) else []
         if not rows and (yield from self._has_got_groups()):
-            return (yield from self._sweep(limit, own_claims))
+            return (yield from self._sweep(fetch, limit, own_claims))
         wanted = limit
         if groups is not None:
             wanted = groups.candidates(limit)
@@ -217,7 +230,7 @@ class QueueReader:
             self._freed.looked(groups.places, found, full=len(rows) >= wanted)
         self._passed(rows, end, wanted, groups)
         if not rows and look_everywhere and self._bounds.sweep_due(idle=True):
-            rows = yield from self._sweep(limit, own_claims)
+            rows = yield from self._sweep(fetch, limit, own_claims)
         return rows
 
     @property
@@ -248,6 +261,13 @@ class QueueReader:
         return False
 
     @property
+    def has_passed(self) -> bool:
+        """True if it has passed a message, or the place of one, and does not look at the front of the queue."""
+        # The end of an empty queue has the sequence 0, which no message has. A bound behind it passes nothing: with a
+        # selector, `_passed` moves the bounds to the end of the queue even if the scan has found nothing.
+        return self._bounds.end > 1
+
+    @property
     def has_groups(self) -> bool:
         """True if the queue has, or had, messages of groups, as far as is known."""
         return self._groups is _Groups.SOME
@@ -261,15 +281,15 @@ class QueueReader:
         self._groups = _Groups.SOME
         self._freed.add(group)
 
-    def _sweep(self, limit: int, own_claims: Collection[int]) -> Steps[list[MessageRow]]:
+    def _sweep(self, fetch: Fetch, limit: int, own_claims: Collection[int]) -> Steps[list[MessageRow]]:
         end = yield from self._end()
         if end is None and self._late is not None:
             end = _End((), (yield from running()))
         started = monotonic()
         groups = GroupScan(own_claims=own_claims) if self._groups is _Groups.SOME else None
-        rows = yield from self.fetch(self.queue_id, self._selector, _FRONT, limit, groups)
+        rows = yield from fetch(self.queue_id, self._selector, _FRONT, limit, groups)
         if not rows and (yield from self._has_got_groups()):
-            return (yield from self._sweep(limit, own_claims))
+            return (yield from self._sweep(fetch, limit, own_claims))
         self._bounds.swept(monotonic() - started)
         self._passed(rows, end, limit)
         return rows

@@ -13,7 +13,7 @@ from jmsql.client._async.session.sessions import Sessions
 from jmsql.client._async.session.waiting import Watch
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.pacing import PollInterval
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Lock, call
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.public_names import set_module

@@ -123,9 +123,9 @@ class MessageConsumer:
             JMSException: The server could not be asked.
         """
         self._check_open()
+        rules = None if policy is None else await self._rules_of(policy)
         buffer = self._state.buffer
-        buffer.policy.rules = None if policy is None else await self._rules_of(policy)
-        buffer.free_until = 0.0
+        buffer.use(buffer.policy._replace(rules=rules))
 
     @property
     @settable
@@ -153,9 +153,9 @@ class MessageConsumer:
             JMSException: The server could not be asked.
         """
         self._check_open()
+        default = None if policy is None else await self._rules_of(policy)
         buffer = self._state.buffer
-        buffer.policy.default = None if policy is None else await self._rules_of(policy)
-        buffer.free_until = 0.0
+        buffer.use(buffer.policy._replace(default=default))
 
     async def _rules_of(self, policy: RedeliveryPolicy) -> Rules:
         return await self._receiving.redelivery_rules(policy, self._state.buffer.source.queue_id)
@@ -178,7 +178,9 @@ class MessageConsumer:
     @visibility_timeout.setter
     def visibility_timeout(self, limit: float | timedelta | None) -> None:
         self._check_open()
-        self._state.buffer.policy.visibility_timeout = None if limit is None else claim_duration(limit)
+        visibility_timeout = None if limit is None else claim_duration(limit)
+        buffer = self._state.buffer
+        buffer.use(buffer.policy._replace(visibility_timeout=visibility_timeout))
 
     async def receive(self, timeout: float | timedelta | None = None) -> Message | None:
         """Return the next message, waiting for it if need be.
@@ -267,7 +269,7 @@ class MessageConsumer:
         Messages that were received stay with the session: they can still be acknowledged, committed or rolled back.
         """
         if not self._state.closed:
-            self._state.closed = True
+            self._state.close()
             await detached(self._receiving.consumer_closed(self._state))
 
     async def __aenter__(self) -> Self:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.store.rows.message_rows import MessageKey, MessageRow
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Delivery(ABC):
             row = None
             if buffer.rows:
                 row = self.take_held(buffer) or await self.next_held(buffer)
-            if row is not None or not await self.fetch(buffer, buffer.prefetch.size()):
+            if row is not None or not await self.fetch(buffer, buffer.next_limit()):
                 return row
 
     @abstractmethod

@@ -14,7 +14,7 @@ from jmsql.client._async.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import processing
 from jmsql.client.listeners import MessageListener, function_of
 from jmsql.client.pacing import PollInterval
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Event, call_isolated, calling, current, is_failure
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
@@ -79,6 +79,8 @@ class Dispatcher:
         self._client = client
         self._transaction = transaction
         self._all_asked_at = 0.0
+        self._found_empty: dict[ConsumerState, int] = {}
+        """How much news there had been of the queues whose last look found nothing. The listeners' thread writes it."""
         self._loaded: ConsumerState | None = None
         self._join: Callable[[], Awaitable[object]] = _nothing
         self._at_end: Callable[[], Awaitable[None]] = _nothing
@@ -127,16 +129,19 @@ class Dispatcher:
         delivered = False
         asked = self._to_ask()
         while asked:
-            consumer = asked.pop(next((at for at, each in enumerate(asked) if each.buffer.source.news.is_any), 0))
+            consumer = asked.pop(next((at for at, each in enumerate(asked) if each.buffer.source.notified.is_any), 0))
             async with self.state.lock:
-                consumer.news_seen = self._news_of(consumer)
+                news = self._news_of(consumer)
                 listener = consumer.listener  # which may have been unset while this waited, or by another one
                 is_listening = listener is not None and not consumer.closed
                 if is_listening and self._may_deliver and self._transaction.is_usable:
                     async with self._transaction.database.connected():
                         message = await self._transaction.next(consumer)
                     watch.looked(found=message is not None)
-                    consumer.may_have_more = message is not None
+                    if message is None:
+                        self._found_empty[consumer] = news
+                    else:
+                        self._found_empty.pop(consumer, None)
                     delivered |= await self._deliver(listener, message)
         return delivered
 
@@ -152,13 +157,12 @@ class Dispatcher:
             told = [
                 consumer
                 for consumer in consumers
-                if consumer.may_have_more
-                or consumer.news_seen != self._news_of(consumer)
-                or not consumer.buffer.is_unchanged
+                if self._found_empty.get(consumer) != self._news_of(consumer) or not consumer.buffer.is_unchanged
             ]
             if told:
                 return told
         self._all_asked_at = now
+        self._found_empty.clear()  # of closed consumers as well
         return consumers
 
     def _news_of(self, consumer: ConsumerState) -> int:

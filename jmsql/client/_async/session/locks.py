@@ -11,13 +11,13 @@ from jmsql.client._async.link.lease import Holding
 from jmsql.client._async.session.delivery import Delivery, count_outcome
 from jmsql.client._async.session.transaction_claims import TransactionClaims, claimed_of
 from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redelivery
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import claim_of, lock_claimed, present
 from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
 from jmsql.store.receiving.redelivery import Release, Rules
-from jmsql.store.rows.message_rows import MessageKey, MessageRow, size_of
+from jmsql.store.rows.message_rows import MessageKey, MessageRow
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 from jmsql.values.clock import monotonic
 
@@ -119,7 +119,7 @@ class Locks(Delivery):
     async def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         buffer.drop_stale()  # they stay locked until the transaction ends
         rules = await self._redelivery.rules(buffer) if buffer.rows else None
-        buffer.free_until = self._redelivery.free_until(buffer)
+        buffer.note_free(self._redelivery.free_until(buffer))
         while (row := buffer.next()) is not None:
             key = buffer.key(row)
             if key in self._delivered:  # a savepoint was rolled back
@@ -153,7 +153,7 @@ class Locks(Delivery):
         if not row.delivery_count and rules.policy.maximum_deliveries != 1:
             keys += buffer.held_for_the_first_time
         claim_id = await self._redelivery.record(keys, is_new=row.delivery_count is None)
-        buffer.recorded = len(keys) - 1
+        buffer.note_recorded(len(keys) - 1)
         self._claims.update(dict.fromkeys(keys, claim_id))
 
     async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
@@ -178,10 +178,7 @@ class Locks(Delivery):
             else:
                 rows = await self._fetch_beside_others(buffer, limit)
             self._claimed.has_company |= bool(rows)
-        buffer.prefetch.fetched(len(rows), size_of(rows))
-        buffer.rows.extend(rows)
-        if claimed is not None:
-            buffer.recorded = len(buffer.rows)
+        buffer.keep(rows, are_recorded=claimed is not None)
         return bool(rows)
 
     async def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:
@@ -301,8 +298,7 @@ class Locks(Delivery):
         self._savepoints.clear()
         unlocked, self._came_back = self._came_back, []
         for buffer in self._buffers:
-            unlocked += [buffer.key(row) for row in buffer.give_up()]
-            buffer.prefetch.transaction_ended()
+            unlocked += [buffer.key(row) for row in buffer.end_transaction()]
         self._buffers.clear()
         return unlocked
 

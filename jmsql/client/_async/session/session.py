@@ -641,7 +641,7 @@ class HandlerSession(Session):
     def name_consumer(self, listener: str) -> None:
         """Have the connection tell the name of the listener that receives by its only consumer."""
         (consumer,) = self._state.consumers
-        consumer.listener_name = listener
+        consumer.receive_for(listener)
 
     async def limit_by(self, throttle: Throttle, *, replaces: bool) -> None:
         """Receive its consumer's messages within a limit over all workers, which is declared first.

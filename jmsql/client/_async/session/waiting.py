@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.client.pacing import PollInterval
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.store.control.wake_ups import Competition, Look, Wait
 from jmsql.timings import jitter
 from jmsql.values.clock import monotonic
@@ -24,6 +24,11 @@ def _channels(buffers: Sequence[PrefetchBuffer]) -> tuple[int, ...]:
     if len(buffers) == 1:
         return buffers[0].source.channels
     return tuple({channel for buffer in buffers for channel in buffer.source.channels})
+
+
+def _ends_seen(buffers: Sequence[PrefetchBuffer]) -> int:
+    """Return how many fetches have seen the end of their queues; two counts tell if another one has meanwhile."""
+    return sum([buffer.emptiness.ends_seen for buffer in buffers])
 
 
 class Waiting(ABC):
@@ -92,7 +97,7 @@ class Watch(Waiting):
         self._wake_ups = self._control.wake_ups
         self._buffers: Sequence[PrefetchBuffer] = ()
         self._channels: tuple[int, ...] = ()
-        self._news = self._count = 0
+        self._news = self._count = self._ends_seen = 0
         self._look: Look | None = None
         self._chosen: Wait | None = None
         if not self._control.is_attentive:  # nobody looks for it: the pauses begin short
@@ -101,11 +106,10 @@ class Watch(Waiting):
     def begin(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
         self._news = news
         self._buffers = buffers
+        self._ends_seen = _ends_seen(buffers)
         if look is None:
             self._channels = _channels(buffers)
             self._count = self._wake_ups.count(self._channels)
-            for buffer in buffers:
-                buffer.expectation.has_seen_end = False
             competition = self._competition()
             self._look = None if competition is None else self._wake_ups.look(competition, self._channels)
         else:
@@ -114,7 +118,7 @@ class Watch(Waiting):
 
     def looked(self, *, found: bool) -> None:
         chosen, self._chosen = self._chosen, None
-        is_end = not found or (len(self._buffers) == 1 and self._buffers[0].expectation.has_seen_end)
+        is_end = not found or (len(self._buffers) == 1 and _ends_seen(self._buffers) != self._ends_seen)
         is_end = is_end and not any(buffer.policy.throttle is not None for buffer in self._buffers)
         if found:
             self._poll.reset()
@@ -129,7 +133,7 @@ class Watch(Waiting):
             return  # the look has found another queue of the name, whose news so far nobody has heard
         notifications = self._state.notifications
         deadline = None if most is None else monotonic() + most
-        rest = min((buffer.expectation.rest for buffer in self._buffers), default=0.0)
+        rest = min((buffer.rest for buffer in self._buffers), default=0.0)
         if rest > 0:
             await notifications.wait(self._news, rest if most is None else min(rest, most))
         competition = self._competition()
@@ -160,7 +164,7 @@ class Watch(Waiting):
     @property
     def _is_seen_by_others(self) -> bool:
         """Whether the control connection finds what this session would find: it knows queues by their numbers."""
-        return bool(self._buffers) and not any(buffer.source.is_removed for buffer in self._buffers)
+        return bool(self._buffers) and not any(buffer.source.target.may_be_gone for buffer in self._buffers)
 
     def _competition(self) -> Competition | None:
         """Return what it competes for, if any other one that does can look in its place.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
 from jmsql.client._async.shared.side_connection import SideConnection
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.store.control.control import ControlConnection
 from jmsql.store.destinations.lookup import require_access
@@ -299,8 +299,7 @@ class Redelivery:
             return None
         claim = partial(claim_for_transaction, connection_id)
         try:
-            with buffer.source.fetching_by(claim):
-                return await database.run_alone(buffer.fetch(limit))
+            return await database.run_alone(buffer.fetch(limit, fetch=claim))
         except (JMSException, KeyboardInterrupt) as error:
             if isinstance(error, JMSException) and error.error_code == UNIQUE_VIOLATION:
                 return None

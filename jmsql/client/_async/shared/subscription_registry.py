@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from jmsql.concurrency.tasks import Lock
@@ -14,7 +13,7 @@ from jmsql.store.destinations.subscriptions import SubscriptionChange
 if TYPE_CHECKING:
     from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
     from jmsql.client.consumer_state import ConsumerState
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.receiving.fetching import QueueSource
     from jmsql.store.control.control import ControlConnection
     from jmsql.store.destinations.subscriptions import SubscriptionDefinition
 
@@ -73,10 +72,9 @@ class SubscriptionRegistry:
         except IllegalStateException as error:  # somebody else has the name now, and wants something else
             logger.warning("%r receives nothing any more: %s", subscriber, error)
             await self._on_lost(error)
-        self.listen(buffer)
+        self.listen(buffer.source)
 
-    def listen(self, buffer: PrefetchBuffer) -> None:
-        """Wake a consumer when there is something new for its prefetch buffer, wherever that fetches messages from."""
-        buffer.source.on_move = partial(self.listen, buffer)
-        for channel in buffer.source.channels:
-            self._control.subscribe(channel, buffer.source.notify)
+    def listen(self, source: QueueSource) -> None:
+        """Notify a consumer's source of new messages, on all its channels."""
+        for channel in source.channels:
+            self._control.subscribe(channel, source.notify)

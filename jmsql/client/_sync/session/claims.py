@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from jmsql.client._sync.session.delivery import Accept, Delivery, NotifyReleased, count_outcome
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, Redelivery
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.client.throttle import LimitReachedError, Throttle
 from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
@@ -18,7 +18,7 @@ from jmsql.store.receiving.receive import claim, claim_within_limit
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.receiving.results import acknowledged_with
 from jmsql.store.receiving.throttling import declare
-from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of, size_of
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of
 from jmsql.store.statement import in_transaction
 from jmsql.values.clock import monotonic
 
@@ -103,7 +103,8 @@ class Claims(Delivery):
         """Claim what comes to a prefetch buffer within a limit over all workers."""
         if self._throttle is throttle:
             return  # another session of the listener has done so
-        self._throttle = buffer.policy.throttle = throttle
+        self._throttle = throttle
+        buffer.use(buffer.policy._replace(throttle=throttle))
         self.operation = self._claim_within_limit
         buffer.source.fetch_by(self.operation)
 
@@ -232,7 +233,8 @@ class Claims(Delivery):
         if not self._lives():
             return False
         rules = self._redelivery.rules(buffer)
-        self._visibility_timeout = buffer.claimed_for = self._redelivery.visibility_timeout(buffer)
+        self._visibility_timeout = self._redelivery.visibility_timeout(buffer)
+        buffer.claim_for(self._visibility_timeout)
         # What waits behind a long delivery would run out of its time too.
         is_timed = self._visibility_timeout is not None and not self._extends_all
         is_single = is_timed or (rules is not None and rules.policy.maximum_deliveries == 1)
@@ -245,25 +247,30 @@ class Claims(Delivery):
             try:
                 rows = self._run(buffer.fetch_if_any(1 if is_single else limit, self._claims_of_groups(buffer)))
             except LimitReachedError:
-                buffer.prefetch.fetched(0, 0)
+                buffer.learn([])
                 return False
             except (JMSException, KeyboardInterrupt) as error:
                 if not was_ended:  # else the server has never seen the claim
                     self._control.claim_failed(connection_id, error)
                 raise
         if throttle is not None:
-            buffer.expectation.expects_more |= bool(rows) and self._is_cut
-            if self._passes_over:
-                buffer.source.begin_again()  # for what was passed over
+            self._heed_limit(buffer, rows)
         count = self._together(buffer, rows, rules)
         rows, rest = rows[:count], rows[count:]
-        buffer.prefetch.fetched(len(rows), size_of(rows))
+        buffer.learn(rows)
         try:
             for key in self._release_rows(buffer, rest):
                 buffer.source.returned(key)
         finally:
             buffer.keep_first(*rows)
         return bool(rows)
+
+    def _heed_limit(self, buffer: PrefetchBuffer, rows: list[MessageRow]) -> None:
+        """Have the next fetch find the messages that the last one has left for the limit."""
+        if rows and self._is_cut:
+            buffer.expect_more()
+        if self._passes_over:
+            buffer.source.begin_again()
 
     def _together(self, buffer: PrefetchBuffer, rows: list[MessageRow], rules: Rules | None) -> int:  # noqa: ARG002
         """Return how many of the messages that were claimed to keep; the others are released."""

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from jmsql.client.consumer_state import ConsumerState
-from jmsql.client.prefetch_buffer import PrefetchBuffer, QueueChanges, QueueSource
+from jmsql.client.receiving.fetching import PrefetchBuffer, QueueSource
+from jmsql.client.receiving.notified import QueueChanges
 from jmsql.concurrency.threads import at_once
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.values.clock import monotonic
@@ -100,7 +102,8 @@ class Receiving:
     ) -> PrefetchBuffer:
         client, fetch = self._client, self._transaction.fetch_for(None)
         interval = client.timings.sweep_interval
-        source = QueueSource(queue_id, selector, fetch, destination, topic_id, interval, QueueChanges())
+        on_move = None if self._own is None else self._own.subscription_registry.listen
+        source = QueueSource(queue_id, selector, fetch, destination, topic_id, interval, QueueChanges(), on_move)
         return PrefetchBuffer(source, client.counters, client.clock, client.timings)
 
     def subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> ConsumerState:
@@ -164,103 +167,101 @@ class Receiving:
             IllegalStateException: The session is closed.
         """
         state, client, transaction, buffer = self._state, self._client, self._transaction, consumer.buffer
-        if state.closed or state.home is not None:
-            state.check_open()
-        if not transaction.is_usable:
-            transaction.check_usable()
-        if state.message_listener is not None:
-            state.check_no_message_listener()
+        waits = timeout is None or timeout >= client.timings.maximum_poll_interval
+        is_open = not state.closed and state.home is None and state.message_listener is None
+        if not is_open or not transaction.is_usable or buffer.looks_again is not waits:
+            self._begin_receive(buffer, waits=waits)
         deadline = None if timeout is None else monotonic() + timeout
-        wake_ups = self._wake_ups
-        buffer.looks_again = timeout is None or timeout >= client.timings.maximum_poll_interval
         watch: Waiting | None = None  # most find a message before they need one
         try:
             while True:
+                # Counted before the look: the wait after it ends at once if there has been news in between.
                 news = state.notifications.count
                 look: Look | None = None
+                # Where the session has listeners, `state` limits the wait: the one that runs may wait for this call.
                 with state.lock if state.listener is None else state:
                     if consumer.closed or (state.closed and not state.is_used_by_listener):
                         return None
-                    started = client.started
-                    is_delivering = started and transaction.is_usable
+                    is_started = client.started
+                    is_delivering = is_started and transaction.is_usable
                     if is_delivering:
-                        if wake_ups is not None:
-                            look = wake_ups.look(buffer.source.competition, buffer.source.channels)
-                        if (
-                            look is None
-                            or wake_ups is None
-                            or not wake_ups.would_find_nothing(look, self._longest_trust)
-                            or not self._trusts_others(buffer)
-                        ):
-                            message, look = self._look(consumer, check, look, deadline if timeout else None)
-                            if message is not None:
-                                if watch is not None:
-                                    watch.looked(found=True)
-                                return message
-                if state.closed or client.closed:
-                    return None  # a listener gets waiting messages, and does not make close() wait for more
-                pause = None if started else client.start_reminder.remind(consumer)
-                if pause is None and buffer.policy.throttle is not None:
-                    pause = buffer.policy.throttle.seconds_to_next
-                remaining = _remaining(deadline)
-                if remaining == 0:
+                        message, look = self._look(consumer, check, deadline if timeout else None)
+                        if message is not None:
+                            if watch is not None:
+                                watch.looked(found=True)
+                            return message
+                pause = self._longest_pause(consumer, deadline, is_started=is_started)
+                if pause == 0:
                     return None
                 if watch is None:
                     watch = transaction.watch(consumer)
                 watch.begin(news, [buffer] if is_delivering else [], look)
-                watch.wait(remaining if pause is None or (remaining is not None and remaining < pause) else pause)
+                watch.wait(pause)
         finally:
             if watch is not None:
                 watch.close()
 
-    def _trusts_others(self, buffer: PrefetchBuffer) -> bool:
-        """Whether its own look can find no more than that of one that competes, which has just seen the end."""
-        return (
-            buffer.looks_again
-            and self.connection.control.is_attentive
-            and buffer.is_unchanged
-            and self._transaction.is_settled
-        )
+    def _begin_receive(self, buffer: PrefetchBuffer, *, waits: bool) -> None:
+        """Make sure that the session can receive, and note if the call waits, unlike the last one."""
+        self._state.check_open()
+        self._transaction.check_usable()
+        self._state.check_no_message_listener()
+        buffer.begin_receive(waits=waits)
+
+    def _longest_pause(self, consumer: ConsumerState, deadline: float | None, *, is_started: bool) -> float | None:
+        """Return how many seconds to wait at most before the next look; None: without a limit, 0: there is none."""
+        if self._state.closed or self._client.closed:
+            return 0.0  # a listener gets waiting messages, and does not make close() wait for more
+        throttle = consumer.buffer.policy.throttle
+        pause = None if is_started else self._client.start_reminder.remind(consumer)
+        if pause is None and throttle is not None:  # another message may pass before a notification comes
+            pause = throttle.seconds_to_next
+        remaining = _remaining(deadline)
+        return remaining if pause is None or (remaining is not None and remaining < pause) else pause
+
+    @property
+    def _relies_on_others(self) -> bool:
+        """True if a competing consumer of the client finds all that this one would.
+
+        A session that has received messages of a group may get more of the group, which others pass over.
+        """
+        return self.connection.control.is_attentive and self._transaction.is_settled
 
     def _look(
         self,
         consumer: ConsumerState,
         check: MessageCheck | None,
-        look: Look | None,
         deadline: float | None,  # noqa: ARG002 - threads wait for their connections
     ) -> tuple[Message | None, Look | None]:
         """Return the consumer's next message, if there is one now and the session has a connection by the deadline.
 
         Returns:
-            The message, and the look, which may have begun later than the given one.
+            The message; and the look that has found it or nothing, None in the application's transaction.
         """
         database, buffer, wake_ups = self._transaction.database, consumer.buffer, self._wake_ups
-        if database is None or wake_ups is None or look is None:  # the connection is the application's
+        if database is None or wake_ups is None:  # the connection is the application's
             return self._transaction.next(consumer, check), None
+        target = buffer.source.target
+        look = wake_ups.look(target.competition, target.channels)
+        if buffer.is_known_empty(wake_ups, look, self._longest_trust) and self._relies_on_others:
+            return None, look  # without a connection, which others may need
         turn = database.turn if database.shares_connections else None
-        if turn is not None:
-            turn.acquire()
-        try:
-            would_find_nothing = False
+        with nullcontext() if turn is None else turn:
             database.hold()
             try:
-                message = None
-                buffer.expectation.has_seen_end = False
-                if not would_find_nothing:
-                    message = self._transaction.next(consumer, check)
-                    is_end = message is None or buffer.expectation.has_seen_end
-                    if is_end and self._transaction.is_settled and buffer.policy.throttle is None:
-                        wake_ups.found_end(look)
-                    if message is not None and not buffer.poll.is_reset:
-                        buffer.poll.reset()
+                ends_seen = buffer.emptiness.ends_seen
+                message = self._transaction.next(consumer, check)
+                is_end = message is None or buffer.emptiness.ends_seen != ends_seen
+                # The end of a limit is not that of the queue, and what this session holds hides what follows it.
+                if is_end and self._transaction.is_settled and buffer.policy.throttle is None:
+                    wake_ups.found_end(look)
+                if message is not None and buffer.poll.pause > buffer.poll.shortest:
+                    buffer.poll.reset()
             finally:
                 database.let_go()
             if message is None:
                 database.pause()
             return message, look
-        finally:
-            if turn is not None:
-                turn.release()
 
     def take_held(self, consumer: ConsumerState) -> Message | None:
         """Return the next message if it was fetched before, and nothing is in the way of receiving it at once."""
@@ -285,7 +286,7 @@ class Receiving:
 
     def _set_listener(self, dispatcher: Dispatcher, consumer: ConsumerState, listener: MessageListener | None) -> None:
         self._transaction.closed(consumer)
-        consumer.listener = listener
+        consumer.listen(listener)
         consumer.buffer.source.fetch_by(self._transaction.fetch_for(consumer))
         if listener is not None:
             dispatcher.start()

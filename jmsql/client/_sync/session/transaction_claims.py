@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jmsql.client._sync.link.lease import Holding
 from jmsql.client._sync.shared.redelivery import Redelivery
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.store.receiving.acknowledge import claim_of
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of
 

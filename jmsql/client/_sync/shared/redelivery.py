@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jmsql.client._sync.shared.connection_destinations import ConnectionDestinations
 from jmsql.client._sync.shared.side_connection import SideConnection
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.store.control.control import ControlConnection
 from jmsql.store.destinations.lookup import require_access
@@ -300,8 +300,7 @@ class Redelivery:
             return None
         claim = partial(claim_for_transaction, connection_id)
         try:
-            with buffer.source.fetching_by(claim):
-                return database.run_alone(buffer.fetch(limit))
+            return database.run_alone(buffer.fetch(limit, fetch=claim))
         except (JMSException, KeyboardInterrupt) as error:
             if isinstance(error, JMSException) and error.error_code == UNIQUE_VIOLATION:
                 return None

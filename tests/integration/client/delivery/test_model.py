@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, MessageConsumer, Queue, Session
-from jmsql.client import prefetch_buffer
+from jmsql.client.receiving import fetching
 from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
 from tests.texts import texts_of
@@ -238,7 +238,7 @@ def test_sessions_behave_as_their_model(
     jmsql_factory: ConnectionFactory, server: Server, monkeypatch: pytest.MonkeyPatch, prefetches: bool
 ) -> None:
     if not prefetches:
-        monkeypatch.setattr(prefetch_buffer, "_MOST_MESSAGES", 1)
+        monkeypatch.setattr(fetching, "_MOST_MESSAGES", 1)
     # What a DUPS_OK session acknowledges by itself, the model knows, but not that time has passed.
     timings = dataclasses.replace(jmsql_factory.timings, acknowledgement_delay=ACKNOWLEDGEMENT_DELAY)
     with dataclasses.replace(jmsql_factory, timings=timings).create_connection() as connection:

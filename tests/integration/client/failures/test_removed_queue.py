@@ -199,7 +199,7 @@ def test_consumer_that_waits_long_finds_a_queue_that_is_made_long_after(
     receiving = Background(lambda: consumer.receive(30))
     wait_for(lambda: buffer.poll.is_longest)  # the control connection looks in its place
     server.rows("select jmsql.delete_destination(%s, true)", queue.name)
-    wait_for(lambda: buffer.source.is_removed)
+    wait_for(lambda: buffer.source.target.may_be_gone)
     receiving.wait_until_it_waits()
     others.create_consumer(queue).close()
     send_texts(others, queue, "a")

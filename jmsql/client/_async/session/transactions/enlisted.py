@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.transactions.caller import CallerTransaction
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
-    from jmsql.client.prefetch_buffer import PrefetchBuffer, QueueSource
+    from jmsql.client.receiving.fetching import PrefetchBuffer, QueueSource
     from jmsql.concurrency.tasks import Notifications
     from jmsql.messages import Message
     from jmsql.selectors import Selector

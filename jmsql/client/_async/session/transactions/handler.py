@@ -11,7 +11,6 @@ from jmsql.client._async.session.claims import Claims
 from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.local import LocalTransaction
 from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, failure_of
-from jmsql.client.prefetch_buffer import Prefetch
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import RLock, at_once, finished
 from jmsql.exceptions import JMSException, TransactionRolledBackException
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.shared.redelivery import Redelivery
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import MessageCheck
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.receiving.fetching import PrefetchBuffer
     from jmsql.client.throttle import Throttle
     from jmsql.messages import Message
     from jmsql.store.receiving.redelivery import Rules
@@ -82,7 +81,7 @@ class HandlerClaims(Claims):
         self._client = client
         self._lock = RLock()
         self._claimed_at = 0.0
-        buffer.prefetch = Prefetch(min(_AHEAD, client.timings.prefetch_duration))
+        buffer.hold_for(min(_AHEAD, client.timings.prefetch_duration))
         buffer.source.fetch_by(self.operation)
 
     def take(self) -> MessageRow | None:
@@ -130,7 +129,7 @@ class HandlerClaims(Claims):
         except JMSException as error:
             logger.warning("Messages that were claimed ahead come late to other consumers: %s", error)
         else:
-            buffer.prefetch.gave_up(held)
+            buffer.slow_down(held)
 
     async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
         found = await super().fetch(buffer, 1 if buffer.source.has_groups else limit)
@@ -188,7 +187,7 @@ class ChunkClaims(HandlerClaims):
         return self._room <= 0
 
     async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:  # noqa: ARG002 - the chunk says how many
-        return not self.is_full and await Claims.fetch(self, buffer, buffer.prefetch.within_size(self._room))
+        return not self.is_full and await Claims.fetch(self, buffer, buffer.within_size(self._room))
 
     async def release_overdue(self) -> None:
         """Release nothing: the session is about to deliver what it holds, and would get a part of its chunk."""
@@ -472,8 +471,8 @@ class HandlerTransaction(LocalTransaction):
         if isinstance(claims, ChunkClaims):
             self._received.divides = True
             self.chunk = Chunk(self._received, claims, self._client, self._client.redelivery)
-        consumer.buffer = claims.buffer
-        self._client.subscription_registry.listen(claims.buffer)  # the session that did so may be closed
+        consumer.share(claims.buffer)
+        self._client.subscription_registry.listen(claims.buffer.source)  # the session that did so may be closed
         self._claims = claims
         return claims
 

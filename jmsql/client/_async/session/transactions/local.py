@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.shared.redelivery import Redelivery
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.receiving.fetching import PrefetchBuffer
     from jmsql.messages import Message
     from jmsql.selectors import Selector
     from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.shared.client_context import ClientContext
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import MessageCheck
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.receiving.fetching import PrefetchBuffer
     from jmsql.client.throttle import Throttle
     from jmsql.messages import Message
     from jmsql.selectors import Selector

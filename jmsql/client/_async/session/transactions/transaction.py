@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.shared.redelivery import Failure
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.receiving.fetching import PrefetchBuffer
     from jmsql.exceptions import JMSException
     from jmsql.messages import Message
     from jmsql.selectors import Selector
@@ -242,7 +242,7 @@ class OwnTransaction(Transaction):
         return queue_id
 
     async def opened(self, consumer: ConsumerState) -> None:
-        self._client.subscription_registry.listen(consumer.buffer)
+        self._client.subscription_registry.listen(consumer.buffer.source)
 
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:  # noqa: ARG002 - most have one way
         return self.delivery.operation

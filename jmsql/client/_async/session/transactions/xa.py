@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.shared.client_context import ClientContext
     from jmsql.client._async.shared.redelivery import Redelivery
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.receiving.fetching import PrefetchBuffer
     from jmsql.store.rows.message_rows import MessageRow
     from jmsql.store.statement import Steps
 

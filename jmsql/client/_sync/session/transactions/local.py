@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.shared.redelivery import Redelivery
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.receiving.fetching import PrefetchBuffer
     from jmsql.messages import Message
     from jmsql.selectors import Selector
     from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from jmsql import Queue
-from jmsql.client.prefetch_buffer import PrefetchBuffer, QueueChanges, QueueSource
+from jmsql.client.receiving.fetching import PrefetchBuffer, QueueSource
+from jmsql.client.receiving.notified import QueueChanges
 from jmsql.store.control.server import ServerClock
 from jmsql.store.receiving.receive import dequeue
 from jmsql.store.rows.message_rows import MessageRow
@@ -46,30 +47,30 @@ def test_who_has_found_all_doubts_until_there_is_news() -> None:
     messages.source.notify(None)
     doubts.append(messages.is_likely_empty)
     assert doubts == [False, False, True, False]
-    assert messages.expectation.rest <= 0
+    assert messages.rest <= 0
 
 
 def test_who_was_misled_rests_longer_each_time_until_it_finds_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jmsql.client.prefetch_buffer.monotonic", lambda: 1.0)
+    monkeypatch.setattr("jmsql.client.receiving.fetching.monotonic", lambda: 1.0)
     messages = buffer()
     rests = []
     for _ in range(20):
         messages.source.notify(None)
         assert not answer(messages.may_find(), EMPTY)
-        rests.append(round(messages.expectation.rest, 3))
+        rests.append(round(messages.rest, 3))
     assert rests[:7] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.064]
     assert max(rests) == 0.064
     messages.source.notify(None)
     assert answer(messages.may_find(), EMPTY | {"has_messages": (True, False)})
     answer(messages.fetch(1), EMPTY | {"take": [ROW]})
-    assert messages.expectation.rest <= 0.0
+    assert messages.rest <= 0.0
 
 
 def test_who_looks_without_news_goes_on_heeding_it() -> None:
     messages = buffer()
     answer(messages.fetch(1), EMPTY)
     answer(messages.may_find(), EMPTY)
-    assert messages.expectation.rest <= 0.0
+    assert messages.rest <= 0.0
     assert messages.is_likely_empty
 
 
@@ -84,14 +85,14 @@ def test_a_message_that_was_released_is_looked_for_without_doubts() -> None:
 
 def test_who_has_seen_the_end_asks_for_it_with_the_next_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(1.0, 60.0)
-    monkeypatch.setattr("jmsql.client.prefetch_buffer.monotonic", lambda: next(clock))
+    monkeypatch.setattr("jmsql.client.receiving.fetching.monotonic", lambda: next(clock))
     messages = buffer()
-    messages.looks_again = True
+    messages.begin_receive(waits=True)
     asked = []
     for taken in ([], [ROW], [ROW._replace(handle=True)], [ROW._replace(handle=False)]):
-        messages.expectation.has_seen_end = False
+        ends_seen = messages.emptiness.ends_seen
         answer(messages.fetch(1), EMPTY | {"take": taken})
-        asked.append((messages.expectation.has_seen_end, messages.asks_for_end))
+        asked.append((messages.emptiness.ends_seen != ends_seen, messages.asks_for_end))
     assert asked == [(True, True), (False, True), (False, True), (True, True)]
     for _ in range(8):
         assert messages.asks_for_end
@@ -101,13 +102,18 @@ def test_who_has_seen_the_end_asks_for_it_with_the_next_messages(monkeypatch: py
 
 def test_who_asks_for_the_end_does_so_for_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=1.0)
-    monkeypatch.setattr("jmsql.client.prefetch_buffer.monotonic", lambda: clock.now)
+    monkeypatch.setattr("jmsql.client.receiving.fetching.monotonic", lambda: clock.now)
     messages = buffer()
-    messages.looks_again = True
-    answer(messages.fetch(1), EMPTY)
-    messages.expectation.asked(0.5)
+    messages.begin_receive(waits=True)
+
+    class Slow(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            clock.now = 1.5
+            return super().__getitem__(name)
+
+    answer(messages.fetch(1, asks=True), Slow(EMPTY))
     asks = []
-    for clock.now in (10.0, 12.0):
+    for clock.now in (11.4, 11.6):
         asks.append(messages.asks_for_end)
     assert asks == [False, True]
 

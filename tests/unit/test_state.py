@@ -1,0 +1,172 @@
+"""How much state lives and dies together, how much of it changes, and how much of that is written from outside.
+
+The numbers are upper bounds, which a change may lower and not raise. A class more does not help: the objects of one
+lifetime count together. A field that changes says beside it who writes it, and under which lock.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import jmsql
+
+PACKAGE = Path(jmsql.__file__).parent
+
+
+class Lifetime(NamedTuple):
+    """The classes whose objects live as long as one another.
+
+    Args:
+        classes: Their names, by module.
+        names: The names of variables and attributes that hold their objects, by which other modules reach them.
+        fields: How many fields their objects have.
+        reassigned: How many of these are assigned after the constructor.
+    """
+
+    classes: dict[str, tuple[str, ...]]
+    names: tuple[str, ...]
+    fields: int
+    reassigned: int
+
+
+LIFETIMES = {
+    "a consumer": Lifetime(
+        {
+            "client/consumer_state.py": ("ConsumerState",),
+            "client/pacing.py": ("PollInterval",),
+            "client/receiving/emptiness.py": ("BackOff", "Emptiness"),
+            "client/receiving/fetching.py": ("BatchSize", "ConsumerPolicy", "PrefetchBuffer", "QueueSource", "Target"),
+            "client/receiving/notified.py": ("PendingNotifications", "QueueChanges"),
+            "client/_async/session/consumer.py": ("MessageConsumer", "QueueReceiver", "TopicSubscriber"),
+        },
+        (
+            *("back_off", "batch", "buffer", "changes", "consumer", "copy", "each", "emptiness", "held", "notified"),
+            *("other", "own", "policy", "poll", "source", "subscriber", "target"),
+        ),
+        fields=65,
+        reassigned=19,
+    ),
+    # A consumer replaces it whole when it begins at the front of its queue again.
+    "a consumer's reader of one queue": Lifetime(
+        {
+            "store/receiving/late_messages.py": ("LateMessages",),
+            "store/receiving/reader.py": ("FreedGroups", "QueueReader", "ScanBounds"),
+        },
+        ("bounds", "freed", "late", "reader"),
+        fields=19,
+        reassigned=9,
+    ),
+}
+VALUES = {"BackOff", "BatchSize", "ConsumerPolicy", "Emptiness", "Target"}
+"""Named tuples, whose fields cannot be assigned."""
+
+
+@lru_cache
+def parsed(path: Path) -> ast.Module:
+    """Return a module."""
+    return ast.parse(path.read_text("utf-8"))
+
+
+def written_modules() -> Iterator[Path]:
+    """Return the modules that people write, without those that are generated from them."""
+    return (path for path in sorted(PACKAGE.rglob("*.py")) if "_sync" not in path.parts)
+
+
+def assigned(node: ast.AST) -> Iterator[ast.Attribute]:
+    """Return the attributes that a part of a module assigns to, deletes or adds to."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store | ast.Del):
+            yield each
+
+
+def methods(definition: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Return the methods of a class."""
+    return (each for each in definition.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def state_of(definition: ast.ClassDef) -> tuple[set[str], set[str]]:
+    """Return the fields of a class, and those that it assigns after the constructor."""
+    fields, reassigned = set[str](), set[str]()
+    is_data = any(ast.unparse(base) == "NamedTuple" for base in definition.bases) or any(
+        "dataclass" in ast.unparse(each) for each in definition.decorator_list
+    )
+    if is_data:
+        fields |= {ast.unparse(each.target) for each in definition.body if isinstance(each, ast.AnnAssign)}
+    for method in methods(definition):
+        own = {each.attr for each in assigned(method) if ast.unparse(each.value) == "self"}
+        fields |= own
+        if method.name != "__init__":
+            reassigned |= own
+    properties = {method.name for method in methods(definition)}
+    return fields - properties, reassigned - properties
+
+
+def state(lifetime: Lifetime) -> tuple[set[str], set[str]]:
+    """Return the fields of a lifetime, and the reassigned ones, each with its class."""
+    fields, reassigned = set[str](), set[str]()
+    for module, names in lifetime.classes.items():
+        definitions = {each.name: each for each in parsed(PACKAGE / module).body if isinstance(each, ast.ClassDef)}
+        for name in names:
+            own, changed = state_of(definitions[name])
+            fields |= {f"{name}.{each}" for each in own}
+            reassigned |= {f"{name}.{each}" for each in changed}
+    return fields, reassigned
+
+
+def writes_from_outside(lifetime: Lifetime) -> list[str]:
+    """Return the assignments to fields of a lifetime that are not to the object's own."""
+    fields = {each.partition(".")[2] for each in state(lifetime)[0] if each.partition(".")[0] not in VALUES}
+    return [
+        f"{path.relative_to(PACKAGE)}:{each.lineno}: {ast.unparse(each)}"
+        for path in written_modules()
+        for each in assigned(parsed(path))
+        if each.attr in fields and ast.unparse(each.value).rpartition(".")[2].lstrip("_") in lifetime.names
+    ]
+
+
+@pytest.mark.parametrize("name", LIFETIMES)
+def test_state_has_one_owner(name: str) -> None:
+    lifetime = LIFETIMES[name]
+    fields, reassigned = state(lifetime)
+    assert not writes_from_outside(lifetime)
+    assert len(fields) <= lifetime.fields, sorted(fields)
+    assert len(reassigned) <= lifetime.reassigned, sorted(reassigned)
+
+
+@pytest.mark.parametrize("name", LIFETIMES)
+def test_a_field_that_changes_has_a_docstring(name: str) -> None:
+    undocumented: list[str] = []
+    for module, names in LIFETIMES[name].classes.items():
+        for definition in parsed(PACKAGE / module).body:
+            if not isinstance(definition, ast.ClassDef) or definition.name not in names:
+                continue
+            reassigned = state_of(definition)[1]
+            for method in methods(definition):
+                if method.name == "__init__":
+                    undocumented += undocumented_in(definition.name, method.body, reassigned)
+    assert not undocumented
+
+
+def undocumented_in(name: str, body: list[ast.stmt], fields: set[str]) -> Iterator[str]:
+    """Return those of some fields that a constructor assigns without a docstring behind the assignment."""
+    for statement, following in zip(body, [*body[1:], ast.Pass()], strict=True):
+        is_documented = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+        for each in assigned(statement):
+            if each.attr in fields and not is_documented:
+                yield f"{name}.{each.attr}"
+
+
+def test_writes_and_fields_are_found() -> None:
+    (definition,) = ast.parse(
+        "class A:\n def __init__(self):\n  self.a, self.b = 1, 2\n  self.c: int = 3\n"
+        " def f(self):\n  self.b += 1\n  self.d = 4\n  other.a = 5\n"
+    ).body
+    assert isinstance(definition, ast.ClassDef)
+    assert state_of(definition) == (set("abcd"), {"b", "d"})
+    assert "other.a" in [ast.unparse(each) for each in assigned(definition)]
