@@ -19,6 +19,7 @@ from jmsql.console.views import Reply, RouteRow, View
 from jmsql.store.administration import lists, overview
 from jmsql.store.administration.lists import Lag, Origin
 from jmsql.store.statement import Steps
+from jmsql.values.postgresql_text import escape_like
 
 _SHOWN = 50
 _MOST_SHOWN = 200
@@ -109,7 +110,7 @@ class ListingPages:
 
     def _rows(self, wanted: Wanted, snapshot: Snapshot) -> list[Row]:
         memory = self._memories.of(wanted)
-        like = _pattern(wanted.text) if wanted.text else None
+        like = f"%{escape_like(wanted.text)}%" if wanted.text else None
         kind = wanted.kind or None
         if wanted.sort in _ORDERS:
             order = OverviewOrder(wanted.sort)
@@ -168,13 +169,6 @@ def _wanted(view: View) -> Wanted:
         raise HTTPException(400, f"There is no such kind. There are {', '.join(_KINDS)}.")
     shown = int(limit) if limit.isascii() and limit.isdecimal() and len(limit) < 4 else _SHOWN
     return Wanted(sort, view.query.get("q"), kind, max(1, min(shown, _MOST_SHOWN)))
-
-
-def _pattern(text: str) -> str:
-    """Return a pattern of SQL's LIKE for names that hold a text."""
-    for character in ("\\", "%", "_"):
-        text = text.replace(character, f"\\{character}")
-    return f"%{text}%"
 
 
 def _lags(topics: list[int]) -> Steps[tuple[dict[int, Lag], dict[int, DestinationOverview]]]:

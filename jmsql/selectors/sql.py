@@ -37,7 +37,7 @@ from jmsql.selectors.expressions import (
 )
 from jmsql.selectors.headers import DELIVERY_MODES, UNKNOWN_UNTIL_DELIVERY
 from jmsql.selectors.selector_sql import SelectorSQL
-from jmsql.values.postgresql_text import to_postgresql
+from jmsql.values.postgresql_text import escape_like, to_postgresql
 
 _HEADERS = {
     "JMSDeliveryMode": "(case m.jms_delivery_mode when 1 then 'NON_PERSISTENT' else 'PERSISTENT' end)",
@@ -282,10 +282,7 @@ def json_value(value: bool | float | str) -> str:
 
 
 def _like_pattern(pattern: Pattern) -> str:
-    return "".join(
-        part.value if isinstance(part, Wildcard) else re.sub(r"([\\%_])", r"\\\1", to_postgresql(part))
-        for part in pattern
-    )
+    return "".join(part.value if isinstance(part, Wildcard) else escape_like(to_postgresql(part)) for part in pattern)
 
 
 # Any one character in a text that holds characters written in two.

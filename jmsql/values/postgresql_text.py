@@ -61,3 +61,8 @@ def optional_to_postgresql(text: str | None) -> str | None:
 def from_postgresql(text: str) -> str:
     """Return the text that [`to_postgresql`][jmsql.values.postgresql_text.to_postgresql] has converted."""
     return _escaped.sub(_unescape, text) if ESCAPE in text else text
+
+
+def escape_like(text: str) -> str:
+    """Return the pattern of SQL's LIKE that only a text itself matches."""
+    return re.sub(r"([\\%_])", r"\\\1", text)
