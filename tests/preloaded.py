@@ -30,11 +30,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-_MODULES = (
-    *("jmsql.worker.child", "jmsql.worker.supervisor", "jmsql.cli.application", "jmsql.cli.worker", "jmsql.testing"),
-    *("jmsql.asyncio", "jmsql.store.schema.migration", "jmsql.client._sync.connection.factory", "sqlalchemy.orm"),
+WORKER_MODULES = (
+    *("jmsql.worker.child", "jmsql.testing", "jmsql.client._sync.connection.factory", "sqlalchemy.orm"),
     *("jmsql.client._async.connection.factory", "sqlalchemy.ext.asyncio", "sqlalchemy.dialects.postgresql.psycopg"),
-    *("jmsql.cli.messages.sending", "alembic.command", "psycopg", "pydantic"),
+    *("psycopg", "pydantic"),
+)
+"""What a process of a worker imports."""
+
+MODULES = (
+    *WORKER_MODULES,
+    *("jmsql.worker.supervisor", "jmsql.cli.application", "jmsql.cli.worker", "jmsql.asyncio"),
+    *("jmsql.store.schema.migration", "jmsql.cli.messages.sending", "alembic.command"),
     *("fastapi", "fastapi.testclient", "uvicorn.main", "flask", "django", "django.core.management", "asyncpg"),
 )
 """Modules to import; one that is missing is left out."""
@@ -76,9 +82,10 @@ class PreloadedPrograms:
 
     Args:
         directory: An empty directory; its name must be short enough for a socket.
+        modules: The modules to import.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, modules: Sequence[str]) -> None:
         self.directory = directory / "bin"
         self.directory.mkdir()
         address = str(directory / "socket")
@@ -87,7 +94,7 @@ class PreloadedPrograms:
             stand_in.write_text(_STAND_IN.format(interpreter=sys.executable, address=address, name=name))
             stand_in.chmod(0o755)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.preloaded", address, str(self.directory / "python")],
+            [sys.executable, "-m", "tests.preloaded", address, str(self.directory / "python"), *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -107,10 +114,10 @@ class PreloadedPrograms:
 
 
 @contextlib.contextmanager
-def preloaded_programs() -> Iterator[PreloadedPrograms]:
+def preloaded_programs(modules: Sequence[str] = MODULES) -> Iterator[PreloadedPrograms]:
     """Start the server for a block."""
     name = tempfile.mkdtemp(prefix="jmsql-")
-    programs = PreloadedPrograms(Path(name))
+    programs = PreloadedPrograms(Path(name), modules)
     try:
         yield programs
     finally:
@@ -118,9 +125,9 @@ def preloaded_programs() -> Iterator[PreloadedPrograms]:
         shutil.rmtree(name, ignore_errors=True)
 
 
-def _serve(address: str, interpreter: str) -> None:
+def _serve(address: str, interpreter: str, *modules: str) -> None:
     sys.path.pop(0)  # the directory that it was started in
-    for module in _MODULES:
+    for module in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
     gc.collect()
