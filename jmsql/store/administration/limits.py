@@ -7,8 +7,8 @@ from jmsql.public_names import set_module
 from jmsql.store.statement import Query, SqlFile, records
 from jmsql.values.postgresql_text import from_postgresql
 
-_WINDOW = 5000
-"""How many limits and values are read."""
+_WINDOW = 3000
+"""How many values of limits are read, of the last 1,000 limits."""
 
 
 @set_module("jmsql.admin")

@@ -4,9 +4,7 @@
 -- Those that hold messages back come first. Of each limit, the values are read that were used lately, and with those at
 -- their limit the first 1,000 messages of its queue.
 select f.queue_id, coalesce(q.name, t.name), s.name, s.client_id, nullif(f.selector, ''::text),
-       (select string_agg(distinct c.listeners, ', '::text)
-        from (select c.listeners from jmsql_internal.consumer c
-              where c.queue_id = f.queue_id and c.selector = f.selector limit 100) c),
+       n.listeners,
        case when f.is_rate then 'rate'::text else 'at_most'::text end, f.most, f.per, f.by_name, f.values, f.used, coalesce(pg_catalog.cardinality(f.met), 0),
        case when f.selector <> ''::text then null::bigint when f.met is null then 0::bigint
             else jmsql_internal.count_waiting(f.queue_id, f.by_name, f.met) end,
@@ -19,10 +17,14 @@ from (
         select l.limit_id, l.queue_id, l.selector, k.is_rate, case when k.is_rate then l.rate else l.at_most end as most,
                case when k.is_rate then l.per end as per, case when k.is_rate then l.rate_by else l.at_most_by end as by_name,
                u.value, n.used, n.free_at
-        from jmsql_internal.listener_limit l
+        from (select l.* from jmsql_internal.listener_limit l
+              where %(queue_id)s::integer is null or l.queue_id = %(queue_id)s::integer
+              order by l.limit_id desc limit 1000) l
         cross join lateral (select true as is_rate where l.rate is not null
                             union all select false where l.at_most is not null) k
-        left join jmsql_internal.limit_usage u on u.limit_id = l.limit_id and u.is_rate = k.is_rate
+        left join lateral (
+            select u.* from jmsql_internal.limit_usage u where u.limit_id = l.limit_id and u.is_rate = k.is_rate
+            order by u.limit_id, u.is_rate, u.value limit 1000) u on true
         left join lateral (
             select sum(w.number) as used,
                    case when sum(w.number) >= l.rate then min(w.start) + l.per * interval '1 second' end as free_at
@@ -31,13 +33,19 @@ from (
             having k.is_rate
             union all
             select count(*), null::timestamptz from jmsql_internal.held_slots(u) where not k.is_rate having not k.is_rate) n on true
-        where %(queue_id)s::integer is null or l.queue_id = %(queue_id)s::integer
         limit %(window)s) l
     group by l.limit_id, l.queue_id, l.selector, l.is_rate, l.most, l.per, l.by_name
     order by pg_catalog.cardinality(pg_catalog.array_agg(l.value) filter (where l.used >= l.most)) desc nulls last, l.limit_id, l.is_rate
     limit %(limit)s) f
-join jmsql_internal.queue q on q.queue_id = f.queue_id and q.deleted_at is null
-left join jmsql_internal.subscription s on s.queue_id = f.queue_id
-left join jmsql_internal.topic t on t.topic_id = s.topic_id
+left join (
+    select c.queue_id, c.selector, string_agg(distinct c.listeners, ', '::text) as listeners
+    from (select c.queue_id, c.selector, c.listeners from jmsql_internal.consumer c
+          where %(queue_id)s::integer is null or c.queue_id = %(queue_id)s::integer limit 12000) c
+    group by c.queue_id, c.selector) n on n.queue_id = f.queue_id and n.selector = f.selector
+cross join lateral (
+    select q.name from jmsql_internal.queue q where q.queue_id = f.queue_id and q.deleted_at is null offset 0) q
+left join lateral (
+    select s.name, s.client_id, s.topic_id from jmsql_internal.subscription s where s.queue_id = f.queue_id offset 0) s on true
+left join lateral (select t.name from jmsql_internal.topic t where t.topic_id = s.topic_id offset 0) t on true
 where %(like)s::text is null or coalesce(q.name, t.name) like %(like)s::text or s.name like %(like)s::text
 order by f.met is null, pg_catalog.cardinality(f.met) desc, f.limit_id, f.is_rate;

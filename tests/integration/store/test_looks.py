@@ -13,7 +13,7 @@ from jmsql import JMSException, Queue
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.messages.types.typed_json import parse_json
 from jmsql.selectors import Selector
-from jmsql.store.administration import browsing, diagnosis, looks, overview
+from jmsql.store.administration import browsing, diagnosis, limits, looks, overview, results
 from jmsql.store.administration.looks import Choice, MessageState
 from jmsql.store.administration.overview import Memory, OverviewOrder
 from jmsql.store.administration.places import BEGINNING, Place
@@ -63,6 +63,15 @@ _FILL = f"""
     insert into jmsql_internal.consumer (connection_id, queue_id, selector, consumers)
         select c.connection_id, q.queue_id, '', 1
         from jmsql_internal.connection c, jmsql_internal.queue q where q.name = 'deep';
+    insert into jmsql_internal.result (message_id, queue_id, deliveries, finished_at, kept_until, state)
+        select gen_random_uuid(), q.queue_id, 1, now() - n * interval '1 s', now() + interval '1 day', 'done'
+        from generate_series(1, {_DEEP}) n, jmsql_internal.queue q where q.name = 'deep';
+    insert into jmsql_internal.listener_limit (queue_id, selector, rate, per, rate_by, at_most)
+        select q.queue_id, '', 1, 3600, 'n', 5 from jmsql_internal.queue q;
+    insert into jmsql_internal.limit_usage (limit_id, queue_id, is_rate, value, started, numbers, used_at)
+        select l.limit_id, l.queue_id, true, n::text, array[now()], array[1], now()
+        from jmsql_internal.listener_limit l join jmsql_internal.queue q using (queue_id), generate_series(1, 3000) n
+        where q.name in ('deep', 'letters');
     """
 
 
@@ -196,6 +205,11 @@ LOOKS: dict[str, Callable[[dict[str, int]], Query[Any] | Steps[Any]]] = {
     "history": lambda _: looks.history(Queue("deep"), None, 50),
     "choice": lambda numbers: looks.choose(numbers["deep"], Choice(looks.parse_selector("n > 5")), BEGINNING),
     "choice of delayed": lambda numbers: looks.choose(numbers["deep"], Choice(), Place(-1, 0, delayed=True)),
+    "results": lambda _: results.results(None, None, None, 50, time_limit=0.0),
+    "results that a filter leaves out": lambda _: results.results("none", "failed", None, 50, time_limit=0.0),
+    "results of a message": lambda _: results.whole_results("0" * 8 + "-0000" * 3 + "-" + "0" * 12),
+    "limits": lambda _: limits.limits_now(20),
+    "limits of a queue": lambda numbers: limits.limits_now(20, queue_id=numbers["deep"]),
     "maintenance": lambda _: diagnosis.maintenance(10_000),
     "claims": lambda _: diagnosis.claims(10_000),
     "failing": lambda _: diagnosis.failing(10_000),
