@@ -16,15 +16,12 @@ class Savepoints:
         self._open: list[tuple[str | None, set[MessageKey]]] = []
         self.is_one_unknown = False
         """Whether an unknown one was rolled back to, so that any received message may have come back."""
-        self.is_used = False
-        """True if one was set or rolled back to in the transaction."""
 
     def begin(self, name: str | None, received: Iterable[MessageKey]) -> None:
         """Note that a savepoint is set.
 
         The name is None where the statement does not tell it.
         """
-        self.is_used = True
         self._open.append((name, set(received)))
 
     def release(self, name: str | None) -> None:
@@ -35,18 +32,12 @@ class Savepoints:
 
     def roll_back(self, name: str | None) -> set[MessageKey] | None:
         """Return the messages received before a savepoint that is rolled back to; None: it is unknown."""
-        self.is_used = True
         place = self._place(name)
         if place is None:
             self.is_one_unknown = True
             return None
         del self._open[place + 1 :]
         return self._open[place][1]
-
-    def clear(self) -> None:
-        """Forget all, as the transaction has ended."""
-        self._open.clear()
-        self.is_one_unknown = self.is_used = False
 
     def _place(self, name: str | None) -> int | None:
         """Return where the last savepoint of a name stands."""

@@ -36,6 +36,18 @@ class Lifetime(NamedTuple):
 
 
 LIFETIMES = {
+    "a connection": Lifetime(
+        {
+            "client/_async/link/lease.py": ("Lease",),
+            "client/_async/link/lent.py": ("LentLink",),
+            "client/_async/link/own.py": ("OwnLink",),
+            "client/_async/link/watched_connection.py": ("WatchedConnection",),
+            "store/wire/_async/runner.py": ("WireConnection",),
+        },
+        ("database", "driver", "lease", "link"),
+        fields=40,
+        reassigned=19,
+    ),
     "a consumer": Lifetime(
         {
             "client/consumer_state.py": ("ConsumerState",),

@@ -13,7 +13,7 @@ import psycopg
 from jmsql.client._async.link.watched_connection import WatchedConnection
 from jmsql.client.connection_limit import ConnectionLimit
 from jmsql.client.openings import Openings
-from jmsql.concurrency.tasks import Lock, Turns, in_thread
+from jmsql.concurrency.tasks import Lock, Turns, finished, in_thread
 from jmsql.store.connections.engine import Endpoint, synchronous
 from jmsql.store.errors import jms_errors
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
@@ -75,13 +75,17 @@ class ConnectionPool:
             if self._engine is not None:
                 _keep_more(self._engine, 1)
 
-    async def connect(self) -> AsyncConnection:
+    async def connect(self, *, transacted: bool) -> AsyncConnection:
         """Take a connection from the pool, or make one.
+
+        Args:
+            transacted: False has each statement commit by itself.
 
         Raises:
             JMSException: The server cannot be reached, or refuses.
         """
-        return await self._openings.take()
+        connection = await self._openings.take()
+        return connection if transacted else await finished(connection.execution_options(isolation_level="AUTOCOMMIT"))
 
     async def _open(self) -> AsyncConnection:
         if self._engine is None:
@@ -108,7 +112,7 @@ class ConnectionPool:
         Raises:
             JMSException: The server cannot be reached, or refuses.
         """
-        connection = await (await self.connect()).execution_options(isolation_level="AUTOCOMMIT")
+        connection = await self.connect(transacted=False)
         driver = driver_connection(connection)
         try:
             yield PsycopgRunner(driver, self.schema, prepares=prepares)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from jmsql.client._async.session.delivery import Accept, Delivery, NotifyReleased, count_outcome
+from jmsql.client._async.session.delivery import Accept, Delivery, NotifyReleased
 from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redelivery
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.client.throttle import LimitReachedError, Throttle
@@ -44,6 +44,20 @@ _LAZY_ACKNOWLEDGEMENTS = 100
 def comes_alone(row: MessageRow, rules: Rules | None) -> bool:
     """Tell whether a message is not to be claimed together with those before it."""
     return rules is not None and bool(row.delivery_count)
+
+
+def count_outcome(
+    delivered: Iterable[tuple[PrefetchBuffer, MessageRow]], outcome: str, delivered_at: float | None = None
+) -> None:
+    """Count deliveries that have ended; they were given to a handler at `delivered_at`, or to none."""
+    ended: dict[PrefetchBuffer, list[MessageRow]] = {}
+    for buffer, row in delivered:
+        if buffer in ended:
+            ended[buffer].append(row)
+        else:
+            ended[buffer] = [row]
+    for buffer, rows in ended.items():
+        buffer.count(outcome, rows, delivered_at)
 
 
 class Claims(Delivery):
@@ -242,7 +256,7 @@ class Claims(Delivery):
         self._buffers.add(buffer)
         connection_id = self._control.connection_id
         async with self._connection.connected():  # perhaps by one from the pool, where it may have been ended as well
-            was_ended = self._connection.was_ended
+            was_ended = self._connection.link.was_ended
             try:
                 rows = await self._run(buffer.fetch_if_any(1 if is_single else limit, self._claims_of_groups(buffer)))
             except LimitReachedError:
@@ -414,7 +428,7 @@ class Claims(Delivery):
         It may have none, for which it would have to wait, or may have lost it while it was idle. As claims have
         numbers, nothing is given up twice.
         """
-        if not self._connection.is_connected:
+        if not self._connection.link.is_connected:
             return False
         try:
             await self._connection.run(self._connection.recipient.release(releases))

@@ -251,7 +251,7 @@ class Receiving:
         turn = database.turn if database.shares_connections else None
         async with nullcontext() if turn is None else turn:
             if ASYNC:
-                is_late = not database.is_connected
+                is_late = not database.link.is_connected
                 if not await database.hold_within(_remaining(deadline)):
                     return None, look
                 # Others may have looked meanwhile. Without another look, 300 consumers on 5 connections would fetch all

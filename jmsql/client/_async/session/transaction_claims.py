@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
-from jmsql.client._async.link.lease import Holding
 from jmsql.client._async.shared.redelivery import Redelivery
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.store.receiving.acknowledge import claim_of
@@ -39,7 +38,7 @@ class TransactionClaims:
     async def claim(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow] | None:
         """Claim up to `limit` messages, and return them; None: they have to be locked."""
         source = buffer.source
-        if self._database.holding is Holding.LENT or self._database.has_begun or source.has_groups:
+        if source.has_groups or not self._database.link.can_run_alone:
             return None
         rules = await self._redelivery.rules(buffer)
         if rules is None:

@@ -76,13 +76,17 @@ class ConnectionPool:
             if self._engine is not None:
                 _keep_more(self._engine, 1)
 
-    def connect(self) -> Connection:
+    def connect(self, *, transacted: bool) -> Connection:
         """Take a connection from the pool, or make one.
+
+        Args:
+            transacted: False has each statement commit by itself.
 
         Raises:
             JMSException: The server cannot be reached, or refuses.
         """
-        return self._openings.take()
+        connection = self._openings.take()
+        return connection if transacted else connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def _open(self) -> Connection:
         if self._engine is None:
@@ -109,7 +113,7 @@ class ConnectionPool:
         Raises:
             JMSException: The server cannot be reached, or refuses.
         """
-        connection = (self.connect()).execution_options(isolation_level="AUTOCOMMIT")
+        connection = self.connect(transacted=False)
         driver = driver_connection(connection)
         try:
             yield PsycopgRunner(driver, self.schema, prepares=prepares)

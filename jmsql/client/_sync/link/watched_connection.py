@@ -54,8 +54,8 @@ class WatchedConnection(WireConnection):
     may_have_other_role = False
     """True if a statement that was heard of in the transaction may have set a role."""
 
-    ending: TransactionEvent | None = None
-    """The end of the transaction by a call or a statement; None: it goes on. Written here, and reset by the lease."""
+    _ending: TransactionEvent | None = None
+    """The end of the transaction by a call or a statement of the application; None: it goes on."""
 
     _is_kept_open = False
 
@@ -146,8 +146,19 @@ class WatchedConnection(WireConnection):
 
     def _note_ending(self, ending: TransactionEvent) -> None:
         # A second end before the next statement is the end of another transaction, which holds nothing of the session.
-        if self.ending is None:
-            self.ending = ending
+        if self._ending is None:
+            self._ending = ending
+
+    def take_ending(self) -> TransactionEvent | None:
+        """Return the end of the transaction by the application, which counts once; None: it goes on."""
+        ending, self._ending = self._ending, None
+        return ending
+
+    def note_end(self) -> None:
+        """Forget the application's part in the transaction, which the session has ended."""
+        self._ending = None
+        if not self.has_changed_settings:
+            self.may_have_other_role = False
 
     def _refuse_if_kept_open(self, what: str) -> None:
         if self._is_kept_open:

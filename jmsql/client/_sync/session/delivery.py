@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.client.receiving.fetching import PrefetchBuffer
@@ -60,17 +60,3 @@ class Delivery(ABC):
     @abstractmethod
     def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
         """Fetch up to `limit` messages; return whether there are any."""
-
-
-def count_outcome(
-    delivered: Iterable[tuple[PrefetchBuffer, MessageRow]], outcome: str, delivered_at: float | None = None
-) -> None:
-    """Count deliveries that have ended; they were given to a handler at `delivered_at`, or to none."""
-    ended: dict[PrefetchBuffer, list[MessageRow]] = {}
-    for buffer, row in delivered:
-        if buffer in ended:
-            ended[buffer].append(row)
-        else:
-            ended[buffer] = [row]
-    for buffer, rows in ended.items():
-        buffer.count(outcome, rows, delivered_at)

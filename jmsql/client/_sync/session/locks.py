@@ -8,15 +8,16 @@ from collections.abc import Callable, Collection, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from jmsql.client._sync.link.lease import Holding
-from jmsql.client._sync.session.delivery import Delivery, count_outcome
+from jmsql.client._sync.link.lease import savepoint
+from jmsql.client._sync.session.claims import count_outcome
+from jmsql.client._sync.session.delivery import Delivery
 from jmsql.client._sync.session.transaction_claims import TransactionClaims, claimed_of
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, Redelivery
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import claim_of, lock_claimed, present
-from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
+from jmsql.store.receiving.receive import Fetch, lock
 from jmsql.store.receiving.redelivery import Release, Rules
 from jmsql.store.rows.message_rows import MessageKey, MessageRow
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
@@ -56,16 +57,19 @@ class Locks(Delivery):
 
     operation: Fetch = staticmethod(lock)
 
-    def __init__(self, database: Lease, redelivery: Redelivery) -> None:
+    def __init__(self, database: Lease, redelivery: Redelivery, *, is_frugal: bool = False) -> None:
         self._database = database
         self._redelivery = redelivery
+        self._is_frugal = is_frugal
+        """True if it locks one message after another: a prepared transaction may hold its locks for long."""
         self._claimed = TransactionClaims(database, redelivery)
         self._buffers: list[PrefetchBuffer] = []
         self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
         self._redelivered: list[MessageKey] = []
         self._unlisted: list[tuple[PrefetchBuffer, MessageRow]] = []
         self._listed: dict[MessageKey, tuple[PrefetchBuffer, MessageRow]] = {}
-        self._savepoints = Savepoints()
+        self._savepoints: Savepoints | None = None
+        """Those of the open transaction; None: the application has set none. Written by `heed` and `_ended`."""
         self._came_back: list[MessageKey] = []
         self._claims: dict[MessageKey, int] = {}
         """The claims that record deliveries beside the locks, or that the transaction has to release."""
@@ -91,8 +95,10 @@ class Locks(Delivery):
             self._unlisted.clear()
 
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if self._database.holding is Holding.LENT or not (buffer.recorded or monotonic() < buffer.free_until):
+        if not (buffer.recorded or monotonic() < buffer.free_until):
             return None
+        if self._savepoints is not None or self._database.link.has_lost_locks:
+            return None  # `next` sees what is left
         row = buffer.next_fresh()
         if row is not None:
             delivered = buffer, row
@@ -102,16 +108,32 @@ class Locks(Delivery):
                 self._redelivered.append(buffer.key(row))
         return row
 
-    def next_in_shared_transaction(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        """Do what `next` does in a transaction that the application shares."""
-        if not self._database.has_begun or self._database.was_committed:
-            self._give_up()  # the locks of a transaction that the application has ended
-        row = self.next(buffer)
-        if row is None:
-            self._database.run(require_read_committed())
-            if self._notice_what_came_back():
-                row = self.next(buffer)
-        return row
+    def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        if self._database.link.has_lost_locks:
+            self._give_up()
+        while True:
+            row = self.take_held(buffer) or self.next_held(buffer) if buffer.rows else None
+            if row is not None:
+                return row
+            if self._is_frugal:
+                row = self._fetch_for_delivery(buffer)
+                if row is not None:
+                    return row
+            elif self.fetch(buffer, buffer.next_limit()):
+                continue
+            self._database.link.require_view_of_commits()
+            if not self._notice_what_came_back():
+                return None
+
+    def _fetch_for_delivery(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        """Lock one message and deliver it; if that fails, leave nothing locked."""
+        self.flush()  # not within the savepoint, which may be undone
+        with savepoint(self._database) as undo:
+            self.fetch(buffer, 1)
+            row = self.next_held(buffer)
+            if row is None:
+                undo()  # with the lock of a message that another client had just claimed
+            return row
 
     def _give_up(self) -> None:
         for buffer in self._buffers:
@@ -158,9 +180,7 @@ class Locks(Delivery):
         self._claims.update(dict.fromkeys(keys, claim_id))
 
     def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
-        if buffer.is_likely_empty and not (
-            self._database.holding is Holding.LENT or self._database.look(buffer.may_find())
-        ):
+        if buffer.is_likely_empty and not self._database.look(buffer.may_find()):
             return False
         if buffer not in self._buffers:
             self._buffers.append(buffer)
@@ -233,7 +253,7 @@ class Locks(Delivery):
         Returns:
             The deletions that are left for the commit.
         """
-        if self._savepoints.is_one_unknown:
+        if self._may_have_come_back:
             self.flush()
             self._notice_what_came_back()
         recorded, claim_ids = self._recorded()
@@ -296,7 +316,7 @@ class Locks(Delivery):
         self._listed.clear()
         self._undeleted.clear()
         self._redelivered.clear()
-        self._savepoints.clear()
+        self._savepoints = None
         unlocked, self._came_back = self._came_back, []
         for buffer in self._buffers:
             unlocked += [buffer.key(row) for row in buffer.end_transaction()]
@@ -408,12 +428,19 @@ class Locks(Delivery):
 
     # Savepoints of the application's
 
+    @property
+    def _may_have_come_back(self) -> bool:
+        """True if the application has rolled back to a savepoint that its statement did not name."""
+        return self._savepoints is not None and self._savepoints.is_one_unknown
+
     def heed(self, step: SavepointStep) -> None:
         """Note what the application is about to do with a savepoint.
 
         A rollback brings back messages that were received since. Their deliveries are counted while they are locked, so
         that no other consumer sees them without their redelivered flag.
         """
+        if self._savepoints is None:
+            self._savepoints = Savepoints()
         if step.command is SavepointCommand.SET:
             self._savepoints.begin(step.name, self._delivered)
         elif step.command is SavepointCommand.RELEASE:
@@ -430,7 +457,7 @@ class Locks(Delivery):
 
     def _notice_what_came_back(self) -> bool:
         """Look for delivered messages that a rollback to a savepoint has brought back; return whether there are any."""
-        if not (self._savepoints.is_one_unknown and self._delivered):
+        if not (self._may_have_come_back and self._delivered):
             return False
         keys = self._database.run(present(list(self._delivered)))
         self._bring_back(keys)

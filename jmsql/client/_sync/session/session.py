@@ -18,7 +18,7 @@ from jmsql.client._sync.session.receiving import Receiving
 from jmsql.client._sync.session.session_state import SessionState
 from jmsql.client._sync.session.sessions import Sessions
 from jmsql.client._sync.session.transactions.handler import Chunk, HandlerClaims, HandlerTransaction
-from jmsql.client._sync.session.transactions.local import LocalTransaction
+from jmsql.client._sync.session.transactions.local import local_transaction
 from jmsql.client._sync.session.transactions.none import ClientAcknowledge, no_transaction
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction, Transaction
 from jmsql.client._sync.shared.client_context import ClientContext
@@ -94,7 +94,7 @@ class Session:
 
     def _create_transaction(self, client: ClientContext) -> OwnTransaction:
         """Choose how the session works, by its acknowledge mode."""
-        return LocalTransaction(self._state, client) if self._state.transacted else no_transaction(self._state, client)
+        return local_transaction(self._state, client) if self._state.transacted else no_transaction(self._state, client)
 
     @property
     def closed(self) -> bool:
@@ -601,14 +601,13 @@ class HandlerSession(Session):
         self._receiving.followed = None
         self.handler: object = None
         """The thread or task in which a handler runs, which is not to close the session."""
-        self._transaction.database.share_connections()
         if isinstance(self._transaction, ClientAcknowledge):
             self._transaction.count_calls()
 
     def _create_transaction(self, client: ClientContext) -> OwnTransaction:
         if self._state.transacted:
             return HandlerTransaction(self._state, client)
-        return super()._create_transaction(client)
+        return no_transaction(self._state, client, shares_connections=True)
 
     def claim_together(self, claims: HandlerClaims | None, chunk: int | None = None) -> HandlerClaims | None:
         """Have the messages of its only consumer claimed in a transacted session, some of them ahead.
@@ -755,4 +754,4 @@ class HandlerSession(Session):
         Raises:
             JMSException: The server could not be told.
         """
-        return self._transaction.database.interrupt(timeout)
+        return self._transaction.database.link.interrupt(timeout)

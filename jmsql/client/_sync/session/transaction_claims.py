@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
-from jmsql.client._sync.link.lease import Holding
 from jmsql.client._sync.shared.redelivery import Redelivery
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.store.receiving.acknowledge import claim_of
@@ -40,7 +39,7 @@ class TransactionClaims:
     def claim(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow] | None:
         """Claim up to `limit` messages, and return them; None: they have to be locked."""
         source = buffer.source
-        if self._database.holding is Holding.LENT or self._database.has_begun or source.has_groups:
+        if source.has_groups or not self._database.link.can_run_alone:
             return None
         rules = self._redelivery.rules(buffer)
         if rules is None:

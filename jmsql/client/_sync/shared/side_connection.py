@@ -24,12 +24,6 @@ Parameters = ParamSpec("Parameters")
 # none of the client's transactions is open, it is tried again; else it fails, and the session can end its transaction.
 
 
-class _LimitedLease(Lease):
-    def __init__(self, pool: ConnectionPool, limit: Query[None], *, restricted: bool) -> None:
-        super().__init__(pool, transacted=False, restricted=restricted)
-        self.preface = limit
-
-
 class SideConnection:
     """Short pieces of work, from any thread, outside any transaction of a session.
 
@@ -54,7 +48,7 @@ class SideConnection:
         self._lock_timeout = lock_timeout
         self._limit = limit_lock_waits(lock_timeout)
         self._is_transaction_open = is_transaction_open
-        self._runner = _LimitedLease(pool, self._limit, restricted=restricted)
+        self._runner = Lease(pool, transacted=False, restricted=restricted, preface=self._limit)
         self.recipient = self._runner.recipient
 
     def run(

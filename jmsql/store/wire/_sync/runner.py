@@ -289,8 +289,6 @@ class WireConnection(psycopg.Connection[Any]):
     answer first; only the commit's sender learns the outcome.
     """
 
-    is_pooled = False
-    """True if the connection goes through a pooler."""
     _failed: Callable[[psycopg.Error], object] | None = None
     _is_open = False
 

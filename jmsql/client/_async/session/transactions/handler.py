@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from jmsql.client._async.session.claims import Claims
 from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.local import LocalTransaction
+from jmsql.client._async.session.transactions.transaction import session_lease
 from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, failure_of
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import RLock, at_once, finished
@@ -252,8 +253,8 @@ class _HandlerLocks(Locks):
 
     @property
     def _has_more(self) -> bool:
-        """Whether there may be more in the transaction than the message that is handled."""
-        return bool(self._buffers) or self._savepoints.is_used
+        """True if there may be more in the transaction than the message that is handled."""
+        return bool(self._buffers) or self._savepoints is not None
 
     async def before_commit(self) -> Sequence[Query[Any]]:
         last = [*await super().before_commit()] if self._has_more else []
@@ -443,16 +444,15 @@ class HandlerTransaction(LocalTransaction):
     """
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        super().__init__(state, client)
+        database = session_lease(client, transacted=True, shares_connections=True)
+        received = _HandlerLocks(database, client.redelivery)
+        super().__init__(state, client, database, received)
+        self._received = received
         self._claims: HandlerClaims | None = None
         self._consumer: ConsumerState | None = None
         self._is_released = False
         """True once the message was rolled back: a handler that returns nevertheless has given it back itself."""
         self.chunk: Chunk
-
-    def _create_locks(self, database: Lease, redelivery: Redelivery) -> _HandlerLocks:
-        self._received = _HandlerLocks(database, redelivery)
-        return self._received
 
     def claim_together(self, consumer: ConsumerState, claims: HandlerClaims | None, chunk: int | None) -> HandlerClaims:
         """Have a consumer's messages claimed.
@@ -501,7 +501,7 @@ class HandlerTransaction(LocalTransaction):
 
     async def share_driver(self) -> psycopg.AsyncConnection[Any]:
         """Return psycopg's own connection for the handler to use in the transaction, which it is not let end."""
-        return await self._share(self.database.lend_driver)
+        return await self._share(lambda link: link.for_driver())
 
     if not ASYNC:
 

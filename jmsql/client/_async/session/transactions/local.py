@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from jmsql.client._async.link.lease import Holding, Lease
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._async.session.locks import Locks
-from jmsql.client._async.session.transactions.transaction import OwnTransaction
+from jmsql.client._async.session.transactions.transaction import OwnTransaction, session_lease
 from jmsql.client._async.shared.redelivery import Failure, failure_of, failure_of_commit
 from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import SendBuffer
@@ -29,10 +28,10 @@ from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from jmsql.client._async.link.watched_connection import StatementListener
+    from jmsql.client._async.link.lease import Lease
+    from jmsql.client._async.link.lent import LentLink
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.shared.client_context import ClientContext
-    from jmsql.client._async.shared.redelivery import Redelivery
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
     from jmsql.client.receiving.fetching import PrefetchBuffer
@@ -48,6 +47,12 @@ T = TypeVar("T")
 logger = logging.getLogger("jmsql")
 
 
+def local_transaction(state: SessionState, client: ClientContext) -> LocalTransaction:
+    """Return how a transacted session works."""
+    database = session_lease(client, transacted=True)
+    return LocalTransaction(state, client, database, Locks(database, client.redelivery))
+
+
 class LocalTransaction(OwnTransaction):
     """What the session sends is collected, inserted together, and sent by the commit.
 
@@ -56,24 +61,27 @@ class LocalTransaction(OwnTransaction):
     Args:
         state: The session's.
         client: The session's connection.
+        database: The lease of the session's connection to the server.
+        locks: The messages that the transactions receive, by the same lease.
     """
 
-    def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = Lease(client.pool, transacted=True, client=client.control, restricted=client.is_restricted)
+    def __init__(self, state: SessionState, client: ClientContext, database: Lease, locks: Locks) -> None:
+        super().__init__(state, client, database, locks)
+        self._locks = locks
         self._sending = RLock()
         """Held while messages are collected or inserted, which the asynchronous sender does in another thread, and
         while others are fetched. Not the session's, which a listener holds while it runs."""
         self._send_buffer = SendBuffer()
+        """Written with `_sending` held."""
         self._is_shared = False
+        """True if the application has asked for the connection in the open transaction. Written with the session's lock
+        held, by `_share` and where a transaction ends."""
         self._has_run = False
-        """True if `run` has done something in the open transaction."""
-        self._locks = self._create_locks(database, client.redelivery)
-        super().__init__(state, client, database, self._locks)
+        """True if `run` has done something in the open transaction. Written with `_sending` held, and where a
+        transaction ends."""
+        self._lent: LentLink | None = None
+        """The connection as the application got it last. Written by `_share`, with the session's lock held."""
         client.pool.add_transacted(self)
-
-    def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
-        """Make what delivers messages in the transactions."""
-        return Locks(database, redelivery)
 
     @property
     def is_used(self) -> bool:
@@ -83,15 +91,15 @@ class LocalTransaction(OwnTransaction):
     @property
     def has_open_transaction(self) -> bool:
         """True if a transaction is open at the server, or prepared."""
-        return self.database.has_begun
+        return not self.database.link.is_idle
 
     # Sending
 
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self.check_usable()
         async with self._sending:
-            if self.database.holding is Holding.LENT:
-                await self.database.begin()  # else the application might
+            if self.database.link.begins_early:
+                await self.database.begin()
             if self._send_buffer.is_full:  # before the message is added: a caller that is cancelled has not sent it
                 await self._insert()
             self._send_buffer.add(destination, message, size)
@@ -109,10 +117,10 @@ class LocalTransaction(OwnTransaction):
         return AsynchronousSender(self._insert_collected)
 
     async def _insert_collected(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
-        """Insert what waits, unless the application shares the transaction, whose statements and commit do it then."""
+        """Insert the collected messages, or leave them to the application's next statement and to the commit."""
         try:
             async with self._sending:
-                if self.database.holding is not Holding.LENT:
+                if self.database.link.allows_other_threads:
                     await self._insert()
         except JMSException as error:
             return [error] * len(batch)
@@ -146,10 +154,7 @@ class LocalTransaction(OwnTransaction):
         message: Message | None = None
         async with self._sending:  # the asynchronous sender inserts on the same connection, from another thread
             try:
-                if self.database.holding is Holding.LENT:
-                    row = await self._locks.next_in_shared_transaction(consumer.buffer)
-                else:
-                    row = await self._locks.next(consumer.buffer)
+                row = await self._locks.next(consumer.buffer)
                 if row is not None:
                     message = row.message(consumer.destination, self.acknowledge)
                     if check is not None:
@@ -170,11 +175,13 @@ class LocalTransaction(OwnTransaction):
 
     async def closed(self, consumer: ConsumerState) -> None:
         """Release what the consumer holds, unless the transaction has done something that has to stay."""
-        if not consumer.buffer.rows or self.database.holding is not Holding.OWN:
+        if not consumer.buffer.rows:
             return
         if not self.is_used:
             await self._end_unused()
             return
+        if self._is_shared or self.database.link.has_foreign_work:
+            return  # it would have to end, and the application's part with it
         async with self._sending:
             if not self._send_buffer.has_inserted:
                 self._client.returned(await finished(self._locks.give_back_held()))
@@ -199,17 +206,15 @@ class LocalTransaction(OwnTransaction):
 
     async def _end_unused(self) -> None:
         """Keep no transaction open, while the session waits, in which nothing has happened."""
-        database = self.database
-        if database.holding is Holding.LENT and not database.is_ours:
-            return  # the application may have done something in it
-        if not self.is_used:
-            await database.end_unused()
+        if not self.is_used and not self.database.link.has_foreign_work:
+            await self.database.end_unused()
             self._client.returned(await self._locks.committed())
 
     # Committing
 
     async def commit(self) -> None:
-        await self.complete("commit")
+        if self._sender is not None:
+            await self.complete("commit")
         state = self.state
         async with state.lock if state.listener is None else state:
             await self._hold(needed=self._send_buffer.is_used)
@@ -245,7 +250,7 @@ class LocalTransaction(OwnTransaction):
         """Insert what is to be sent, then commit; roll back if anything fails."""
         with settling(self.state.facts, "commit"):
             try:
-                self.database.require_transaction()
+                self.database.link.require_transaction()
                 last: list[Query[Any]] = []
                 question: Query[list[int]] | None = None
                 if self._send_buffer.is_used:
@@ -334,22 +339,23 @@ class LocalTransaction(OwnTransaction):
     # Shared with the application
 
     async def share(self) -> AsyncConnection:
-        return await self._share(self.database.lend)
+        return await self._share(lambda link: link.for_sqlalchemy(self._before_statement))
 
-    async def _share(self, lend: Callable[[StatementListener], Awaitable[T]]) -> T:
-        """Return what the lease lends the application, once the store is where the session is."""
+    async def _share(self, take: Callable[[LentLink], Awaitable[T]]) -> T:
+        """Lend the connection, once the store is where the session is, and return what the application gets of it."""
         self.check_usable()
         async with self.state:
             await self.database.hold()
             try:
                 with uninterrupted():
-                    if not self.database.has_failed:
+                    if not self.database.link.has_failed:
                         # A connection that is lost raises here; later, the application's own statement says so.
                         await self._flush()
                     async with self._sending:
                         await self._catch_up(None)
                         self._is_shared = True
-                        return await lend(self._before_statement)
+                        self._lent = link = await self.database.lend(self._before_statement)
+                        return await take(link)
             finally:
                 self.database.let_go()
 
@@ -362,8 +368,9 @@ class LocalTransaction(OwnTransaction):
     async def _before_statement(self, step: SavepointStep | None) -> None:
         """Bring the store to where the session is, before the application runs a statement."""
         await self._catch_up(step)
+        assert self._lent is not None  # the listener of its statements
         # Last, since the statement runs only if nothing was raised.
-        self.database.used_by_application(is_awaited=self._relies_on_application)
+        self._lent.used_by_application(is_awaited=self._relies_on_application)
 
     @property
     def _relies_on_application(self) -> bool:
@@ -371,7 +378,7 @@ class LocalTransaction(OwnTransaction):
         return False
 
     async def _catch_up(self, step: SavepointStep | None) -> None:
-        if not self.database.has_failed:
+        if not self.database.link.has_failed:
             try:
                 await self._flush()
             except JMSException:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import psycopg
 
-from jmsql.client._async.link.lease import Lease
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender, BatchInsertion
 from jmsql.client._async.session.claims import Claims
-from jmsql.client._async.session.transactions.transaction import OwnTransaction
+from jmsql.client._async.session.transactions.transaction import OwnTransaction, session_lease
 from jmsql.client._async.shared.redelivery import Failure, failure_of
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import settling
@@ -30,6 +29,7 @@ from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Topic
 
 if TYPE_CHECKING:
+    from jmsql.client._async.link.lease import Lease
     from jmsql.client._async.session.delivery import Accept
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.shared.client_context import ClientContext
@@ -54,10 +54,10 @@ T = TypeVar("T")
 class NoTransaction(OwnTransaction):
     """Messages are inserted as they are sent. They are claimed, and deleted when they are acknowledged."""
 
-    def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = Lease(client.pool, transacted=False, client=client.control, restricted=client.is_restricted)
-        self._claims = Claims(database, client.control, client.redelivery, client.returned)
-        super().__init__(state, client, database, self._claims)
+    def __init__(self, state: SessionState, client: ClientContext, database: Lease) -> None:
+        claims = Claims(database, client.control, client.redelivery, client.returned)
+        super().__init__(state, client, database, claims)
+        self._claims = claims
 
     # Sending
 
@@ -84,7 +84,8 @@ class NoTransaction(OwnTransaction):
                 with uninterrupted():
                     try:
                         question = client.waited_for([destination])
-                        waited_for = await database.run_and_ask(self._insertion(destination, messages), question)
+                        await database.attempt(self._insertion(destination, messages), question)
+                        waited_for = database.link.answer
                     except InvalidDestinationException:
                         await client.destinations.make_again([destination])
                         waited_for = None
@@ -252,8 +253,8 @@ def _acceptance(consumer: ConsumerState, check: MessageCheck) -> Accept:
 class OwnAcknowledge(NoTransaction):
     """The session acknowledges by itself."""
 
-    def __init__(self, state: SessionState, client: ClientContext) -> None:
-        super().__init__(state, client)
+    def __init__(self, state: SessionState, client: ClientContext, database: Lease) -> None:
+        super().__init__(state, client, database)
         self._failure: Failure | None = None
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
@@ -285,8 +286,8 @@ class AutoAcknowledge(OwnAcknowledge):
     For `receive` it is dequeued, and nothing is fetched ahead.
     """
 
-    def __init__(self, state: SessionState, client: ClientContext) -> None:
-        super().__init__(state, client)
+    def __init__(self, state: SessionState, client: ClientContext, database: Lease) -> None:
+        super().__init__(state, client, database)
         self._asks = False
 
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:
@@ -376,8 +377,8 @@ class DupsOkAcknowledge(OwnAcknowledge):
     For the last of these, which may come while the application does not call the session, there is a thread.
     """
 
-    def __init__(self, state: SessionState, client: ClientContext) -> None:
-        super().__init__(state, client)
+    def __init__(self, state: SessionState, client: ClientContext, database: Lease) -> None:
+        super().__init__(state, client, database)
         self._delay = client.timings.acknowledgement_delay
         self._thread: BackgroundTask | None = None
         self._changed = Notifications()
@@ -467,6 +468,7 @@ _MODES: dict[AcknowledgeMode, type[NoTransaction]] = {
 }
 
 
-def no_transaction(state: SessionState, client: ClientContext) -> NoTransaction:
+def no_transaction(state: SessionState, client: ClientContext, *, shares_connections: bool = False) -> NoTransaction:
     """Return how a session that is not transacted works, by its acknowledge mode."""
-    return _MODES[state.acknowledge_mode](state, client)
+    database = session_lease(client, transacted=False, shares_connections=shares_connections)
+    return _MODES[state.acknowledge_mode](state, client, database)

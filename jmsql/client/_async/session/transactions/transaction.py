@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
+from jmsql.client._async.link.lease import Lease
 from jmsql.client._async.session.waiting import Watch
 from jmsql.client._async.shared.endings import ClientEndings
 from jmsql.store.destinations.lookup import require_access
@@ -14,7 +15,6 @@ from jmsql.store.destinations.lookup import require_access
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from jmsql.client._async.link.lease import Lease
     from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
     from jmsql.client._async.session.delivery import Delivery
     from jmsql.client._async.session.session_state import SessionState
@@ -197,6 +197,17 @@ class Transaction(ABC):
 
     async def release(self) -> None:  # noqa: B027 - it may have none
         """Let go of the session's connection."""
+
+
+def session_lease(client: ClientContext, *, transacted: bool, shares_connections: bool = False) -> Lease:
+    """Make the lease by which a session of a client has its connection."""
+    return Lease(
+        client.pool,
+        transacted=transacted,
+        client=client.control,
+        restricted=client.is_restricted,
+        shares_connections=shares_connections,
+    )
 
 
 class OwnTransaction(Transaction):

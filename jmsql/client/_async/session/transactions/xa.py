@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractAsyncContextManager
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.local import LocalTransaction
+from jmsql.client._async.session.transactions.transaction import session_lease
 from jmsql.client.instrumentation import settling
 from jmsql.concurrency.tasks import finished
 from jmsql.exceptions import (
@@ -20,12 +20,8 @@ from jmsql.exceptions import (
 from jmsql.store.global_transactions import Xid, commit_prepared, prepared_transactions, roll_back_prepared
 
 if TYPE_CHECKING:
-    from jmsql.client._async.link.lease import Lease
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.shared.client_context import ClientContext
-    from jmsql.client._async.shared.redelivery import Redelivery
-    from jmsql.client.receiving.fetching import PrefetchBuffer
-    from jmsql.store.rows.message_rows import MessageRow
     from jmsql.store.statement import Steps
 
 
@@ -43,36 +39,14 @@ class _Phase(Enum):
     """The connection broke while it was being prepared."""
 
 
-class _FrugalLocks(Locks):
-    """Locks delivered messages alone: a prepared transaction may hold its locks for long."""
-
-    def __init__(self, database: Lease, sending: AbstractAsyncContextManager[bool], redelivery: Redelivery) -> None:
-        super().__init__(database, redelivery)
-        self._sending = sending
-
-    async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        row = await self.next_held(buffer)
-        if row is not None:
-            return row
-        await self.flush()  # not within the savepoint, which may be undone
-        async with self._sending, self._database.savepoint() as undo:
-            await self.fetch(buffer, 1)
-            row = await self.next_held(buffer)
-            if row is None:
-                await undo()  # with the lock of a message that another client had just claimed
-            return row
-
-
 class GlobalTransaction(LocalTransaction):
     """One transaction of PostgreSQL after another, which the session or a transaction manager ends."""
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        super().__init__(state, client)
+        database = session_lease(client, transacted=True)
+        super().__init__(state, client, database, Locks(database, client.redelivery, is_frugal=True))
         self._xid: Xid | None = None
         self._phase = _Phase.NONE
-
-    def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
-        return _FrugalLocks(database, self._sending, redelivery)
 
     async def begin(self, xid: Xid) -> None:
         """Begin a branch; see `XASession.tpc_begin`."""
@@ -97,7 +71,7 @@ class GlobalTransaction(LocalTransaction):
 
     async def _prepare(self, xid: Xid) -> None:
         try:
-            self.database.require_transaction()
+            self.database.link.require_transaction()
             await self._insert()
             await self._locks.before_prepare()
             await self.database.prepare(xid.identifier)

@@ -9,10 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from jmsql.client._sync.link.lease import Holding, Lease
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._sync.session.locks import Locks
-from jmsql.client._sync.session.transactions.transaction import OwnTransaction
+from jmsql.client._sync.session.transactions.transaction import OwnTransaction, session_lease
 from jmsql.client._sync.shared.redelivery import Failure, failure_of, failure_of_commit
 from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import SendBuffer
@@ -30,10 +29,10 @@ from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from jmsql.client._sync.link.watched_connection import StatementListener
+    from jmsql.client._sync.link.lease import Lease
+    from jmsql.client._sync.link.lent import LentLink
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.shared.client_context import ClientContext
-    from jmsql.client._sync.shared.redelivery import Redelivery
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import AsynchronousSend, MessageCheck
     from jmsql.client.receiving.fetching import PrefetchBuffer
@@ -49,6 +48,12 @@ T = TypeVar("T")
 logger = logging.getLogger("jmsql")
 
 
+def local_transaction(state: SessionState, client: ClientContext) -> LocalTransaction:
+    """Return how a transacted session works."""
+    database = session_lease(client, transacted=True)
+    return LocalTransaction(state, client, database, Locks(database, client.redelivery))
+
+
 class LocalTransaction(OwnTransaction):
     """What the session sends is collected, inserted together, and sent by the commit.
 
@@ -57,24 +62,27 @@ class LocalTransaction(OwnTransaction):
     Args:
         state: The session's.
         client: The session's connection.
+        database: The lease of the session's connection to the server.
+        locks: The messages that the transactions receive, by the same lease.
     """
 
-    def __init__(self, state: SessionState, client: ClientContext) -> None:
-        database = Lease(client.pool, transacted=True, client=client.control, restricted=client.is_restricted)
+    def __init__(self, state: SessionState, client: ClientContext, database: Lease, locks: Locks) -> None:
+        super().__init__(state, client, database, locks)
+        self._locks = locks
         self._sending = RLock()
         """Held while messages are collected or inserted, which the asynchronous sender does in another thread, and
         while others are fetched. Not the session's, which a listener holds while it runs."""
         self._send_buffer = SendBuffer()
+        """Written with `_sending` held."""
         self._is_shared = False
+        """True if the application has asked for the connection in the open transaction. Written with the session's lock
+        held, by `_share` and where a transaction ends."""
         self._has_run = False
-        """True if `run` has done something in the open transaction."""
-        self._locks = self._create_locks(database, client.redelivery)
-        super().__init__(state, client, database, self._locks)
+        """True if `run` has done something in the open transaction. Written with `_sending` held, and where a
+        transaction ends."""
+        self._lent: LentLink | None = None
+        """The connection as the application got it last. Written by `_share`, with the session's lock held."""
         client.pool.add_transacted(self)
-
-    def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
-        """Make what delivers messages in the transactions."""
-        return Locks(database, redelivery)
 
     @property
     def is_used(self) -> bool:
@@ -84,15 +92,15 @@ class LocalTransaction(OwnTransaction):
     @property
     def has_open_transaction(self) -> bool:
         """True if a transaction is open at the server, or prepared."""
-        return self.database.has_begun
+        return not self.database.link.is_idle
 
     # Sending
 
     def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self.check_usable()
         with self._sending:
-            if self.database.holding is Holding.LENT:
-                self.database.begin()  # else the application might
+            if self.database.link.begins_early:
+                self.database.begin()
             if self._send_buffer.is_full:  # before the message is added: a caller that is cancelled has not sent it
                 self._insert()
             self._send_buffer.add(destination, message, size)
@@ -110,10 +118,10 @@ class LocalTransaction(OwnTransaction):
         return AsynchronousSender(self._insert_collected)
 
     def _insert_collected(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
-        """Insert what waits, unless the application shares the transaction, whose statements and commit do it then."""
+        """Insert the collected messages, or leave them to the application's next statement and to the commit."""
         try:
             with self._sending:
-                if self.database.holding is not Holding.LENT:
+                if self.database.link.allows_other_threads:
                     self._insert()
         except JMSException as error:
             return [error] * len(batch)
@@ -146,10 +154,7 @@ class LocalTransaction(OwnTransaction):
         message: Message | None = None
         with self._sending:  # the asynchronous sender inserts on the same connection, from another thread
             try:
-                if self.database.holding is Holding.LENT:
-                    row = self._locks.next_in_shared_transaction(consumer.buffer)
-                else:
-                    row = self._locks.next(consumer.buffer)
+                row = self._locks.next(consumer.buffer)
                 if row is not None:
                     message = row.message(consumer.destination, self.acknowledge)
                     if check is not None:
@@ -167,11 +172,13 @@ class LocalTransaction(OwnTransaction):
 
     def closed(self, consumer: ConsumerState) -> None:
         """Release what the consumer holds, unless the transaction has done something that has to stay."""
-        if not consumer.buffer.rows or self.database.holding is not Holding.OWN:
+        if not consumer.buffer.rows:
             return
         if not self.is_used:
             self._end_unused()
             return
+        if self._is_shared or self.database.link.has_foreign_work:
+            return  # it would have to end, and the application's part with it
         with self._sending:
             if not self._send_buffer.has_inserted:
                 self._client.returned(self._locks.give_back_held())
@@ -195,17 +202,15 @@ class LocalTransaction(OwnTransaction):
 
     def _end_unused(self) -> None:
         """Keep no transaction open, while the session waits, in which nothing has happened."""
-        database = self.database
-        if database.holding is Holding.LENT and not database.is_ours:
-            return  # the application may have done something in it
-        if not self.is_used:
-            database.end_unused()
+        if not self.is_used and not self.database.link.has_foreign_work:
+            self.database.end_unused()
             self._client.returned(self._locks.committed())
 
     # Committing
 
     def commit(self) -> None:
-        self.complete("commit")
+        if self._sender is not None:
+            self.complete("commit")
         state = self.state
         with state.lock if state.listener is None else state:
             self._hold(needed=self._send_buffer.is_used)
@@ -241,7 +246,7 @@ class LocalTransaction(OwnTransaction):
         """Insert what is to be sent, then commit; roll back if anything fails."""
         with settling(self.state.facts, "commit"):
             try:
-                self.database.require_transaction()
+                self.database.link.require_transaction()
                 last: list[Query[Any]] = []
                 question: Query[list[int]] | None = None
                 if self._send_buffer.is_used:
@@ -330,21 +335,22 @@ class LocalTransaction(OwnTransaction):
     # Shared with the application
 
     def share(self) -> Connection:
-        return self._share(self.database.lend)
+        return self._share(lambda link: link.for_sqlalchemy(self._before_statement))
 
-    def _share(self, lend: Callable[[StatementListener], T]) -> T:
-        """Return what the lease lends the application, once the store is where the session is."""
+    def _share(self, take: Callable[[LentLink], T]) -> T:
+        """Lend the connection, once the store is where the session is, and return what the application gets of it."""
         self.check_usable()
         with self.state:
             self.database.hold()
             try:
-                if not self.database.has_failed:
+                if not self.database.link.has_failed:
                     # A connection that is lost raises here; later, the application's own statement says so.
                     self._flush()
                 with self._sending:
                     self._catch_up(None)
                     self._is_shared = True
-                    return lend(self._before_statement)
+                    self._lent = link = self.database.lend(self._before_statement)
+                    return take(link)
             finally:
                 self.database.let_go()
 
@@ -357,8 +363,9 @@ class LocalTransaction(OwnTransaction):
     def _before_statement(self, step: SavepointStep | None) -> None:
         """Bring the store to where the session is, before the application runs a statement."""
         self._catch_up(step)
+        assert self._lent is not None  # the listener of its statements
         # Last, since the statement runs only if nothing was raised.
-        self.database.used_by_application(is_awaited=self._relies_on_application)
+        self._lent.used_by_application(is_awaited=self._relies_on_application)
 
     @property
     def _relies_on_application(self) -> bool:
@@ -366,7 +373,7 @@ class LocalTransaction(OwnTransaction):
         return False
 
     def _catch_up(self, step: SavepointStep | None) -> None:
-        if not self.database.has_failed:
+        if not self.database.link.has_failed:
             try:
                 self._flush()
             except JMSException:

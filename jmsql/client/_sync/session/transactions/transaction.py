@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
+from jmsql.client._sync.link.lease import Lease
 from jmsql.client._sync.session.waiting import Watch
 from jmsql.client._sync.shared.endings import ClientEndings
 from jmsql.store.destinations.lookup import require_access
@@ -15,7 +16,6 @@ from jmsql.store.destinations.lookup import require_access
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from jmsql.client._sync.link.lease import Lease
     from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender
     from jmsql.client._sync.session.delivery import Delivery
     from jmsql.client._sync.session.session_state import SessionState
@@ -196,6 +196,17 @@ class Transaction(ABC):
 
     def release(self) -> None:  # noqa: B027 - it may have none
         """Let go of the session's connection."""
+
+
+def session_lease(client: ClientContext, *, transacted: bool, shares_connections: bool = False) -> Lease:
+    """Make the lease by which a session of a client has its connection."""
+    return Lease(
+        client.pool,
+        transacted=transacted,
+        client=client.control,
+        restricted=client.is_restricted,
+        shares_connections=shares_connections,
+    )
 
 
 class OwnTransaction(Transaction):

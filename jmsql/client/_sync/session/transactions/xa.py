@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.local import LocalTransaction
+from jmsql.client._sync.session.transactions.transaction import session_lease
 from jmsql.client.instrumentation import settling
 from jmsql.exceptions import (
     IllegalStateException,
@@ -20,12 +20,8 @@ from jmsql.exceptions import (
 from jmsql.store.global_transactions import Xid, commit_prepared, prepared_transactions, roll_back_prepared
 
 if TYPE_CHECKING:
-    from jmsql.client._sync.link.lease import Lease
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.shared.client_context import ClientContext
-    from jmsql.client._sync.shared.redelivery import Redelivery
-    from jmsql.client.receiving.fetching import PrefetchBuffer
-    from jmsql.store.rows.message_rows import MessageRow
     from jmsql.store.statement import Steps
 
 
@@ -43,36 +39,14 @@ class _Phase(Enum):
     """The connection broke while it was being prepared."""
 
 
-class _FrugalLocks(Locks):
-    """Locks delivered messages alone: a prepared transaction may hold its locks for long."""
-
-    def __init__(self, database: Lease, sending: AbstractContextManager[bool], redelivery: Redelivery) -> None:
-        super().__init__(database, redelivery)
-        self._sending = sending
-
-    def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        row = self.next_held(buffer)
-        if row is not None:
-            return row
-        self.flush()  # not within the savepoint, which may be undone
-        with self._sending, self._database.savepoint() as undo:
-            self.fetch(buffer, 1)
-            row = self.next_held(buffer)
-            if row is None:
-                undo()  # with the lock of a message that another client had just claimed
-            return row
-
-
 class GlobalTransaction(LocalTransaction):
     """One transaction of PostgreSQL after another, which the session or a transaction manager ends."""
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
-        super().__init__(state, client)
+        database = session_lease(client, transacted=True)
+        super().__init__(state, client, database, Locks(database, client.redelivery, is_frugal=True))
         self._xid: Xid | None = None
         self._phase = _Phase.NONE
-
-    def _create_locks(self, database: Lease, redelivery: Redelivery) -> Locks:
-        return _FrugalLocks(database, self._sending, redelivery)
 
     def begin(self, xid: Xid) -> None:
         """Begin a branch; see `XASession.tpc_begin`."""
@@ -97,7 +71,7 @@ class GlobalTransaction(LocalTransaction):
 
     def _prepare(self, xid: Xid) -> None:
         try:
-            self.database.require_transaction()
+            self.database.link.require_transaction()
             self._insert()
             self._locks.before_prepare()
             self.database.prepare(xid.identifier)
