@@ -6,9 +6,9 @@ create table jmsql_internal.destination_counters (
     acknowledged   bigint not null default 0,
     rolled_back    bigint not null default 0,
     redelivered    bigint not null default 0,
-    waited         bigint not null default 0,
+    waited         double precision not null default 0,
     calls          bigint not null default 0,
-    handled        bigint not null default 0
+    handled        double precision not null default 0
 ) with (fillfactor = 50, vacuum_truncate = off);
 comment on table jmsql_internal.destination_counters is
     'What went through a queue, or a topic (minus its number), as the clients count it: once a second.';

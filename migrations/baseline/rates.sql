@@ -16,9 +16,9 @@ create table jmsql_internal.rate (
     acknowledged   bigint not null,
     rolled_back    bigint not null,
     redelivered    bigint not null,
-    waited         bigint not null,
+    waited         double precision not null,
     calls          bigint not null,
-    handled        bigint not null,
+    handled        double precision not null,
     primary key (destination_id, minute)
 );
 comment on table jmsql_internal.rate is
@@ -32,9 +32,9 @@ create table jmsql_internal.noted_counters (
     acknowledged   bigint not null,
     rolled_back    bigint not null,
     redelivered    bigint not null,
-    waited         bigint not null,
+    waited         double precision not null,
     calls          bigint not null,
-    handled        bigint not null
+    handled        double precision not null
 ) with (fillfactor = 50);
 comment on table jmsql_internal.noted_counters is 'The counters of destinations when their rates were noted last.';
 

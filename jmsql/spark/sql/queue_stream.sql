@@ -64,7 +64,7 @@ deleted as (
         select m.address from acknowledged a cross join {message_of_a}))
     returning greatest(n.jms_timestamp, n.jms_delivery_time) as since)
 select count(*), count(*) filter (where delivery_count > 0), (
-    select coalesce(sum(greatest((select jmsql_internal.current_milliseconds()) - d.since, 0)), 0)::bigint * 1000
+    select coalesce(sum(greatest((select jmsql_internal.current_milliseconds()) - d.since, 0)), 0)::float8 * 1000
     from deleted d)
 from acknowledged;
 

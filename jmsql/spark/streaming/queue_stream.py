@@ -426,7 +426,7 @@ class SparkStream:
         claim = {"queue_id": self.queue_id, "claim_id": claim_id, **part}
         yield from _keep_history.bind(claim, connection_id=connection_id)
         messages, redelivered, waited = yield from _acknowledge.bind(claim)
-        return Counts(acknowledged=messages, redelivered=redelivered, waited=waited)
+        return Counts(acknowledged=messages, redelivered=redelivered, waited=int(waited))
 
     # In parallel: each transaction shares the source's row, and so makes the next driver wait until it has ended.
 

@@ -101,9 +101,9 @@ class DestinationLook(NamedTuple):
     acknowledged: int
     rolled_back: int
     redelivered: int
-    waited: int
+    waited: float
     calls: int
-    handled: int
+    handled: float
 
     @property
     def exists(self) -> bool:

@@ -46,9 +46,9 @@ class DestinationMeasurement(NamedTuple):
     acknowledged: int
     rolled_back: int
     redeliveries: int
-    waited: int
+    waited: float
     calls: int
-    handled: int
+    handled: float
     paused: bool
     browsable: bool
 

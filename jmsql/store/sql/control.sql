@@ -132,7 +132,7 @@ insert into jmsql_internal.destination_counters as t
     (destination_id, sent, acknowledged, rolled_back, redelivered, waited, calls, handled)
 select c.*
 from unnest(%(destination_ids)s::integer[], %(sent)s::bigint[], %(acknowledged)s::bigint[], %(rolled_back)s::bigint[],
-            %(redelivered)s::bigint[], %(waited)s::bigint[], %(calls)s::bigint[], %(handled)s::bigint[])
+            %(redelivered)s::bigint[], %(waited)s::float8[], %(calls)s::bigint[], %(handled)s::float8[])
     as c (destination_id, sent, acknowledged, rolled_back, redelivered, waited, calls, handled)
 where exists (select from jmsql_internal.queue q where q.queue_id = c.destination_id)
    or exists (select from jmsql_internal.topic o where o.topic_id = -c.destination_id)

@@ -53,7 +53,7 @@ select min(number), kind, destination, subscription, client_id,
        coalesce(sum(consumers), 0)::integer,
        coalesce(sum(sent), 0)::bigint, coalesce(sum(acknowledged), 0)::bigint,
        coalesce(sum(rolled_back), 0)::bigint, coalesce(sum(redeliveries), 0)::bigint,
-       coalesce(sum(waited), 0)::bigint, coalesce(sum(calls), 0)::bigint, coalesce(sum(handled), 0)::bigint,
+       coalesce(sum(waited), 0)::float8, coalesce(sum(calls), 0)::bigint, coalesce(sum(handled), 0)::float8,
        bool_or(paused), bool_and(is_browsable)
 from measured
 group by kind, destination, subscription, client_id

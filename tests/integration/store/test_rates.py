@@ -9,6 +9,8 @@ import pytest
 
 import jmsql
 from jmsql.admin import Administration
+from jmsql.store.control.counters import Counts, add_counters
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 
 ORDERS = jmsql.Queue("orders")
@@ -60,6 +62,25 @@ def test_differences_of_counters_are_noted_for_each_destination_and_all(database
     database.execute("select jmsql.delete_destination('orders')")
     database.execute("delete from jmsql_internal.queue where name is null and deleted_at is not null")
     assert [row[0] for row in rates(database)] == ["all"]
+
+
+def test_messages_from_long_ago_are_counted_for_years(database: Any, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    database.execute("select jmsql.create_queue('orders')")
+    [(number,)] = database.execute("select queue_id from jmsql_internal.queue where name = 'orders'").fetchall()
+    since_1970 = 1_800_000_000 * 1_000_000
+    counts = Counts(acknowledged=10_000, waited=10_000 * since_1970, calls=1, handled=since_1970)
+    runner = PsycopgRunner(database, "jmsql")
+    runner.run(add_counters({number: counts}))
+    note(database)
+    runner.run(add_counters({number: counts}))
+    assert note(database) == 1
+    assert rates(database)[0][1:] == ("orders", 0, 10_000, 0, 1_800_000_000.0, 1_800_000_000.0)
+    [measured] = database.execute("select time_in_queue_seconds from jmsql.counters").fetchall()
+    assert measured == (2 * 10_000 * 1_800_000_000.0,)
+    with jmsql_factory.create_context() as context, Administration(jmsql_factory) as administration:
+        jmsql.send(context, "orders", "one that waits")
+        for count_limit in (1000, None):
+            assert [each.time_in_queue for each in administration.overview(count_limit=count_limit)] == [*measured]
 
 
 def test_old_minutes_become_ten_and_are_forgotten_after_some_days(database: Any) -> None:
