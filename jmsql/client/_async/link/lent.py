@@ -162,10 +162,9 @@ class LentLink(OwnLink):
             if self._may_have_other_role and not (isinstance(work, Query) and work.statement in _SAVEPOINTS):
                 return await self._run_as_session(work)
             return await self._psycopg.run(work)
-        except BaseException:
+        finally:
             if before not in WORKING_STATES and self.is_idle:
-                self.state = before  # the statement has not reached the server, where nothing is open
-            raise
+                self.state = before  # no statement has reached the server: one failed before, or none was needed
 
     async def look(self, work: Steps[T]) -> T:
         await self.begin()

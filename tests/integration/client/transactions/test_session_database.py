@@ -167,6 +167,18 @@ def test_a_session_whose_database_was_never_asked_for_gives_its_connection_back(
     assert server.rows("select count(*) from jmsql.messages") == [(1,)]
 
 
+def test_a_look_that_needs_no_statement_begins_no_work(connection: Connection, session: Session) -> None:
+    """A selector's look at an empty queue runs none, and the server's transaction stays closed until the fetch."""
+    consumer = session.create_consumer(QUEUE, "JMSPriority = 4")
+    for number in range(3):
+        with connection.create_session() as sender:
+            send(sender, f"message {number}")
+        assert receive(consumer).get_body(str) == f"message {number}"
+        session.database.execute(text("select 1"))
+        session.commit()
+        assert consumer.receive(timeout=0) is None
+
+
 class TestClosed:
     def test_after_the_commit_the_session_works_again(self, session: Session, jmsql_factory: ConnectionFactory) -> None:
         with session.database as database:
