@@ -201,6 +201,8 @@ def _take_over(request: dict[str, Any], files: Sequence[int], interpreter: str) 
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.executable = interpreter
+    # Else a module that a test rewrites at once, to the same length, is taken from its bytecode.
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     unbuffered = "PYTHONUNBUFFERED" in os.environ
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for as long as the process lives
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
