@@ -168,7 +168,7 @@ class Pages:
             "cause": cause,
             "problem": problem,
             "more": None if found.page.next is None else urlencode(chosen | {"after": str(found.page.next)}),
-            "chosen": urlencode(chosen),
+            "filtered": chosen,
             "written": str,
             "has_letters_here": any(each.origin is not None for _, each in found.page.messages),
             "address": message_address,
@@ -417,7 +417,8 @@ class Pages:
             "count": None,
             "keys": [],
             "target": f"{view.base}{address}/{action}",
-            "address": address,
+            "back": _back(address, view.query),
+            "origin_page": [(name, view.query.get(name)) for name in ("from", "origin") if view.query.get(name)],
             "now": time.time(),
         }
         return self._reply(view, "confirm.html", {**common, **values})
@@ -426,7 +427,7 @@ class Pages:
         """Do it, and go back with the number of messages that it was."""
         look, action, form = self._found(view), view.part("action"), view.form
         self._require(action, look)
-        address = _address_of(look)
+        address = _back(_address_of(look), form)
         if action in MESSAGE_ACTIONS:
             notice = self._change_messages(view, action, look)
         elif action in _DESTINATION_ACTIONS:
@@ -555,7 +556,7 @@ class Pages:
         return {"notice": self._notices.take(view.query.get("notice"))}
 
     def _redirect(self, address: str, notice: Notice) -> Reply:
-        return Reply(redirect=f"{address}?notice={self._notices.put(notice)}")
+        return Reply(redirect=f"{address}{'&' if '?' in address else '?'}notice={self._notices.put(notice)}")
 
 
 class _Connected(NamedTuple):
@@ -597,6 +598,8 @@ class _Notices:
             return self._kept.pop(key, None) if key else None
 
 
+_PAGES_WITH_ACTIONS = {"dead-letters": "/dead-letters", "overview": "/"}
+"""The pages that offer actions on several destinations, by the field that leads back to them."""
 _DESTINATION_ACTIONS = {"pause", "resume", "send"}
 _VERBS = {
     "retry": "Retry dead letters",
@@ -662,6 +665,14 @@ def _title(look: DestinationLook) -> str:
 
 def _address_of(look: DestinationLook) -> str:
     return f"/destinations/{look.queue_id}"
+
+
+def _back(address: str, fields: Form) -> str:
+    """Return the address of the page from which an action began, with its filter."""
+    page = _PAGES_WITH_ACTIONS.get(fields.get("from"))
+    names = ("selector", "state", "cause") if page is None else ("origin",)
+    given = {name: fields.get(name) for name in names if fields.get(name)}
+    return (page or address) + (f"?{urlencode(given)}" if given else "")
 
 
 def _address(found: looks.Found) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import re
@@ -75,6 +76,41 @@ def test_what_came_after_the_question_is_left_alone(console: Browsing, jmsql_fac
     send(jmsql_factory, "orders", "red 4")
     assert console.post(path, fields).status == 303
     assert texts(jmsql_factory, "orders") == ["blue 2", "red 4"]
+
+
+def test_all_messages_are_named_as_such(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    send(jmsql_factory, "orders", "red 1", "blue 2")
+    path = f"{console.find('orders')}/purge"
+    assert "</bdi>: all messages." in console.get(f"{path}?selector=&state=").text
+    for chosen in ("selector=color+IS+NOT+NULL", "state=ready", keys(console, console.find("orders"), 0)):
+        assert "all messages" not in console.get(f"{path}?{chosen}").text
+
+
+def test_an_action_and_cancel_return_to_the_filtered_page(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    send(jmsql_factory, "orders", "red 1", "red 2", "blue 3")
+    orders = console.find("orders")
+    given = urlencode({"selector": "color = 'red' OR color = '\"&<'", "state": "ready"})
+    shown = console.get(f"{orders}?{given}").text
+    [chosen] = re.findall(r'<form method="get" class="chosen">.*?</form>', shown, re.DOTALL)
+    fields = [(name, html.unescape(value)) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', chosen)]
+    for query in (urlencode(fields[:-1]), given):  # the first one, and all that match
+        path = f"{orders}/purge?{query}"
+        assert html.escape(f"{orders}?{given}") in console.get(path).text
+        answer = console.post(f"{orders}/purge", console.form(path))
+        assert answer.location.removeprefix(console.served.prefix).startswith(f"{orders}?{given}&notice=")
+    assert texts(jmsql_factory, "orders") == ["blue 3"]
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "//evil.example/", "dead-letters/../x"])
+def test_an_action_returns_to_no_page_but_the_consoles_own(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory, origin: str
+) -> None:
+    send(jmsql_factory, "orders", "x")
+    path = f"{console.find('orders')}/purge"
+    fields = console.form(f"{path}?{urlencode({'from': origin})}")
+    assert console.post(path, fields).location.partition("?")[0] == f"{console.served.prefix}{console.find('orders')}"
 
 
 def test_what_a_client_holds_stays_and_the_number_is_true(

@@ -284,6 +284,26 @@ def test_all_can_be_read_without_javascript(
         assert administration.count("orders") == 1199
 
 
+@pytest.mark.parametrize("is_off", [False, True], ids=["with JavaScript", "without JavaScript"])
+def test_a_selector_that_was_not_shown_limits_the_actions(
+    browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory, is_off: bool
+) -> None:
+    with jmsql_factory.create_context() as context:
+        for customer in range(3):
+            jmsql.send(context, "orders", "x", properties={"customer": customer})
+    console = Browsing(serve())
+    orders = console.find("orders")
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": is_off})
+    browser.get(console.served.url(orders))
+    browser.find_element(By.ID, "selector").send_keys("customer > 1")
+    follow(browser, browser.find_element(By.CSS_SELECTOR, f"button[formaction$='{orders}/purge'][form]"))
+    asked = browser.find_element(By.CSS_SELECTOR, "form.confirm").text
+    assert "1 message of queue://orders that match customer > 1." in asked
+    follow(browser, browser.find_element(By.LINK_TEXT, "Cancel"))
+    assert browser.find_element(By.ID, "selector").get_attribute("value") == "customer > 1"
+    assert len(browser.find_elements(By.CSS_SELECTOR, "tbody input")) == 1
+
+
 def test_pages_are_worked_by_keyboard(
     browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:

@@ -72,9 +72,12 @@ def test_a_row_acts_on_exactly_its_letters(
         numbers[number] = path, query
     assert sorted(numbers) == (["41", "5"] if hidden else ["1", "40", "5"])
     assert console.act(*numbers["41" if hidden else "1"]).startswith("41" if hidden else "1 message went back")
+    path, query = numbers["5"]
+    asked = console.form(f"{path}?{query}queue%3A%2F%2Fpayments")
+    assert console.post(path, asked).location.startswith(f"{console.served.prefix}/dead-letters?origin=queue")
     with Administration(jmsql_factory) as administration:
-        assert (administration.count("orders"), administration.count("payments")) == (41 if hidden else 1, 0)
-        assert administration.count("DLQ") == (5 if hidden else 45)
+        assert (administration.count("orders"), administration.count("payments")) == (41 if hidden else 1, 5)
+        assert administration.count("DLQ") == (0 if hidden else 40)
 
 
 def test_errors_that_differ_by_a_number_or_an_identifier_share_a_row(console: Browsing, jmsql_clean_url: str) -> None:

@@ -67,14 +67,12 @@ def incident(factory: jmsql.ConnectionFactory) -> Iterator[None]:
 
 
 def clicked(browser: webdriver.Chrome, text: str) -> None:
-    """Click the first link or button with this text, on the whole list where there are several."""
+    """Click the first link or button with this text, but none for chosen messages."""
     found = [
         each
-        for each in browser.find_elements(By.CSS_SELECTOR, "a, button")
-        if each.text.startswith(text) and each.is_displayed() and each.get_attribute("formaction") is None
+        for each in browser.find_elements(By.CSS_SELECTOR, "a, button:not(form.chosen button)")
+        if each.text.startswith(text) and each.is_displayed()
     ]
-    # Buttons in the list of messages are for chosen ones; those of all messages are links.
-    found = [each for each in found if each.tag_name == "a" or "confirm" in browser.page_source] or found
     assert found, (text, browser.find_element(By.TAG_NAME, "main").text)
     follow(browser, found[0])
 
