@@ -21,6 +21,7 @@ from jmsql import ConnectionFactory
 from jmsql.console import presentation, safety
 from jmsql.console.access import Access, AccessGate, Gate, Level, TokenGate, Visitor
 from jmsql.console.actions import ActionRecord, Actions
+from jmsql.console.charts import seconds
 from jmsql.console.database import Database
 from jmsql.console.pages import Pages
 from jmsql.console.poller import INTERVAL, PATIENCE, Poller
@@ -314,6 +315,7 @@ def _templates() -> Environment:
         "moment": presentation.moment,
         "number": presentation.number,
         "rate": presentation.rate,
+        "seconds": seconds,
         "size": presentation.size,
         "visible": presentation.visible,
     }

@@ -22,6 +22,7 @@ from jmsql.store.administration.now import (
     connection_now,
     consumers_now,
     held_messages,
+    usual_times,
 )
 from jmsql.store.statement import Steps
 
@@ -48,28 +49,30 @@ class NowPages:
 
     def now(self, view: View) -> Reply:
         """Show each consumer's current work, the slow ones first."""
-        found, limits = self._look(view, "now", self._find_now)
+        found, limits, usual = self._look(view, "now", self._find_now)
         values = {
             "consumers": found[:_SHOWN],
             "has_more": len(found) > _SHOWN,
             "limits": limits,
+            "usual": usual,
             "title": "Now",
             "cursor": "",
         }
         return self._reply(view, "now.html", values)
 
-    def _find_now(self) -> tuple[list[ConsumerNow], list[LimitNow]]:
-        def found() -> Steps[tuple[list[ConsumerNow], list[LimitNow]]]:
+    def _find_now(self) -> tuple[list[ConsumerNow], list[LimitNow], dict[int, float]]:
+        def found() -> Steps[tuple[list[ConsumerNow], list[LimitNow], dict[int, float]]]:
             consumers = yield from consumers_now(_SHOWN + 1)
-            return consumers, (yield from limits_now(_LIMITS_SHOWN))
+            limits = yield from limits_now(_LIMITS_SHOWN)
+            return consumers, limits, (yield from usual_times([each.number for each in consumers]))
 
-        consumers, limits = self._database.look(found())
-        return self._rates.of(consumers), limits
+        consumers, limits, usual = self._database.look(found())
+        return self._rates.of(consumers), limits, usual
 
     def connection(self, view: View) -> Reply:
         """Show a connection: its client, its destinations, and the messages that it holds."""
         number = view.number("connection")
-        client, consumers, held, named = self._look(
+        client, consumers, held, named, usual = self._look(
             view, ("connection", number), lambda: self._database.look(self._found(number))
         )
         if client is None and not held and not consumers:
@@ -81,6 +84,7 @@ class NowPages:
             "held": held[:_HELD_SHOWN],
             "has_more": len(held) > _HELD_SHOWN,
             "named": named,
+            "usual": usual,
             "title": f"Connection {number}",
         }
         return self._reply(view, "connection.html", values)
@@ -89,13 +93,16 @@ class NowPages:
         """Look for a whole page; the part that stays current may be a moment old, and is one for all."""
         return self._poller.shared(key, look) if view.is_fragment else look()
 
-    def _found(self, number: int) -> Steps[tuple[ConnectionNow | None, list[ConsumerNow], list[HeldMessage], Any]]:
+    def _found(
+        self, number: int
+    ) -> Steps[tuple[ConnectionNow | None, list[ConsumerNow], list[HeldMessage], Any, dict[int, float]]]:
         clients = yield from connection_now(number)
         consumers = yield from consumers_now(_SHOWN, connection_id=number)
         held = yield from held_messages(number, _HELD_SHOWN + 1)
         found = yield from looks.destinations(list(dict.fromkeys(each.queue_id for each in held)))
         named = {each.queue_id: each for each in found if each.exists}
-        return clients[0] if clients else None, consumers, held, named
+        usual = yield from usual_times([each.number for each in consumers])
+        return clients[0] if clients else None, consumers, held, named, usual
 
     def _reply(self, view: View, template: str, values: dict[str, Any]) -> Reply:
         shown = values | {"now": time.time(), "hidden_notes": self._hidden, "notice": None}

@@ -33,6 +33,7 @@ from jmsql.messages.properties import BATCH
 from jmsql.store.administration import diagnosis, lists, looks, overview
 from jmsql.store.administration.limits import LimitNow, limits_now
 from jmsql.store.administration.looks import Choice, DestinationLook, ListedMessage, MessageState, Page, Rights
+from jmsql.store.administration.now import usual_times
 from jmsql.store.administration.places import BEGINNING
 from jmsql.store.administration.results import has_result, keeps_results
 from jmsql.store.administration.running import RunningMessage, running
@@ -305,7 +306,7 @@ class Pages:
         return self._reply(view, "clients.html", values | shown)
 
     def _clients(self, after: int) -> dict[str, Any]:
-        clients, holders, named, transactions, prepared = self._database.look(self._connected(after))
+        clients, holders, named, usual, transactions, prepared = self._database.look(self._connected(after))
         if self.hidden:
             transactions = [each._replace(query=None) for each in transactions]
         more = clients[_CLIENTS - 1].connection_id if len(clients) > _CLIENTS else None
@@ -314,6 +315,7 @@ class Pages:
             "more": None if more is None else urlencode({"after": more}),
             "holders": holders[:_PAGE],
             "named": named,
+            "usual": usual,
             "transactions": transactions[:_PAGE],
             "prepared": prepared[:_PAGE],
             "has_more_holders": len(holders) > _PAGE,
@@ -325,9 +327,10 @@ class Pages:
         holders = yield from looks.holders(_PAGE + 1)
         found = yield from looks.destinations([each.queue_id for each in holders])
         named = {each.queue_id: each for each in found if each.exists}
+        usual = yield from usual_times([each.queue_id for each in holders])
         transactions = yield from diagnosis.transactions
         prepared = yield from diagnosis.prepared_transactions
-        return _Connected(clients, holders, named, transactions, prepared)
+        return _Connected(clients, holders, named, usual, transactions, prepared)
 
     def schedules(self, view: View) -> Reply:
         """Show the schedules, with their next and last ticks."""
@@ -563,6 +566,7 @@ class _Connected(NamedTuple):
     clients: list[looks.ClientLook]
     holders: list[looks.Holding]
     named: dict[int, DestinationLook]
+    usual: dict[int, float]
     transactions: list[diagnosis.TransactionHolder]
     prepared: list[diagnosis.PreparedTransaction]
 

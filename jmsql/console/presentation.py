@@ -61,13 +61,13 @@ def rate(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
-def duration(seconds: float | None) -> str:
-    """Return how long something takes, roughly."""
+def duration(seconds: float | None, *, in_seconds: bool = False) -> str:
+    """Return how long something takes, roughly; with `in_seconds`, seconds below a minute."""
     if seconds is None:
         return NOTHING
     minutes = int(seconds // 60)
     if minutes < 1:
-        return "under 1 min"
+        return f"{int(seconds)} s" if in_seconds else "under 1 min"
     if minutes < 60:
         return f"{minutes} min"
     if minutes < 48 * 60:
@@ -91,12 +91,15 @@ def moment(value: datetime | int | None) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(f"{when:%Y-%m-%dT%H:%M:%SZ}", utc, utc)
 
 
-def age(value: datetime | int | None, now: float) -> Markup:
-    """Return how long ago something was, with the time itself at hand."""
+def age(value: datetime | int | None, now: float, *, in_seconds: bool = False) -> Markup:
+    """Return how long ago something was, with the time itself at hand.
+
+    Seconds would make a page differ at each look, which then is sent again: only pages of current work show them.
+    """
     if value is None or value == 0:
         return escape(NOTHING)
     when = datetime.fromtimestamp(value / 1000, UTC) if isinstance(value, int) else value.astimezone(UTC)
-    shown = duration(max(0.0, now - when.timestamp()))
+    shown = duration(max(0.0, now - when.timestamp()), in_seconds=in_seconds)
     return Markup('<time datetime="{}" title="{}" data-age>{}</time>').format(
         f"{when:%Y-%m-%dT%H:%M:%SZ}", f"{when:%Y-%m-%d %H:%M:%S} UTC", shown
     )

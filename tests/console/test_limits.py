@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import threading
 from collections.abc import Callable
 
 import psycopg
+import sqlalchemy
 from typer.testing import CliRunner
 
 import jmsql
@@ -16,6 +19,7 @@ from jmsql.testing import wait_for
 from jmsql.worker import Application
 from tests.console.http import Browsing
 from tests.console.serving import Served
+from tests.console.test_actions import send
 from tests.console.test_browser import HOSTILE
 from tests.console.test_pages import words
 
@@ -71,11 +75,14 @@ def test_limits_tell_who_waits_for_them_and_until_when(
 
 
 app = Application()
+started, released = threading.Event(), threading.Event()
 
 
 @app.listener("orders", concurrency=2, at_most=3)
-def pack(message: jmsql.Message) -> None:
-    pass
+def pack(message: jmsql.Message, connection: sqlalchemy.Connection) -> None:
+    connection.exec_driver_sql("select 1")
+    started.set()
+    released.wait(60)
 
 
 @app.listener("orders", selector="color = 'blue'")
@@ -97,10 +104,21 @@ def test_consumers_have_the_names_of_their_listeners(console: Browsing, jmsql_fa
         page = words(console.get(console.find("orders")).text)
         assert f"{__name__}.pack 2" in page
         assert f"{__name__}.wrap color = 'blue' 1" in page
+        send(jmsql_factory, "orders", "x")
+        assert started.wait(60)
+        # Transactions of the client's own, which last for moments, may show as well.
+        assert "A worker's handler holds its message by a claim" in words(console.get("/clients").text)
+        for path, seen in (("/clients", r"orders 1 [0-9]+ s"), ("/now", r"1, first [0-9]+ [0-9]+ s")):
+            assert re.search(seen, words(console.get(path).text)), path
+        released.set()
+        wait_for(lambda: re.search(r"nothing [0-9.]+ m?s ", words(console.get("/now").text)), timeout=60)
 
     async def run() -> None:
         async with app.running():
-            await asyncio.to_thread(look)
+            try:
+                await asyncio.to_thread(look)
+            finally:
+                released.set()
 
     app.factory = jmsql_factory
     asyncio.run(run())

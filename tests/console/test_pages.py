@@ -284,8 +284,8 @@ def test_clients_shows_who_holds_what_and_open_transactions(
         transacted.database.exec_driver_sql("select 1")
         seen = words(console.get("/clients").text)
         assert "warehouse" in seen
-        assert "orders 1 under 1 min" in seen
-        assert "idle in transaction" in seen
+        assert re.search(r"orders 1 [0-9]+ s", seen)
+        assert re.search(r"idle in transaction [0-9]+ s", seen)
 
 
 def test_history_shows_what_has_left(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:

@@ -1,13 +1,13 @@
 """Consumers at this moment: the messages that each holds, its progress, and its rate."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from jmsql.public_names import set_module
 from jmsql.store.administration.places import Place
-from jmsql.store.statement import Query, SqlFile, records
+from jmsql.store.statement import Query, SqlFile, Steps, records, rows
 from jmsql.values.clock import monotonic
 from jmsql.values.postgresql_text import from_postgresql
 
@@ -122,6 +122,7 @@ _sql = SqlFile("now")
 _consumers = _sql.statement("consumers", "looking at the consumers", records(_to_consumer))
 _connection = _sql.statement("connection", "looking at the connection", records(_to_connection))
 _held_messages = _sql.statement("held_messages", "looking at what a client holds", records(_to_held))
+_usual_times = _sql.statement("usual_times", "looking at times of handling", rows)
 
 
 def consumers_now(limit: int, *, connection_id: int | None = None, like: str | None = None) -> Query[list[ConsumerNow]]:
@@ -143,6 +144,11 @@ def connection_now(connection_id: int) -> Query[list[ConnectionNow]]:
 def held_messages(connection_id: int, limit: int) -> Query[list[HeldMessage]]:
     """Return messages that a connection holds, the oldest claim first."""
     return _held_messages.bind(connection_id=connection_id, limit=limit, window=_WINDOW)
+
+
+def usual_times(numbers: Collection[int]) -> Steps[dict[int, float]]:
+    """Return the mean seconds of the calls of handlers, by queue or subscription; those without calls are left out."""
+    return dict((yield from _usual_times.bind(numbers=sorted(set(numbers))))) if numbers else {}
 
 
 class Rates:

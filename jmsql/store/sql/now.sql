@@ -74,3 +74,9 @@ left join lateral (
     where (r.queue_id, r.inverse_priority, r.sequence) = (d.queue_id, d.inverse_priority, d.sequence) and r.claim_id = d.claim_id
     offset 0) p on true
 order by d.claimed_at, d.queue_id, d.inverse_priority, d.sequence;
+
+-- name: usual_times
+-- The mean time of the calls of workers' handlers, in seconds, as the clients count them.
+select t.destination_id, t.handled / t.calls::float8 / 1000000::float8
+from jmsql_internal.destination_counters t
+where t.destination_id = any(%(numbers)s::integer[]) and t.calls > 0;
