@@ -62,6 +62,15 @@ class DeadLetters(NamedTuple):
     """True if the queue has more letters than were looked at, some of which may be of the group."""
 
 
+class Incident(NamedTuple):
+    """The dead letters of the last hour that come from one queue or subscription."""
+
+    messages: int
+    has_more: bool
+    largest: DeadLetters
+    """The group with the most of these letters."""
+
+
 class Further(NamedTuple):
     """The dead letters that are not shown."""
 
@@ -95,6 +104,8 @@ class Snapshot:
     past: dict[int, list[Rate]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     dead_letters: list[DeadLetters] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
+    administers: bool = False
     further: Further = field(default_factory=lambda: Further(0, 0, 0))
     paused: list[DestinationLook] = field(default_factory=list)
     letter_queues: list[DestinationLook] = field(default_factory=list)
@@ -206,7 +217,7 @@ class Poller:
     def _look(self) -> Snapshot:
         if self._administration is None:
             self._administration = Administration(self._database.factory)
-        notable, paused, letters, totals = self._database.look(_surroundings())
+        notable, paused, letters, totals, rights = self._database.look(_surroundings())
         full = {each.queue_id for each in letters if each.has_messages}
         found = self._administration.overview(min(_TRACKED + len(full), _MOST))
         waiting = [each for each in found if each.number not in full and each.messages is not None]
@@ -246,6 +257,8 @@ class Poller:
             past=past,
             findings=findings,
             dead_letters=shown,
+            incidents=_incidents(dead),
+            administers=rights.administers,
             further=further,
             paused=paused,
             letter_queues=[each for each in letters if each.queue_id in full],
@@ -320,6 +333,7 @@ class _Surroundings(NamedTuple):
     paused: list[DestinationLook]
     letters: list[DestinationLook]
     totals: Totals
+    rights: looks.Rights
 
 
 def _surroundings() -> Steps[_Surroundings]:
@@ -328,7 +342,7 @@ def _surroundings() -> Steps[_Surroundings]:
     paused = yield from looks.destinations(notable.paused)
     letters = yield from looks.destinations(sorted(set(notable.letters)))
     named = [each for each in paused if each.name is not None and not each.is_subscription]
-    return _Surroundings(notable, named, letters, (yield from totals))
+    return _Surroundings(notable, named, letters, (yield from totals), (yield from looks.rights))
 
 
 def _by_origin(letters: list[DeadLetters]) -> dict[Origin, BoundedCount]:
@@ -340,6 +354,24 @@ def _by_origin(letters: list[DeadLetters]) -> dict[Origin, BoundedCount]:
             known = found.get(origin, BoundedCount(0))
             found[origin] = BoundedCount(known.number + group.messages, known.has_more or has_more)
     return found
+
+
+def _incidents(letters: list[DeadLetters]) -> list[Incident]:
+    """Return the dead letters of the last hour by where they come from, the most first."""
+    found: dict[Origin, list[DeadLetters]] = {}
+    for each in letters:
+        if each.group.recent:
+            origin = Origin(each.group.origin or "", each.group.subscription, each.group.client_id)
+            found.setdefault(origin, []).append(each)
+    incidents = [
+        Incident(
+            sum(each.group.recent for each in groups),
+            any(each.has_more for each in groups),
+            max(groups, key=lambda each: each.group.recent),
+        )
+        for groups in found.values()
+    ]
+    return sorted(incidents, key=lambda each: -each.messages)
 
 
 def _died_at(letters: DeadLetters) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import re
+import time
 from collections.abc import Callable, Sequence
 
 import psycopg
@@ -78,6 +80,48 @@ def test_a_row_acts_on_exactly_its_letters(
     with Administration(jmsql_factory) as administration:
         assert (administration.count("orders"), administration.count("payments")) == (41 if hidden else 1, 5)
         assert administration.count("DLQ") == (0 if hidden else 40)
+
+
+def test_the_overview_begins_with_the_dead_letters_of_the_last_hour(
+    serve: Serve, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str
+) -> None:
+    with Administration(jmsql_factory) as administration:
+        for name in ("orders", "payments", "mails"):
+            administration.create_queue(name)
+        administration.pause("mails")
+    now = int(time.time() * 1000)
+    bury(jmsql_clean_url, "queue://mails", ["ValueError: long ago"] * 9)
+    assert first_line(Browsing(serve())).startswith("Dead letters, none of the last hour, ")
+    bury(jmsql_clean_url, "queue://orders", ["KeyError: <b>"] * 2, now)
+    bury(
+        jmsql_clean_url, "queue://payments", ["ConnectionError: 7 s"] * 3 + ["ConnectionError: 8 s", "OSError: no"], now
+    )
+    console = Browsing(serve())
+    assert first_line(console) == (
+        "5 messages of queue://payments died within the last hour, 4 of ConnectionError: 8 s and others like it"
+    )
+    findings = re.findall(r'aria-labelledby="findings".*?</section>', console.get("/").text, re.DOTALL)[0]
+    assert "queue://orders</bdi></a> died within the last hour, all of" in findings
+    assert "long ago" not in findings
+    path, query = retry_of(findings.partition("</p>")[0])
+    answer = console.post(path, console.form(f"{path}?{query}"))
+    assert answer.location.startswith(f"{console.served.prefix}/?notice=")
+    assert "4 messages went back to where they come from." in console.get(answer.location).text
+    with Administration(jmsql_factory) as administration:
+        assert administration.count("payments") == 4
+    [resume] = re.findall(r'href="([^"]*)/resume\?from=overview"', findings)
+    asked = console.form(f"{resume}/resume?from=overview")
+    assert console.post(f"{resume}/resume", asked).location.startswith(f"{console.served.prefix}/?notice=")
+    offered = Browsing(serve(read_only=True)).get("/").text
+    assert "died within the last hour" in offered
+    assert "/retry?" not in offered
+    assert "/resume" not in offered
+
+
+def first_line(console: Browsing) -> str:
+    """Return the heading of the overview's findings."""
+    [text] = re.findall(r'<h2 id="findings">(.*?)</h2>', console.get("/").text, re.DOTALL)
+    return html.unescape(" ".join(re.sub(r"<[^>]*>", "", text).split()))
 
 
 def test_errors_that_differ_by_a_number_or_an_identifier_share_a_row(console: Browsing, jmsql_clean_url: str) -> None:

@@ -24,7 +24,7 @@ Serve = Callable[..., Served]
 MOST_CLICKS = 4
 
 TASKS: dict[str, tuple[list[str], str]] = {
-    "what is wrong": ([], "Newest dead letters"),
+    "what is wrong": ([], "3 messages of queue://payments died within the last hour, all of ConnectionError"),
     "who holds it": (["Now", "connection "], "Holds"),
     "why did it fail": (["Dead letters", "ConnectionError: the bank"], "Traceback"),
     "the message's group": (["orders", "(first message)", "g"], "JMSXGroupID"),

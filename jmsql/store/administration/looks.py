@@ -284,6 +284,8 @@ class DeadLetterGroup(NamedTuple):
     sequence: int
     cause: str
     is_homeless: bool
+    recent: int
+    """The number of letters that died within the last hour."""
 
 
 class DeadLetterGroups(NamedTuple):

@@ -263,13 +263,14 @@ left(m.properties::text, %(most)s::integer), left(m.property_types::text, %(most
 -- name: dead_letters
 -- The newest dead letters of a queue, by cause. Each row shows the newest letter's error.
 select g.reason, g.origin, g.subscription, g.client_id, g.error, g.errors, g.messages, g.first_died_at, g.last_died_at,
-       g.inverse_priority, g.sequence, g.cause, {is_homeless}
+       g.inverse_priority, g.sequence, g.cause, {is_homeless}, g.recent
 from (
     select f.cause, f.reason, f.origin, f.subscription, f.client_id, count(*) as messages,
            count(distinct f.error) as errors, min(f.died_at) as first_died_at, max(f.died_at) as last_died_at,
            (pg_catalog.array_agg(f.error order by f.sequence desc))[1] as error,
            (pg_catalog.array_agg(f.inverse_priority order by f.sequence desc))[1] as inverse_priority,
-           max(f.sequence) as sequence
+           max(f.sequence) as sequence,
+           count(*) filter (where f.died_at > statement_timestamp() - interval '1 hour') as recent
     from (
         select m.inverse_priority, m.sequence,
                m.properties ->> 'JMS_jmsql_DeadLetterReason'::text as reason,
