@@ -559,6 +559,7 @@ class Pages:
         return {"notice": self._notices.take(view.query.get("notice"))}
 
     def _redirect(self, address: str, notice: Notice) -> Reply:
+        self._poller.forget()
         return Reply(redirect=f"{address}{'&' if '?' in address else '?'}notice={self._notices.put(notice)}")
 
 

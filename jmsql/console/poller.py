@@ -131,6 +131,9 @@ class Poller:
         self._is_closed = False
         self._snapshot = Snapshot()
         self._looks = 0
+        self._begun = 0
+        self._needed = 0
+        """The number of the first look that sees the effect of the last action."""
         self._past = Past()
         self._totals: list[tuple[float, Totals]] = []
         self._watched: dict[int, float] = {}
@@ -147,9 +150,18 @@ class Poller:
             self._touch()
             is_stale = time.time() - self._snapshot.taken_at > self._patience
             if is_stale and self._snapshot.error is None:
-                seen = self._looks
-                self._changed.wait_for(lambda: self._looks > seen or self._is_closed, timeout=_FIRST_LOOK)
+                self._needed = max(self._needed, self._looks + 1)
+            if self._looks < self._needed and self._snapshot.error is None:
+                self._changed.wait_for(lambda: self._looks >= self._needed or self._is_closed, timeout=_FIRST_LOOK)
             return self._snapshot
+
+    def forget(self) -> None:
+        """Drop recent results, which an action has outdated, and poll at once."""
+        self._cache.clear()
+        with self._changed:
+            # A look that has begun may have read before the action: it does not count.
+            self._needed = self._begun + 1
+            self._changed.notify_all()
 
     def touch(self) -> None:
         """Have looks go on for a while."""
@@ -184,13 +196,15 @@ class Poller:
     def _run(self) -> None:
         while True:
             started = monotonic()
+            with self._changed:
+                self._begun += 1
             snapshot = self._attempt()
             with self._changed:
                 self._snapshot = snapshot
                 self._looks += 1
                 self._changed.notify_all()
                 pause = max(self._interval, _REST * (monotonic() - started))
-                self._changed.wait_for(lambda: self._is_closed, timeout=pause)
+                self._changed.wait_for(lambda: self._is_closed or self._needed > self._begun, timeout=pause)
                 if self._is_closed or monotonic() - self._asked_at > self._patience:
                     self._thread = None
                     break
@@ -404,6 +418,7 @@ class _Cache:
         self._lock = threading.Lock()
         self._locks: dict[Hashable, threading.Lock] = {}
         self._cached: dict[Hashable, _Cached] = {}
+        self._clearings = 0
 
     def get(self, key: Hashable, seconds: float, look: Callable[[], T]) -> T:
         with self._lock:
@@ -413,10 +428,12 @@ class _Cache:
             if cached is not None and monotonic() < cached.valid_until:
                 known: T = cached.value
                 return known
+            clearings = self._clearings
             value = look()
             now = monotonic()
             with self._lock:
-                self._cached[key] = _Cached(value, now + seconds)
+                if self._clearings == clearings:  # else the query may have read before an action
+                    self._cached[key] = _Cached(value, now + seconds)
                 if len(self._cached) > _MOST_CACHED:
                     self._forget(now)
             return value
@@ -430,3 +447,4 @@ class _Cache:
         with self._lock:
             self._cached.clear()
             self._locks.clear()
+            self._clearings += 1

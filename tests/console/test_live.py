@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 import jmsql
+from jmsql.admin import Administration
 from jmsql.console import application, poller
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
@@ -56,6 +57,28 @@ def is_looking() -> bool:
 
 def test_defaults_are_those_that_the_documentation_promises() -> None:
     assert (poller.INTERVAL, poller.PATIENCE) == (2.0, 10.0)
+
+
+def test_pages_show_an_action_at_once(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    monkeypatch.setattr(application, "INTERVAL", 60.0)
+    monkeypatch.setattr(application, "PATIENCE", 60.0)
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("orders")
+    visitor = Browsing(serve())
+    orders = visitor.find("orders")
+    pages = ("/", "/?live=1", "/destinations", "/destinations?live=1")
+    seen = re.compile(r'paused</dt><dd><a[^>]*>1<|<span class="tag[^>]*>paused<')
+
+    def is_paused() -> list[bool]:
+        return [seen.search(visitor.get(path).text) is not None for path in pages]
+
+    assert is_paused() == [False] * 4
+    visitor.act(f"{orders}/pause")
+    assert is_paused() == [True] * 4
+    visitor.act(f"{orders}/resume")
+    assert is_paused() == [False] * 4
 
 
 def test_what_has_not_changed_is_not_sent_again(
