@@ -1,6 +1,7 @@
 """Running side by side and waiting, with the same names for threads and for asyncio's tasks.
 
-The client's source is written for `tasks`; what is generated from it for threads imports the same names from `threads`.
+The client's source is written for `tasks`; the source for threads, which is generated from it, imports the same names
+from `threads`.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ __all__ = ["ASYNC", "settable"]
 Getter = TypeVar("Getter", bound=Callable[..., object])
 
 ASYNC: Final = True
-"""Chooses, in the client's source, what differs: `make generate` keeps the other branch for threads."""
+"""Chooses, in the client's source, between two branches: `make generate` keeps the other branch for threads."""
 
 
 def settable(getter: Getter) -> Getter:

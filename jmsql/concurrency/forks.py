@@ -30,7 +30,7 @@ def end_forked_child(error: BaseException | None = None) -> NoReturn:
         exit_code = 1
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(exit_code)  # what the parent has registered for its own exit is not the child's to do
+    os._exit(exit_code)  # the functions that the parent has registered for its exit are not the child's
 
 
 def _note_fork() -> None:

@@ -24,8 +24,8 @@ _set_asynchronous_exception.restype = ctypes.c_int
 #
 # - The end of the call and the exception compete for one lock, which is never released. If the end has it, nothing is
 #   raised any more.
-# - If the exception has it, the call does not end before the exception is set, and takes back what was not raised yet.
-#   What is raised while it does so is raised inside of the call.
+# - If the exception has it, the call does not end before the exception is set, and takes it back if it was not raised
+#   yet. An exception that is raised meanwhile is raised inside of the call.
 # - It is taken back by another exception, which takes its place and is caught. To set none in its place (NULL) leaves
 #   the interpreter's flag up, in Python 3.11 and 3.12: each check is slow from then on, and in 3.11 a function that is
 #   called under a profiler or a debugger never begins.
@@ -131,7 +131,7 @@ class InterruptibleCall:
 
 
 class Interrupted:
-    """The home of what a function uses that is to end: the next call there raises an exception.
+    """The home of the objects of a function that is to end: the next call there raises an exception.
 
     A function that calls jmsql in a loop is in code of jmsql whenever another thread looks, so that nothing could be
     raised from there.

@@ -1,4 +1,4 @@
-"""What runs side by side, and how it waits: threads. `tasks` has the same names for asyncio."""
+"""Threads: concurrent calls, and their waits. `tasks` has the same names for asyncio."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Parameters = ParamSpec("Parameters")
 
 
 def current() -> object:
-    """Return what tells the caller's thread from all others."""
+    """Return an object that identifies the caller's thread."""
     return threading.current_thread()
 
 
@@ -65,7 +65,7 @@ class Home(Protocol):
 
 
 def home() -> Home | None:
-    """Return None: what one thread makes, others may use."""
+    """Return None: objects of one thread can be used in others."""
     return None
 
 
@@ -111,7 +111,7 @@ def call(function: Callable[..., T], /, *arguments: Any, **options: Any) -> T:
 
 
 def call_isolated(function: Callable[..., T], *arguments: Any) -> T:
-    """Do what `call` does, in a copy of the context: the context variables that it sets hold for this call alone."""
+    """Call as `call` does, in a copy of the context: the context variables that it sets hold for this call alone."""
     return copy_context().run(call, function, *arguments)
 
 
@@ -121,7 +121,7 @@ def obtain(function: Callable[..., T], *arguments: Any) -> T:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Tell whether what the application's code has raised is its failure alone; else the program is to end.
+    """Return True if an exception of the application's code is its failure alone; else the program is to end.
 
     In the main thread a KeyboardInterrupt may be Ctrl-C.
     """
@@ -139,12 +139,12 @@ def taken_within(lock: RLock, seconds: float) -> bool:
 
 
 def at_once(lock: AbstractContextManager[bool]) -> AbstractContextManager[bool]:
-    """Enclose what does not wait: a thread waits until the lock is free, and holds it meanwhile."""
+    """Enclose code that does not wait: a thread waits until the lock is free, and holds it meanwhile."""
     return lock
 
 
 def in_thread(function: Callable[Parameters, T], *arguments: Parameters.args, **options: Parameters.kwargs) -> T:
-    """Call what blocks: the caller's thread is as good as any."""
+    """Call a blocking function: the caller's thread is as good as any."""
     return function(*arguments, **options)
 
 
@@ -154,7 +154,7 @@ def opened_in_thread(
     *arguments: Parameters.args,
     **options: Parameters.kwargs,
 ) -> T:
-    """Call what opens something."""
+    """Call a function that opens something."""
     return function(*arguments, **options)
 
 
@@ -164,7 +164,7 @@ def from_thread(function: Callable[Parameters, T]) -> Callable[Parameters, T]:
 
 
 def is_over() -> Callable[[], bool]:
-    """Return what tells whether the caller's event loop has been closed: threads have none."""
+    """Return a function for the question if the caller's event loop has been closed: threads have none."""
     return lambda: False
 
 
@@ -172,8 +172,8 @@ class BackgroundTask(threading.Thread):
     """A thread that does not keep the process alive.
 
     Args:
-        run: What it runs.
-        name: What it is called.
+        run: The function to run.
+        name: The name of the thread.
     """
 
     def __init__(self, run: Callable[[], object], name: str) -> None:
@@ -181,7 +181,7 @@ class BackgroundTask(threading.Thread):
 
     @property
     def identity(self) -> object:
-        """What `current` returns to what it runs."""
+        """The value of `current` in the function that it runs."""
         return self
 
 

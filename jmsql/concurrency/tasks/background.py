@@ -15,8 +15,8 @@ class BackgroundTask:
     """A task that runs beside others.
 
     Args:
-        run: What it runs.
-        name: What it is called.
+        run: The coroutine function to run.
+        name: The name of the task.
     """
 
     def __init__(self, run: Callable[[], Coroutine[Any, Any, object]], name: str) -> None:
@@ -33,7 +33,7 @@ class BackgroundTask:
 
     @property
     def identity(self) -> object:
-        """What `current` returns to what it runs, once it is started."""
+        """The value of `current` in the function that it runs, once it is started."""
         return self._task
 
     async def join(self) -> None:
@@ -64,5 +64,5 @@ class Home:
 
 
 def home() -> Home | None:
-    """Return the caller's event loop, in which what it makes is used."""
+    """Return the caller's event loop, in which its objects are used."""
     return Home()

@@ -16,7 +16,7 @@ Parameters = ParamSpec("Parameters")
 
 
 async def in_thread(function: Callable[Parameters, T], *arguments: Parameters.args, **options: Parameters.kwargs) -> T:
-    """Call what blocks in a thread. A caller that is cancelled meanwhile gets what it returns all the same."""
+    """Call a blocking function in a thread. A caller that is cancelled meanwhile gets its value all the same."""
     return await finished(asyncio.to_thread(function, *arguments, **options))
 
 
@@ -36,7 +36,7 @@ async def opened_in_thread(
         with state:
             unclaimed.append(opened)
             is_unwanted = is_abandoned
-        # A loop that ends waits for its threads, but lets them run nothing more: so this thread closes what it opened.
+        # A loop that ends waits for its threads, but lets them run nothing more: so this thread closes its object.
         if is_unwanted:
             close(opened)
         return opened
@@ -72,5 +72,5 @@ def from_thread(function: Callable[Parameters, Awaitable[T]]) -> Callable[Parame
 
 
 def is_over() -> Callable[[], bool]:
-    """Return what tells, from any thread, whether the running event loop has been closed."""
+    """Return a function that tells, in any thread, if the running event loop has been closed."""
     return asyncio.get_running_loop().is_closed

@@ -71,7 +71,7 @@ class InterruptibleCall:
 
 
 async def call_isolated(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Do what `call` does, in a copy of the context: the context variables that it sets hold for this call alone."""
+    """Call as `call` does, in a copy of the context: the context variables that it sets hold for this call alone."""
     context = contextvars.copy_context()
     try:
         return await _run_in(context, call(function, *arguments))

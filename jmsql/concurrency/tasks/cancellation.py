@@ -1,4 +1,4 @@
-"""What a cancelled task still does: operations that happen as a whole, or not at all."""
+"""Operations of a cancelled task: those that happen as a whole, or not at all."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ T = TypeVar("T")
 #
 # - Whatever may take long and is no exchange comes first and can be cancelled: another session's turn, a connection of
 #   the pool, connecting. Nothing has changed by then. All that changes something is `finished`.
-# - `finished` drives its coroutine by hand, in the caller's own task. What the coroutine awaits, it awaits behind a
+# - `finished` drives its coroutine by hand, in the caller's own task. The coroutine awaits everything behind a
 #   future that is made for the purpose, and that alone is cancelled with the task: a lock, a look-up or an exchange
 #   inside never hears of it. There is no other task, so nothing has to be kept alive, registered, or told who it is.
-# - What is noted takes effect behind the block, where the task waits next, since `finished` has something to return. A
-#   loop of operations each of which is finished in time would never wait where it can be cancelled; so the next block
-#   raises CancelledError before it begins anything.
+# - A noted cancellation takes effect behind the block, where the task waits next, since `finished` has a value to
+#   return. A loop of operations each of which is finished in time would never wait where it can be cancelled; so the
+#   next block raises CancelledError before it begins anything.
 # - A time-out that has ended meanwhile takes its cancellation back (`Task.uncancel`), and then nobody wants it any
 #   more. By the count of cancellations a late one knows that; before Python 3.13 it must not even be requested at once.
 # - An exchange says how to interrupt it. The server is asked after a grace, in which short statements end by
 #   themselves: a request takes a connection of its own, and a transaction in which a statement was interrupted is lost.
 #   Only the answer tells whether the request came in time. If it did, nothing has happened and CancelledError is
 #   raised; if not, the operation has happened and returns.
-# - A request must not hit what comes next on the connection. So its end is awaited, and if that fails, the connection
-#   is given up.
+# - A request must not hit the next statement of the connection. So its end is awaited, and if that fails, the
+#   connection is given up.
 # - After an interruption come rollbacks and the like, which are not interrupted again.
-# - anyio cancels once more in each turn of the event loop until its scope is left. What goes on after a cancellation
-#   waits in a shielded scope, else it would take all processor time.
+# - anyio cancels once more in each turn of the event loop until its scope is left. Work that goes on after a
+#   cancellation waits in a shielded scope, else it would take all processor time.
 #
-# What cannot run in the caller's task: a driver's own wait that limits its time by `asyncio.timeout`, as psycopg's did
+# Not possible in the caller's task: a driver's own wait that limits its time by `asyncio.timeout`, as psycopg's did
 # up to 3.3.0 and asyncpg's connecting does. Such a time-out cancels the task that it runs in, which `finished` would
 # take for somebody's wish. asyncpg, too, interrupts a statement only if the task is cancelled that runs it. So
 # statements on connections of an application's, and connecting, run `apart`, in tasks of their own. jmsql's own
@@ -70,7 +70,7 @@ def is_cancelled() -> bool:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Tell whether what the application's code has raised is its failure alone; else the program is to end.
+    """Return True if an exception of the application's code is its failure alone; else the program is to end.
 
     In the main thread a KeyboardInterrupt may be Ctrl-C.
     """
@@ -82,12 +82,12 @@ def is_failure(error: BaseException) -> bool:
 
 
 def ends_task(error: BaseException) -> bool:
-    """Tell whether what the application's code has raised ends the task that has called it: a cancellation, Ctrl-C."""
+    """Return True if an exception of the application's code ends the task that called it: a cancellation, Ctrl-C."""
     return not (is_failure(error) or isinstance(error, GeneratorExit))
 
 
 class Exchange(Protocol):
-    """A conversation with the server, which can be asked to interrupt what it does for it."""
+    """A conversation with the server, which can be asked to interrupt its work."""
 
     @property
     def can_be_interrupted(self) -> bool:
@@ -128,7 +128,7 @@ class _Interruption:
         self._timer = asyncio.get_running_loop().call_later(_GRACE, self._ask)
 
     async def end(self) -> None:
-        """Make sure that no request reaches what the connection is used for next."""
+        """Make sure that no request reaches the next statement of the connection."""
         self._timer.cancel()
         if self._request is not None:
             await asyncio.wait([self._request])
@@ -171,24 +171,24 @@ class _Cancellation:
 
 
 class _Shield:
-    """What keeps the cancellations of a task away from what it does as a whole."""
+    """A shield that keeps the cancellations of a task away from its indivisible operations."""
 
     __slots__ = ("exchange", "interruption", "is_driving", "is_interrupted", "noted", "task")
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.task = task
         self.is_driving = False
-        """True if `finished` runs, so that what is awaited can wait for anything."""
+        """True if `finished` runs, so that the awaited operation can wait for anything."""
         self.noted: _Cancellation | None = None
         """The first cancellation that was kept away."""
         self.exchange: Exchange | None = None
         """The conversation with the server that goes on now, if it is one to be interrupted."""
         self.is_interrupted = False
-        """True if the server has interrupted a statement. What tidies up after that runs to its end."""
+        """True if the server has interrupted a statement. The clean-up after that runs to its end."""
         self.interruption: _Interruption | None = None
 
     def cancelled(self, error: asyncio.CancelledError) -> None:
-        """Note a cancellation, and have the server asked to interrupt what it does."""
+        """Note a cancellation, and have the server asked to interrupt its work."""
         if self.noted is None:
             self.noted = _Cancellation(self.task, error.args)
         self.interrupt()
@@ -210,7 +210,7 @@ late_cancellation: contextvars.ContextVar[_Cancellation | None] = contextvars.Co
 
 
 def is_driven() -> bool:
-    """Return whether the caller is a part of what is `finished`, which cancellations of the task do not reach."""
+    """Return True if the caller is a part of a `finished` operation, which cancellations of the task do not reach."""
     return _driving_shield() is not None
 
 
@@ -222,8 +222,8 @@ def _driving_shield() -> _Shield | None:
 class uninterrupted:  # noqa: N801 - used as a statement
     """A block that is done as a whole, or not at all if its task was cancelled before.
 
-    What it awaits has to be `finished`. If the task is cancelled meanwhile, that takes effect behind the block, where
-    the task waits next.
+    Each operation in it has to be `finished`. If the task is cancelled meanwhile, that takes effect behind the block,
+    where the task waits next.
     """
 
     __slots__ = ("_shield", "_token")
@@ -297,7 +297,7 @@ def _drive(work: Coroutine[Any, Any, T], shield: _Shield) -> Generator[Any, Any,
                 shield.cancelled(error)
             continue
         if not isinstance(awaited, Answer):
-            # By this flag the event loop tells what was awaited from what was merely yielded: it wants the waiter's.
+            # By this flag the event loop tells an awaited future from a merely yielded one: it wants the waiter's.
             awaited._asyncio_future_blocking = False  # noqa: SLF001
         if shield.noted is None:
             yield from _wait(awaited, shield)
@@ -308,9 +308,9 @@ def _drive(work: Coroutine[Any, Any, T], shield: _Shield) -> Generator[Any, Any,
 
 
 class Answer:
-    """What comes from the server, for a task that is driven: it is woken at once, and not in the next turn of the loop.
+    """An answer of the server, for a task that is driven: it is woken at once, and not in the next turn of the loop.
 
-    No future, since nothing but `finished` sees what is awaited there; it takes a fraction of one's time.
+    No future, since nothing but `finished` sees it; it takes a fraction of one's time.
     """
 
     __slots__ = ("is_there", "waiter")
@@ -319,7 +319,7 @@ class Answer:
         self.is_there = False
         """True if it has come."""
         self.waiter: asyncio.Future[None] | None = None
-        """What the task waits for meanwhile."""
+        """The future for which the task waits meanwhile."""
 
     def come(self) -> None:
         """Note that it is there."""
@@ -337,7 +337,7 @@ class Answer:
 
 
 def _wait(awaited: asyncio.Future[Any] | Answer, shield: _Shield) -> Generator[Any, Any, None]:
-    """Wait for what a coroutine awaits, or a cancellation: behind a future that alone is cancelled with the task."""
+    """Wait for the future of a coroutine, or a cancellation: behind a future that alone is cancelled with the task."""
     waiter = shield.task.get_loop().create_future()
     if isinstance(awaited, Answer):
         awaited.waiter = waiter
@@ -398,12 +398,12 @@ def _shielded_from_anyio() -> AbstractContextManager[object]:
 
 
 async def apart(work: Coroutine[Any, Any, T]) -> T:
-    """Await, in a task of its own, what limits its own time, as drivers do: that cancels the task which it runs in."""
+    """Await, in a task of its own, a driver's operation that limits its time: the limit cancels the task it runs in."""
     return await begin(work)
 
 
 left_running: contextvars.ContextVar[asyncio.Task[Any] | None] = contextvars.ContextVar("jmsql_left", default=None)
-"""What the task has left to run `detached`, and which counts as the task: the two must not have one lock at a time."""
+"""The task's work that runs on `detached` and counts as the task: the two must not have one lock at a time."""
 
 
 async def detached(work: Coroutine[Any, Any, T]) -> T:

@@ -34,9 +34,9 @@ acting_for: contextvars.ContextVar[Call | None] = contextvars.ContextVar("jmsql_
 
 
 def current() -> object:
-    """Return what tells the caller's task from all others.
+    """Return an object that identifies the caller's task.
 
-    What a listener starts and awaits counts as the listener: with Python 3.11 `asyncio.wait_for` starts a task.
+    A task that a listener starts and awaits counts as the listener: with Python 3.11 `asyncio.wait_for` starts a task.
     """
     call = acting_for.get()
     return call.owner if call is not None and call.is_active else asyncio.current_task()
@@ -56,7 +56,7 @@ def calling() -> Iterator[None]:
 
 def begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Start a task that counts as the caller's."""
-    # In a copy of the caller's context, as every task: so what it calls counts as the caller there. The shield in it
+    # In a copy of the caller's context, as every task: so its calls count as the caller's there. The shield in it
     # does not, since that knows its task.
     context = contextvars.copy_context()
     context.run(acting_for.set, Call(current()))

@@ -20,7 +20,7 @@ class Turns(Semaphore):
 
 
 class RLock:
-    """A lock that its owner can take again: a task, or what counts as it. Those that wait get it in turn."""
+    """A lock that its owner can take again: a task, or one that counts as it. Those that wait get it in turn."""
 
     __slots__ = ("_depth", "_owner", "_waiting")
 
@@ -84,7 +84,7 @@ async def taken_within(lock: RLock, seconds: float) -> bool:
 
 
 def at_once(lock: RLock) -> AbstractContextManager[bool]:
-    """Enclose what waits for nothing, so that no other task runs meanwhile; it gets whether the lock is free."""
+    """Enclose code that waits for nothing, so that no other task runs meanwhile; it gets whether the lock is free."""
     return nullcontext(lock.is_free)
 
 

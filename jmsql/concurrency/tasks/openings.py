@@ -47,7 +47,7 @@ class Opening(Coroutine[Any, Any, T]):
 
 
 def opens(function: Callable[Parameters, Coroutine[Any, Any, T]]) -> Callable[Parameters, Opening[T]]:
-    """Let what a coroutine function opens be used in ``async with`` without another ``await``."""
+    """Let the object that a coroutine function opens be used in ``async with`` without another ``await``."""
 
     @functools.wraps(function)
     def opening(*arguments: Parameters.args, **options: Parameters.kwargs) -> Opening[T]:
