@@ -7,14 +7,16 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
+from difflib import get_close_matches
 from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 
-from jmsql import InvalidSelectorException, JMSException, MessageFormatException, Topic
+from jmsql import InvalidDestinationException, InvalidSelectorException, JMSException, MessageFormatException, Topic
 from jmsql.admin import BoundedCount, Cancellation, DestinationOverview, Place, ScheduleSummary
 from jmsql.console.access import Level
 from jmsql.console.actions import MESSAGE_ACTIONS, Actions, Done
@@ -32,6 +34,7 @@ from jmsql.console.views import NUMBER, Form, Reply, RouteRow, View, message_add
 from jmsql.messages.properties import BATCH
 from jmsql.store.administration import diagnosis, lists, looks, overview
 from jmsql.store.administration.limits import LimitNow, limits_now
+from jmsql.store.administration.lists import Origin
 from jmsql.store.administration.looks import Choice, DestinationLook, ListedMessage, MessageState, Page, Rights
 from jmsql.store.administration.now import usual_times
 from jmsql.store.administration.places import BEGINNING
@@ -147,6 +150,9 @@ class Pages:
             "past": past,
             "running": self._running(look),
             "limits": self._limits(look),
+            "letters": self._poller.snapshot().origins.get(
+                Origin(look.destination.uri, look.subscription, look.client_id)
+            ),
             "now": now,
             "title": _title(look),
         }
@@ -390,9 +396,13 @@ class Pages:
         """Say what an action would do, to how many, and ask."""
         look, action = self._found(view), view.part("action")
         self._require(action, look)
-        places = _places(view.query)
-        selector, state = view.query.get("selector"), _state(view.query.get("state"))
-        cause = _cause(view.query.get("cause"))
+        return self._confirmation(view, action, look, view.query)
+
+    def _confirmation(self, view: View, action: str, look: DestinationLook, fields: Form, problem: str = "") -> Reply:
+        """Ask before an action on a queue or subscription, with the reason if an attempt has just failed."""
+        places = _places(fields)
+        selector, state = fields.get("selector"), _state(fields.get("state"))
+        cause = _cause(fields.get("cause"))
         group = None if cause is None else self._database.look(self._group(look.queue_id, cause))
         values: dict[str, Any] = {"look": look, "selector": selector, "state": state, "cause": cause, "group": group}
         if action == "move":
@@ -400,6 +410,9 @@ class Pages:
             named = self._poller.shared("queue names", lambda: self._database.look(lists.queue_names(_SUGGESTED)))
             first = [origin.removeprefix("queue://")] if origin and origin.startswith("queue://") else []
             values["queues"] = [*first, *(name for name in named if name not in {*first, look.name})]
+            values["to"] = fields.get("to")
+            values["problem"] = problem
+            values["alike"] = get_close_matches(fields.get("to"), values["queues"]) if problem else []
         if action in MESSAGE_ACTIONS:
             if places is not None:
                 values |= {"keys": [str(place) for place in places], "count": BoundedCount(len(places))}
@@ -407,21 +420,29 @@ class Pages:
                 newest = self._actions.newest()
                 choice = Choice(looks.parse_selector(selector), state, newest, cause)
                 values |= {"newest": newest, "count": self._actions.count(action, look.queue_id, choice)}
-        return self._ask(view, action, look.destination, _address_of(look), values)
+        return self._ask(view, action, look.destination, _address_of(look), values, fields)
 
-    def _ask(self, view: View, action: str, destination: Destination, address: str, values: dict[str, Any]) -> Reply:
+    def _ask(
+        self,
+        view: View,
+        action: str,
+        destination: Destination,
+        address: str,
+        values: dict[str, Any],
+        fields: Form,
+    ) -> Reply:
         """Ask before an action on a destination; without a count, it is not about a number of messages."""
         common: dict[str, Any] = {
             "action": action,
             "verb": _VERBS[action],
             "title": f"{_VERBS[action]}?",
             "destination": destination,
-            "message_id": view.query.get("message_id"),
+            "message_id": fields.get("message_id"),
             "count": None,
             "keys": [],
             "target": f"{view.base}{address}/{action}",
-            "back": _back(address, view.query),
-            "origin_page": [(name, view.query.get(name)) for name in ("from", "origin") if view.query.get(name)],
+            "back": _back(address, fields),
+            "origin_page": [(name, fields.get(name)) for name in ("from", "origin") if fields.get(name)],
             "now": time.time(),
         }
         return self._reply(view, "confirm.html", {**common, **values})
@@ -432,7 +453,12 @@ class Pages:
         self._require(action, look)
         address = _back(_address_of(look), form)
         if action in MESSAGE_ACTIONS:
-            notice = self._change_messages(view, action, look)
+            try:
+                notice = self._change_messages(view, action, look)
+            except InvalidDestinationException as error:
+                if action != "move":
+                    raise
+                return replace(self._confirmation(view, action, look, form, str(error)), status=409)
         elif action in _DESTINATION_ACTIONS:
             notice = self._change_destination(view, action, look.destination)
         elif action == "cancel":
@@ -480,7 +506,7 @@ class Pages:
     def confirm_topic(self, view: View) -> Reply:
         """Say what an action would do to a topic, and ask."""
         topic, action = self._topic(view)
-        return self._ask(view, action, Topic(topic.name), f"/topics/{topic.topic_id}", {})
+        return self._ask(view, action, Topic(topic.name), f"/topics/{topic.topic_id}", {}, view.query)
 
     def act_topic(self, view: View) -> Reply:
         """Do it."""

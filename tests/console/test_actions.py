@@ -103,6 +103,25 @@ def test_an_action_and_cancel_return_to_the_filtered_page(
     assert texts(jmsql_factory, "orders") == ["blue 3"]
 
 
+def test_a_move_to_a_queue_that_does_not_exist_asks_again(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    send(jmsql_factory, "orders", "red 1", "blue 2", "red 3")
+    send(jmsql_factory, "payments", "x")
+    path = f"{console.find('orders')}/move"
+    for query in (keys(console, console.find("orders"), 0), "selector=color+%3D+%27red%27&state=ready"):
+        answer = console.post(path, [*console.form(f"{path}?{query}"), ("to", 'paymens"<b>')])
+        assert answer.status == 409
+        assert 'value="paymens&#34;&lt;b&gt;"' in answer.text
+        assert "Similar: <code>payments</code>." in answer.text
+        [form] = re.findall(r'<form class="confirm".*?</form>', answer.text, re.DOTALL)
+        hidden = re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', form)
+        fields = [(name, html.unescape(value)) for name, value in hidden]
+        assert console.post(path, [*fields, ("to", "payments")]).status == 303
+    assert texts(jmsql_factory, "orders") == ["blue 2"]
+    assert len(texts(jmsql_factory, "payments")) == 3
+
+
 @pytest.mark.parametrize("origin", ["https://evil.example", "//evil.example/", "dead-letters/../x"])
 def test_an_action_returns_to_no_page_but_the_consoles_own(
     console: Browsing, jmsql_factory: jmsql.ConnectionFactory, origin: str

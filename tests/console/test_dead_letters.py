@@ -118,6 +118,18 @@ def test_the_overview_begins_with_the_dead_letters_of_the_last_hour(
     assert "/resume" not in offered
 
 
+def test_the_page_of_a_queue_leads_to_its_dead_letters(console: Browsing, jmsql_clean_url: str) -> None:
+    with psycopg.connect(jmsql_clean_url) as database:
+        database.execute("insert into jmsql_internal.queue (name) values ('orders'), ('mails & more')")
+    bury(jmsql_clean_url, "queue://orders", ["KeyError: x"] * 2 + ["ValueError: y"])
+    bury(jmsql_clean_url, "queue://mails & more", ["KeyError: x"])
+    for name, number, groups in (("orders", "3 dead letters", 2), ("mails & more", "1 dead letter", 1)):
+        shown = console.get(console.find(name)).text
+        [path] = re.findall(rf'href="([^"]*)">{number} came from here<', shown)
+        assert console.get(html.unescape(path)).text.count("Retry …") == groups
+    assert "came from here" not in console.get(console.find("DLQ")).text
+
+
 def first_line(console: Browsing) -> str:
     """Return the heading of the overview's findings."""
     [text] = re.findall(r'<h2 id="findings">(.*?)</h2>', console.get("/").text, re.DOTALL)
