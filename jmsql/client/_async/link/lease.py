@@ -115,7 +115,7 @@ class Lease:
 
     @property
     def occupation(self) -> str:
-        """What it needs its connection for, as a clause about sessions."""
+        """The use of its connection, as a clause about sessions."""
         link = self.link
         if isinstance(link, LentLink):
             return link.occupation
@@ -169,7 +169,7 @@ class Lease:
 
     @contextlib.asynccontextmanager
     async def connected(self, *, needed: bool = True) -> AsyncIterator[None]:
-        """Keep a connection for as long as a block runs, which is for what is not to be left undone.
+        """Keep a connection for as long as a block runs, whose work must not be left undone.
 
         Waiting for the connection can be cancelled, and nothing in the block has to wait for one.
 
@@ -187,14 +187,14 @@ class Lease:
             self.let_go()
 
     async def hold(self, *, needed: bool = True) -> None:
-        """Do what `connected` does, until `let_go`."""
+        """Keep a connection as `connected` does, until `let_go`."""
         link = self.link
         if needed and (isinstance(link, NoLink) or link.driver.closed or self._is_closed):
             await self._take_connection()
         self._uses += 1
 
     async def hold_within(self, patience: float | None) -> bool:
-        """Do what `hold` does, and wait at most so many seconds for other sessions; return whether it is done."""
+        """Hold as `hold` does, after at most so many seconds for other sessions; return False if that took longer."""
         if not await self._take_connection(patience):
             return False
         self._uses += 1
@@ -208,7 +208,7 @@ class Lease:
 
     @property
     def turn(self) -> Lock | None:
-        """What is held during a look for messages: sessions that share connections, and have none, take turns."""
+        """The lock of a look for messages: sessions that share connections, and have none, take turns."""
         return self._pool.looking if isinstance(self.link, NoLink) else None
 
     async def pause(self) -> None:
@@ -264,7 +264,7 @@ class Lease:
 
         Args:
             work: The statements.
-            question: What is asked after each that commits by itself, in its exchange; it changes nothing. The link
+            question: It runs after each that commits by itself, in its exchange, and changes nothing. The link
                 has the `answer`.
         """
         link = self.link
@@ -308,7 +308,7 @@ class Lease:
             self.let_go()
 
     async def begin_implicitly(self) -> WireRunner:
-        """Return what runs statements that are to commit together, in a session that is not transacted.
+        """Return the runner of statements that are to commit together, in a session that is not transacted.
 
         The caller holds the connection until they have.
         """
@@ -355,7 +355,7 @@ class Lease:
 
         Args:
             last: Statements that run before, in the same exchange with the server.
-            question: What is asked after that, in the same exchange; it changes nothing.
+            question: It runs after that, in the same exchange, and changes nothing.
 
         Returns:
             The answer, or None if nothing was asked or answered.
@@ -379,7 +379,7 @@ class Lease:
         """Prepare the transaction, so that any client can commit it or roll it back, and have none open then.
 
         Args:
-            identifier: What PostgreSQL is to call it: digits, letters, and _+/= alone.
+            identifier: PostgreSQL's name for it: digits, letters, and _+/= alone.
 
         Raises:
             TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to prepare.

@@ -1,4 +1,4 @@
-"""A connection that a session shares with the application, and that tells the session what the application runs."""
+"""A connection that a session shares with the application, of whose statements it tells the session."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jmsql.store.wire.application_sql import (
 from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Exchange
 
 StatementListener = Callable[[SavepointStep | None], Awaitable[None]]
-"""Called before each statement of the application's, with what the statement does with a savepoint."""
+"""Called before each statement of the application's, with its effect on a savepoint."""
 
 _UNKNOWN = Effects(
     outlives_transaction=True,
@@ -34,11 +34,11 @@ _UNKNOWN = Effects(
     savepoint=SavepointStep(SavepointCommand.ROLLBACK, None),
     changes_role=True,
 )
-"""What a statement may do whose text is not known."""
+"""The possible effects of a statement whose text is not known."""
 
 
 class WatchedConnection(WireConnection):
-    """Tells a listener of what runs through its cursors and its `transaction` blocks.
+    """Tells a listener of the statements of its cursors and its `transaction` blocks.
 
     The session's own statements run on cursors of plain classes, of which the listener hears nothing.
     """
@@ -112,13 +112,13 @@ class WatchedConnection(WireConnection):
     def keep_open(self) -> None:
         """Refuse to end the transaction, to close, and to begin transactions of another kind, until `let_end`.
 
-        What the application has set for its cursors before is forgotten.
+        Earlier settings of the application for its cursors are forgotten.
         """
         self._is_kept_open = True
         self._set_factories()
 
     def let_end(self) -> bool:
-        """Do what is asked again, for the end of the transaction; return whether it can end.
+        """Make the refused end of the transaction possible; return False if it is not.
 
         A COPY, or another statement, may still go on, of which nobody knows whether it ever ends. It is ended with the
         connection.

@@ -31,7 +31,7 @@ logger = logging.getLogger("jmsql")
 
 
 class _Known(Enum):
-    """What the store knows of the deliveries of a transaction, beside it or in it."""
+    """The store's record of a transaction's deliveries, beside it or in it."""
 
     AS_BEFORE = auto()
     COUNTED = auto()
@@ -83,7 +83,7 @@ class Locks(Delivery):
 
     @property
     def _delivered(self) -> dict[MessageKey, tuple[PrefetchBuffer, MessageRow]]:
-        """What the transaction has delivered, by its keys, which most transactions do not ask for."""
+        """The delivered messages of the transaction, by their keys, for which most transactions do not ask."""
         self._list()
         return self._listed
 
@@ -97,7 +97,7 @@ class Locks(Delivery):
         if not (buffer.recorded or monotonic() < buffer.free_until):
             return None
         if self._savepoints is not None or self._database.link.has_lost_locks:
-            return None  # `next` sees what is left
+            return None  # `next` sees the rest
         row = buffer.next_fresh()
         if row is not None:
             delivered = buffer, row
@@ -189,8 +189,8 @@ class Locks(Delivery):
         if claimed is not None:
             rows = claimed
         else:
-            # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
-            # prefetch buffers of the session hold is left out here.
+            # A transaction's own locks do not make it skip a row. Its deliveries are deleted first; messages in other
+            # prefetch buffers of the session are left out here.
             if self._undeleted:
                 await self.flush()
             if len(self._buffers) == 1 and not self._claims:  # most transactions
@@ -228,8 +228,8 @@ class Locks(Delivery):
     async def prepare_conditional(self, *, replaces: bool) -> None:
         """Let sends under conditions see which messages wait.
 
-        A transaction's own locks do not keep it from its messages: what it has received is deleted before. What is
-        fetched ahead stays locked, and is fetched again if a send may replace it.
+        A transaction's own locks do not keep it from its messages, so it deletes the delivered ones before. Others
+        that were fetched ahead stay locked, and are fetched again if a send may replace them.
         """
         await self.flush()
         if replaces:
@@ -325,8 +325,9 @@ class Locks(Delivery):
     async def give_back_held(self) -> list[MessageKey]:
         """Release the messages that were fetched and not delivered, though the transaction goes on.
 
-        PostgreSQL keeps a transaction's row locks to its end. So what was delivered is claimed, and the transaction is
-        rolled back, in which nothing else may have been done. The commit deletes these messages behind their claims.
+        PostgreSQL keeps a transaction's row locks to its end. So the delivered messages are claimed, and the
+        transaction is rolled back, in which nothing else may have been done. The commit deletes these messages
+        behind their claims.
 
         Returns:
             The released messages; none if they have to stay locked.
@@ -433,7 +434,7 @@ class Locks(Delivery):
         return self._savepoints is not None and self._savepoints.is_one_unknown
 
     async def heed(self, step: SavepointStep) -> None:
-        """Note what the application is about to do with a savepoint.
+        """Note the application's next step with a savepoint.
 
         A rollback brings back messages that were received since. Their deliveries are counted while they are locked, so
         that no other consumer sees them without their redelivered flag.

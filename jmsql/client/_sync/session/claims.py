@@ -75,7 +75,7 @@ class Claims(Delivery):
     _extends_all = False
     """True if all that is claimed is delivered together, and its claims extended meanwhile."""
     _is_shared = False
-    """True if several sessions deliver what is claimed: none holds what another one could handle."""
+    """True if several sessions deliver the claimed messages: none holds what another one could handle."""
     is_of_handler = False
     """True if a worker's handler has the messages, whose calls are counted."""
     _throttle: Throttle | None = None
@@ -114,7 +114,7 @@ class Claims(Delivery):
         return claim(queue_id, selector, start, limit, self._control.connection_id, self._visibility_timeout, groups)
 
     def limit_by(self, throttle: Throttle, buffer: PrefetchBuffer) -> None:
-        """Claim what comes to a prefetch buffer within a limit over all workers."""
+        """Claim the messages of a prefetch buffer within a limit over all workers."""
         if self._throttle is throttle:
             return  # another session of the listener has done so
         self._throttle = throttle
@@ -249,7 +249,7 @@ class Claims(Delivery):
         rules = self._redelivery.rules(buffer)
         self._visibility_timeout = self._redelivery.visibility_timeout(buffer)
         buffer.claim_for(self._visibility_timeout)
-        # What waits behind a long delivery would run out of its time too.
+        # Messages behind a long delivery would run out of their time too.
         is_timed = self._visibility_timeout is not None and not self._extends_all
         is_single = is_timed or (rules is not None and rules.policy.maximum_deliveries == 1)
         if throttle is not None and throttle.limit.at_most is not None:
@@ -338,7 +338,7 @@ class Claims(Delivery):
         """Acknowledge all that was delivered.
 
         Args:
-            result: What stores the result of the message in the same transaction, unless its claim was lost.
+            result: The statement that stores the message's result in the same transaction, unless its claim was lost.
 
         Raises:
             JMSException: Some of the claims were lost; those messages are delivered again.
@@ -373,7 +373,7 @@ class Claims(Delivery):
         if not self._delivered:
             return []
         delivered = list(self._delivered)
-        # What the session holds of the same groups comes after these.
+        # The session's other messages of the same groups come after these.
         groups = {row.group_hash for _, _, row in delivered if row.group_hash is not None}
         held = [(buffer, row) for buffer in self._buffers for row in buffer.held_of(groups)] if groups else []
         failed = [
@@ -394,7 +394,7 @@ class Claims(Delivery):
         return [each.key for each in failed]
 
     def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:
-        """End the deliveries to a prefetch buffer: release what it holds, and return that."""
+        """End the deliveries to a prefetch buffer: release its messages, and return them."""
         self._buffers.discard(buffer)
         return self._release_rows(buffer, buffer.give_up())
 

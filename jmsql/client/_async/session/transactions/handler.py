@@ -45,20 +45,20 @@ logger = logging.getLogger("jmsql")
 
 # A lock lives and dies with its transaction, so each transaction has to fetch for itself, and whether its client has
 # died with a message has to be recorded beside it. A claim is that record, and one commit claims the messages of
-# several transactions. What is left for the transaction is to delete the message with its commit, if the claim still
+# several transactions. The transaction has only to delete the message with its commit, if the claim still
 # holds then: else others may have handled it.
 
 _nothing = nullcontext()
 _GROUP_ID = "JMSXGroupID"
 _AHEAD = 0.1
-"""What the handlers take in so many seconds is claimed ahead: for others, and for a message of a higher priority, that
-is the longest wait while all goes as before."""
+"""The messages of so many seconds are claimed ahead: for others, and for a message of a higher priority, that is the
+longest wait while all goes as before."""
 _LONGEST = 2 * _AHEAD
-"""After so many seconds what was claimed ahead, and is still there, is released: the handlers have become slow."""
+"""After so many seconds messages that were claimed ahead are released: the handlers have become slow."""
 
 
 class HandlerClaims(Claims):
-    """What the handlers of one listener receive in a process: one session claims, and any of them delivers.
+    """The messages of a listener's handlers in a process: one session claims, and any of them delivers.
 
     Claimed ahead are messages that were not delivered before and are of no group. The others are claimed one by one: so
     that of messages that were delivered before only the guilty one is blamed if the process dies, and that the order of
@@ -69,7 +69,7 @@ class HandlerClaims(Claims):
     Args:
         client: The connection of the sessions.
         database: The connection to the server of the session that has made it.
-        buffer: What is claimed, and not delivered.
+        buffer: The messages that are claimed, and not delivered.
     """
 
     _is_shared = True
@@ -86,7 +86,7 @@ class HandlerClaims(Claims):
         buffer.source.fetch_by(self.operation)
 
     def take(self) -> MessageRow | None:
-        """Do what `next_on` does if the message was claimed before, and that takes no statement."""
+        """Return the message as `next_on` does if it was claimed before, which takes no statement."""
         with at_once(self._lock):
             return self.take_held(self.buffer)
 
@@ -104,7 +104,7 @@ class HandlerClaims(Claims):
         return row
 
     async def release_overdue(self) -> float | None:
-        """Release what was claimed ahead for too long.
+        """Release messages that were claimed ahead for too long.
 
         Returns:
             After how many seconds to do so again; None: nothing is held.
@@ -118,7 +118,7 @@ class HandlerClaims(Claims):
         return remaining if remaining > 0 else None
 
     async def release_held(self) -> None:
-        """Release what was claimed ahead."""
+        """Release the messages that were claimed ahead."""
         async with self._lock:
             await finished(self._release_held())
 
@@ -191,7 +191,7 @@ class ChunkClaims(HandlerClaims):
         return not self.is_full and await Claims.fetch(self, buffer, buffer.within_size(self._room))
 
     async def release_overdue(self) -> None:
-        """Release nothing: the session is about to deliver what it holds, and would get a part of its chunk."""
+        """Release nothing: the session is about to deliver its messages, and would get a part of its chunk."""
 
     async def _together(self, buffer: PrefetchBuffer, rows: list[MessageRow], rules: Rules | None) -> int:
         count = len(rows)
@@ -342,8 +342,8 @@ class Chunk:
     A part that fails with its call stays claimed, unless it is a single message, or was put off or interrupted.
 
     Args:
-        locks: What the session has received.
-        claims: What claims the messages.
+        locks: The messages that the session has received.
+        claims: The claims of the messages.
         client: The session's connection.
         redelivery: Releases messages.
     """
@@ -438,9 +438,9 @@ class Chunk:
 
 
 class HandlerTransaction(LocalTransaction):
-    """The transaction of a handler's session: it deletes with its commit what is claimed, if the claim still holds.
+    """The transaction of a handler's session: its commit deletes the claimed messages, if the claim still holds.
 
-    What the handler receives by other consumers of the session is locked, as in every transaction.
+    Messages that the handler receives by other consumers of the session are locked, as in every transaction.
     """
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
@@ -459,7 +459,7 @@ class HandlerTransaction(LocalTransaction):
 
         Args:
             consumer: The consumer.
-            claims: What another session claims for the same listener; None: this is the first one.
+            claims: The claims of another session for the same listener; None: this is the first one.
             chunk: The most messages of a chunk; None: they are handled one by one.
         """
         self._consumer = consumer
@@ -485,7 +485,7 @@ class HandlerTransaction(LocalTransaction):
         """Store the result of the message with the commit, unless the handler has rolled back its delivery.
 
         Args:
-            result: What stores it.
+            result: The statement that stores it.
         """
         if not self._is_released:
             self._received.result = result
@@ -529,7 +529,7 @@ class HandlerTransaction(LocalTransaction):
         return None if row is None else self._deliver(consumer, row)
 
     async def closed(self, consumer: ConsumerState) -> None:
-        """Do nothing: what the consumer holds is claimed, by all tasks of its listener."""
+        """Do nothing: the consumer's messages are claimed by all tasks of its listener."""
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         if self._claims is None or consumer is not self._consumer:

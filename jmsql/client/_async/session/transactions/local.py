@@ -54,9 +54,9 @@ def local_transaction(state: SessionState, client: ClientContext) -> LocalTransa
 
 
 class LocalTransaction(OwnTransaction):
-    """What the session sends is collected, inserted together, and sent by the commit.
+    """The session's messages are collected, inserted together, and sent by the commit.
 
-    What it receives is locked, and deleted with the commit.
+    Received messages are locked, and deleted with the commit.
 
     Args:
         state: The session's.
@@ -127,7 +127,7 @@ class LocalTransaction(OwnTransaction):
         return [None] * len(batch)
 
     async def _insert(self) -> None:
-        """Insert what is collected, in the open transaction."""
+        """Insert the collected messages in the open transaction."""
         if not self._send_buffer.is_used:
             return
         async with self._sending:
@@ -174,7 +174,7 @@ class LocalTransaction(OwnTransaction):
                 return await self.database.attempt(browse(queue_id, selector, after, limit))
 
     async def closed(self, consumer: ConsumerState) -> None:
-        """Release what the consumer holds, unless the transaction has done something that has to stay."""
+        """Release the consumer's messages, unless the transaction has done something that has to stay."""
         if not consumer.buffer.rows:
             return
         if not self.is_used:
@@ -186,7 +186,7 @@ class LocalTransaction(OwnTransaction):
             if not self._send_buffer.has_inserted:
                 self._client.returned(await finished(self._locks.give_back_held()))
 
-    async def unloaded(self, buffer: PrefetchBuffer) -> None:  # noqa: ARG002 - what it holds goes back when the transaction ends
+    async def unloaded(self, buffer: PrefetchBuffer) -> None:  # noqa: ARG002 - its messages go back when the transaction ends
         await self._end_unused()
 
     async def failed(self, error: JMSException) -> JMSException:
@@ -239,7 +239,7 @@ class LocalTransaction(OwnTransaction):
             self.database.let_go()
 
     async def _hold(self, *, needed: bool) -> None:
-        """Begin what `_connected` does, which `Lease.let_go` ends."""
+        """Begin as `_connected` does; `Lease.let_go` is the end."""
         self.state.check_open()  # once more: it may have been closed while the caller waited for its use
         try:
             await self.database.hold(needed=needed)
@@ -247,7 +247,7 @@ class LocalTransaction(OwnTransaction):
             await finished(self._roll_back_after(error))
 
     async def _commit(self) -> None:
-        """Insert what is to be sent, then commit; roll back if anything fails."""
+        """Insert the collected messages, then commit; roll back if anything fails."""
         with settling(self.state.facts, "commit"):
             try:
                 self.database.link.require_transaction()
@@ -263,7 +263,7 @@ class LocalTransaction(OwnTransaction):
             await self._committed(waited_for)
 
     async def _last_insertions(self) -> list[Query[Any]]:
-        """Insert what is collected, or return the statements that do it together with the commit.
+        """Insert the collected messages, or return the statements that do it together with the commit.
 
         If one of those fails, `_missing_queue` tells whether it is for a queue that does not exist.
         """
@@ -274,15 +274,15 @@ class LocalTransaction(OwnTransaction):
         return []
 
     async def _roll_back_after(self, error: JMSException) -> NoReturn:
-        """Roll back, and raise what the caller is told of an error that has kept the transaction from its end."""
-        destinations = self._send_buffer.destinations  # before it is forgotten what was sent
+        """Roll back, and raise the exception for an error that has kept the transaction from its end."""
+        destinations = self._send_buffer.destinations  # before the sends are forgotten
         if misses_queues(error):
             missing_queue = queues_are_missing(destination.name for destination in destinations)
             missing_queue.__cause__ = error
             error = missing_queue
         await self._undo(failure_of_commit(error))
         if isinstance(error, InvalidDestinationException):
-            with contextlib.suppress(JMSException):  # the next attempt says what keeps it from being made
+            with contextlib.suppress(JMSException):  # the next attempt says why it cannot be made
                 self.missing = await self._client.destinations.make_again_or_name(destinations)
         if isinstance(error, TransactionRolledBackException):
             raise error
@@ -315,7 +315,7 @@ class LocalTransaction(OwnTransaction):
         """Roll back, with the session's lock held.
 
         Args:
-            failure: What is kept with the messages that were received.
+            failure: The failure that is kept with the received messages.
         """
         try:
             await self._locks.before_rollback(failure)
@@ -342,7 +342,7 @@ class LocalTransaction(OwnTransaction):
         return await self._share(lambda link: link.for_sqlalchemy(self._before_statement))
 
     async def _share(self, take: Callable[[LentLink], Awaitable[T]]) -> T:
-        """Lend the connection, once the store is where the session is, and return what the application gets of it."""
+        """Lend the connection, once the store is where the session is, and return the application's view of it."""
         self.check_usable()
         async with self.state:
             await self.database.hold()

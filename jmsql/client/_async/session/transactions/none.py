@@ -1,4 +1,4 @@
-"""Sessions without transactions, with a class for each acknowledge mode: what they send takes effect at once."""
+"""Sessions without transactions, with a class for each acknowledge mode: their sends take effect at once."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class ClientAcknowledge(NoTransaction):
     _result: Query[None] | None = None
     """Stores the result of a handler's message with its acknowledgement; None: no result is kept."""
     _is_released = False
-    """True if what was delivered last was released, and not acknowledged."""
+    """True if the last delivery was released, and not acknowledged."""
 
     def count_calls(self) -> None:
         """Count each delivery as a call of a handler, with its duration."""
@@ -239,14 +239,14 @@ class ClientAcknowledge(NoTransaction):
         """Store the result of a handler's message with its acknowledgement, unless the handler has released it.
 
         Args:
-            result: What stores it.
+            result: The statement that stores it.
         """
         if self._claims.has_delivered or not self._is_released:
             self._result = result
 
 
 def _acceptance(consumer: ConsumerState, check: MessageCheck) -> Accept:
-    """Return what refuses a row whose message is not wanted."""
+    """Return a function that refuses a row by its message."""
     return lambda row: check(row.message(consumer.destination))
 
 
@@ -273,7 +273,7 @@ class OwnAcknowledge(NoTransaction):
             await self._release_failed()
 
     async def _release_failed(self) -> None:
-        """Release what a listener has failed with. If that fails itself, it is tried again before the next delivery."""
+        """Release the message with which a listener has failed; if that fails, try again before the next delivery."""
         if self._failure is not None:
             with settling(self.state.facts, "release"):
                 self._client.returned(await self._claims.release(self._failure))
@@ -451,7 +451,7 @@ class DupsOkAcknowledge(OwnAcknowledge):
             await self._changed.wait(count, remaining)
 
     async def _acknowledge_what_is_due(self) -> float:
-        """Acknowledge what waits for too long, and return for how many seconds there is nothing to do at least."""
+        """Acknowledge messages that wait for too long, and return the seconds until there is something to do again."""
         try:
             if self._is_due and not self._is_ended:
                 await self._claims.acknowledge()
