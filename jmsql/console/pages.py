@@ -51,6 +51,8 @@ _RUNNING = 20
 _LIMITS = 20
 _SCHEDULES = 500
 _NOTICES = 1000
+_NAMED = 5
+"""How many of the chosen messages a question names."""
 _ORIGINS = 5
 _SUGGESTED = 500
 """How many names of queues are suggested where messages are moved to."""
@@ -181,6 +183,7 @@ class Pages:
             "address": message_address,
             "rights": self._rights(),
             "has_waiting": _has_waiting(figures, found.page),
+            "matching": _matching(found.page, figures, is_first=after == BEGINNING, is_filtered=bool(chosen)),
             "states_of_messages": list(MessageState),
         }
         return self._reply(view, "destination.html", values)
@@ -396,6 +399,9 @@ class Pages:
         """Say what an action would do, to how many, and ask."""
         look, action = self._found(view), view.part("action")
         self._require(action, look)
+        if view.query.get("chosen") and not view.query.all("key"):
+            notice = Notice("No message is chosen. Tick the boxes of messages first.", is_problem=True)
+            return self._reply_elsewhere(_back(_address_of(look), view.query), notice)
         return self._confirmation(view, action, look, view.query)
 
     def _confirmation(self, view: View, action: str, look: DestinationLook, fields: Form, problem: str = "") -> Reply:
@@ -416,11 +422,21 @@ class Pages:
         if action in MESSAGE_ACTIONS:
             if places is not None:
                 values |= {"keys": [str(place) for place in places], "count": BoundedCount(len(places))}
+                values["named"] = self._database.look(self._named(look.queue_id, places[:_NAMED]))
             else:
                 newest = self._actions.newest()
                 choice = Choice(looks.parse_selector(selector), state, newest, cause)
                 values |= {"newest": newest, "count": self._actions.count(action, look.queue_id, choice)}
         return self._ask(view, action, look.destination, _address_of(look), values, fields)
+
+    def _named(self, queue_id: int, places: list[Place]) -> Steps[list[tuple[Place, ListedMessage]]]:
+        """Return the messages that are at places, as a list shows them."""
+        found = []
+        for place in places:
+            before = place._replace(sequence=place.sequence - 1)
+            page = yield from looks.messages(queue_id, Choice(), before, 1, hidden=self.hidden)
+            found += [each for each in page.messages if each[0] == place]
+        return found
 
     def _ask(
         self,
@@ -436,10 +452,12 @@ class Pages:
             "action": action,
             "verb": _VERBS[action],
             "title": f"{_VERBS[action]}?",
+            "address_of_message": message_address,
             "destination": destination,
             "message_id": fields.get("message_id"),
             "count": None,
             "keys": [],
+            "named": [],
             "target": f"{view.base}{address}/{action}",
             "back": _back(address, fields),
             "origin_page": [(name, fields.get(name)) for name in ("from", "origin") if fields.get(name)],
@@ -586,6 +604,9 @@ class Pages:
 
     def _redirect(self, address: str, notice: Notice) -> Reply:
         self._poller.forget()
+        return self._reply_elsewhere(address, notice)
+
+    def _reply_elsewhere(self, address: str, notice: Notice) -> Reply:
         return Reply(redirect=f"{address}{'&' if '?' in address else '?'}notice={self._notices.put(notice)}")
 
 
@@ -678,6 +699,17 @@ def _said(action: str, done: Done, chosen: int | None, target: str | None) -> st
     if done.unfinished:
         text += " It took long, and stopped before the end: repeat it to go on."
     return text
+
+
+def _matching(
+    page: Page[ListedMessage], figures: DestinationOverview | None, *, is_first: bool, is_filtered: bool
+) -> BoundedCount | None:
+    """Return how many messages match the filter, as far as the page knows without counting them."""
+    if is_first and page.next is None:
+        return BoundedCount(len(page.messages))
+    if is_filtered or figures is None:
+        return BoundedCount(len(page.messages), has_more=True) if is_first else None
+    return figures.messages
 
 
 def _has_waiting(figures: DestinationOverview | None, page: Page[ListedMessage]) -> bool:

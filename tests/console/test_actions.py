@@ -22,7 +22,7 @@ from jmsql.store.administration import looks
 from jmsql.testing import receive_all
 from tests.console.http import Browsing, message_paths
 from tests.console.serving import Served
-from tests.console.test_pages import fail_all
+from tests.console.test_pages import fail_all, words
 from tests.integration.access.role_kinds import PASSWORD, roles_of_each_kind
 
 ORDERS = jmsql.Queue("orders")
@@ -55,6 +55,39 @@ def test_exactly_the_chosen_messages_are_deleted(console: Browsing, jmsql_factor
     assert "Exactly those that you have chosen" in console.get(f"{orders}/purge?{chosen}").text
     assert console.act(f"{orders}/purge", chosen) == "2 messages deleted."
     assert texts(jmsql_factory, "orders") == ["0", "2", "3", "5"]
+
+
+def test_question_names_the_first_of_the_chosen_messages(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("orders", maximum_deliveries=1)
+    send(jmsql_factory, "orders", *"abcdef")
+    fail_all(jmsql_factory, "orders", ConnectionError("<b>no answer"))
+    letters = console.find("DLQ")
+    asked = console.get(f"{letters}/retry?{keys(console, letters, *range(6))}").text
+    seen = words(asked)
+    assert len(re.findall(r"ready ConnectionError: <b>no answer back to queue://orders", seen)) == 5
+    assert "and 1 more" in seen
+    [_, *addresses] = re.findall(r'href="(/destinations/[0-9]+/messages/[^"]*)"', asked)
+    assert len(addresses) == 4
+    assert "ConnectionError" in console.get(addresses[0]).text
+    gone = keys(console, letters, 0).replace("p5.", "p5.9999")
+    assert "1 message" in words(console.get(f"{letters}/purge?{gone}").text)
+
+
+def test_nothing_chosen_is_said_on_the_same_page(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    send(jmsql_factory, "orders", *map(str, range(60)))
+    orders = console.find("orders")
+    page = words(console.get(orders).text)
+    assert "With those chosen :" in page
+    assert "With all that match the filter (60 as shown) :" in page
+    assert "(50+ as shown)" in words(console.get(f"{orders}?state=ready").text)
+    assert "(0 as shown)" in words(console.get(f"{orders}?state=delayed").text)
+    answer = console.get(f"{orders}/purge?chosen=yes&state=ready")
+    assert answer.status == 303
+    assert answer.location.startswith(f"{orders}?state=ready&notice=")
+    assert "No message is chosen. Tick the boxes of messages first." in console.get(answer.location).text
 
 
 def test_delayed_messages_are_chosen_too(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:

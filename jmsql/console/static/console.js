@@ -85,6 +85,20 @@
     }
   });
 
+  // How many are chosen, beside their buttons.
+  const counted = document.querySelector("form.chosen .count");
+  const chosen = () => document.querySelectorAll("form.chosen tbody input:checked").length;
+  function count() {
+    if (!counted) return;
+    counted.classList.remove("error");
+    counted.textContent = ` (${chosen()})`;
+  }
+  if (counted) {
+    counted.setAttribute("role", "status");
+    counted.closest("form").addEventListener("change", count);
+    window.addEventListener("pageshow", count);
+  }
+
   // One box for all messages of the page.
   const corner = document.querySelector("form.chosen th.pick");
   if (corner) {
@@ -93,14 +107,16 @@
     all.setAttribute("aria-label", "Choose all messages of this page");
     all.addEventListener("change", () => {
       for (const box of document.querySelectorAll("form.chosen tbody input[type=checkbox]")) box.checked = all.checked;
+      count();
     });
     corner.replaceChildren(all);
   }
   for (const button of document.querySelectorAll("form.chosen button")) {
     button.addEventListener("click", (event) => {
-      if (!document.querySelector("form.chosen tbody input:checked")) {
+      if (chosen() === 0) {
         event.preventDefault();
-        say("Choose messages first.", true);
+        counted.classList.add("error");
+        counted.textContent = " (none: tick the boxes of messages first)";
       }
     });
   }
