@@ -28,6 +28,7 @@ from jmsql.console.now import NowPages
 from jmsql.console.past_actions import ActivityPages
 from jmsql.console.poller import SHOWN, Poller
 from jmsql.console.presentation import Body, typed_properties, visible
+from jmsql.console.rates import MINUTE, Rate, filled
 from jmsql.console.results import ResultPages
 from jmsql.console.searching import SearchPages
 from jmsql.console.views import NUMBER, Form, Reply, RouteRow, View, message_address
@@ -37,6 +38,7 @@ from jmsql.store.administration.limits import LimitNow, limits_now
 from jmsql.store.administration.lists import Origin
 from jmsql.store.administration.looks import Choice, DestinationLook, ListedMessage, MessageState, Page, Rights
 from jmsql.store.administration.now import usual_times
+from jmsql.store.administration.past_rates import past_rates
 from jmsql.store.administration.places import BEGINNING
 from jmsql.store.administration.results import has_result, keeps_results
 from jmsql.store.administration.running import RunningMessage, running
@@ -54,6 +56,7 @@ _NOTICES = 1000
 _NAMED = 5
 """How many of the chosen messages a question names."""
 _ORIGINS = 5
+_STORED_MINUTES = 15
 _SUGGESTED = 500
 """How many names of queues are suggested where messages are moved to."""
 _LIVE = frozenset({"clients.html", "dead_letters.html", "destination.html", "overview.html", "schedules.html"})
@@ -149,7 +152,7 @@ class Pages:
             "look": look,
             "figures": figures,
             "rate": rate,
-            "past": past,
+            "past": self._with_stored(look, past, now),
             "running": self._running(look),
             "limits": self._limits(look),
             "letters": self._poller.snapshot().origins.get(
@@ -187,6 +190,15 @@ class Pages:
             "states_of_messages": list(MessageState),
         }
         return self._reply(view, "destination.html", values)
+
+    def _with_stored(self, look: DestinationLook, past: list[Rate], now: float) -> list[Rate]:
+        """Add the stored rates, which began before the console's first poll."""
+        start = (now // MINUTE - _STORED_MINUTES) * MINUTE
+        stored = self._poller.shared(
+            ("minutes", look.queue_id, start),
+            lambda: self._database.look(past_rates(look.queue_id, start, MINUTE, _STORED_MINUTES + 1)),
+        )
+        return filled(past, stored.slots, start, now)
 
     def _running(self, look: DestinationLook) -> list[RunningMessage]:
         """Return the messages of a destination that are being handled, with their progress."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from jmsql.admin import DestinationOverview
+from jmsql.store.administration.past_rates import Slot
 
 BUCKET = 10.0
 """Seconds that a point of a sparkline stands for."""
 BUCKETS = 90
+MINUTE = 60
 _MOST_KEPT = 2000
 
 
@@ -69,3 +71,23 @@ class Past:
             Rate(*(each / BUCKET for each in points.get(bucket, (0.0, 0.0))))
             for bucket in range(last - BUCKETS + 1, last + 1)
         ]
+
+
+def filled(past: list[Rate], slots: Sequence[Slot], start: float, now: float) -> list[Rate]:
+    """Return the rates in memory, with the stored means of the minutes in which no poll has seen a message.
+
+    Args:
+        past: The rates of the last quarter of an hour.
+        slots: The stored minutes.
+        start: The beginning of the first stored minute, in seconds since the epoch.
+        now: The time, in seconds since the epoch.
+    """
+    first = int(now // BUCKET) - len(past) + 1
+    minutes = [int(((first + place) * BUCKET - start) // MINUTE) for place in range(len(past))]
+    seen = {minute for minute, rate in zip(minutes, past, strict=True) if any(rate)}
+    return [
+        rate
+        if minute in seen or not 0 <= minute < len(slots)
+        else Rate(slots[minute].sent / MINUTE, slots[minute].acknowledged / MINUTE)
+        for minute, rate in zip(minutes, past, strict=True)
+    ]

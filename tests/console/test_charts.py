@@ -53,6 +53,9 @@ def test_charts_show_rates_times_and_failures_over_each_span(past: Browsing) -> 
             assert len(re.findall("<polyline", page)) == 2
             assert len(re.findall('<tr><th scope="row">', page)) == 4 * span.slots
     assert "In and out, a second last in 10, out 10" in words(past.get(f"{orders}/rates").text)
+    assert (
+        "orders: the last 15 minutes, at most 10 a second" in past.get(orders).text
+    )  # before the console's first poll
     topic = words(past.get(f"{past.find('prices')}/rates").text)
     assert "Published, a second last 10" in topic
     assert "Time of handling last" not in topic
