@@ -73,6 +73,11 @@ class Notice(NamedTuple):
 
     text: str
     is_problem: bool = False
+    more: str = ""
+    """The next step, before its link."""
+    link: str = ""
+    address: str = ""
+    """The address of the link, below the console's own."""
 
 
 class Pages:
@@ -514,7 +519,8 @@ class Pages:
         )
         target = form.get("to").strip() if action == "move" else None
         done = self._actions.apply(view.actor, action, look, places=places, choice=choice, target=target)
-        return Notice(_said(action, done, None if places is None else len(places), target), is_problem=done.unfinished)
+        said = _said(action, done, None if places is None else len(places), target)
+        return Notice(said, done.unfinished, *_next_step(action, done, target))
 
     def _change_destination(self, view: View, action: str, destination: Destination) -> Notice:
         if action == "send":
@@ -711,6 +717,16 @@ def _said(action: str, done: Done, chosen: int | None, target: str | None) -> st
     if done.unfinished:
         text += " It took long, and stopped before the end: repeat it to go on."
     return text
+
+
+def _next_step(action: str, done: Done, target: str | None) -> tuple[str, str, str]:
+    """Return a sentence, and the text and address of the link behind it; empty texts: there is none."""
+    if action == "retry" and done.number:
+        return "If the cause lasts, they fail again, and come back as new", "dead letters", "/dead-letters"
+    if action == "move" and done.number and target:
+        name = target.removeprefix("queue://")
+        return "See the queue", visible(name), f"/origin?{urlencode({'destination': f'queue://{name}'})}"
+    return "", "", ""
 
 
 def _matching(

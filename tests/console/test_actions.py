@@ -474,3 +474,24 @@ def test_messages_that_the_role_may_not_browse_are_said_to_be_hidden(
         text = console.get("/").text
         assert "orders" in text
         assert "secrets" not in text
+
+
+def test_results_lead_on(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("orders", maximum_deliveries=1)
+        administration.create_queue("mails <&>")
+    send(jmsql_factory, "orders", "a", "b")
+    fail_all(jmsql_factory, "orders", ConnectionError("no answer"))
+    letters = console.find("DLQ")
+    for action, fields, address in (
+        ("move", {"to": "mails <&>"}, "/origin?destination=queue%3A%2F%2Fmails+%3C%26%3E"),
+        ("retry", {}, "/dead-letters"),
+    ):
+        path = f"{letters}/{action}"
+        answer = console.post(path, [*console.form(f"{path}?{keys(console, letters, 0)}"), *fields.items()])
+        text = console.get(answer.location).text
+        assert '<p class="notice"' in text, action
+        assert f'<a href="{address}"><bdi>' in text, action
+        assert console.get(address).status in {200, 303}, action
+    assert "handled" in console.get(f"{console.find('orders')}/pause").text
+    assert '<a href="/messages?property=customer%3D33">property</a>' in console.get("/search?q=customer%3D33").text
