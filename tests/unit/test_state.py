@@ -45,8 +45,8 @@ LIFETIMES = {
             "store/wire/_async/runner.py": ("WireConnection",),
         },
         ("database", "driver", "lease", "link"),
-        fields=40,
-        reassigned=19,
+        fields=34,
+        reassigned=17,
     ),
     "a consumer": Lifetime(
         {
