@@ -115,7 +115,7 @@ def test_getting_a_page_changes_nothing(filled: Browsing, jmsql_factory: jmsql.C
     orders = filled.find("orders")
     for action in ("purge", "move", "retry", "pause", "resume", "send"):
         assert filled.get(f"{orders}/{action}").status == 200
-    assert "paused" not in filled.get(orders).text
+    assert f"{orders}/resume" not in filled.get(orders).text  # the page of a paused queue has that button
     with jmsql_factory.create_context() as context:
         assert context.create_consumer(jmsql.Queue("orders")).receive(timeout=5) is not None
 
