@@ -35,7 +35,7 @@ WORKER_MODULES = (
     *("jmsql.client._async.connection.factory", "sqlalchemy.ext.asyncio", "sqlalchemy.dialects.postgresql.psycopg"),
     *("psycopg", "pydantic"),
 )
-"""What a process of a worker imports."""
+"""The imports of a worker's process."""
 
 MODULES = (
     *WORKER_MODULES,

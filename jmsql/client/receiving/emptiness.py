@@ -16,7 +16,7 @@ _SHARE = 20.0
 
 
 class Emptiness(NamedTuple):
-    """What the last fetches say of the next one.
+    """A forecast of the next fetch by the last ones.
 
     Args:
         expects_more: True if the last fetch may have left something.

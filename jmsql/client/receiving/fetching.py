@@ -648,7 +648,7 @@ class PrefetchBuffer:
 
     def _remove(self, rows: Collection[MessageRow]) -> None:
         """Hold some messages no longer, without their delivery."""
-        # Which of the others are recorded is not known then: to record one again costs a statement, and no more.
+        # The recorded ones among the others are not known then: to record one again costs a statement, and no more.
         self.recorded = 0
         self._batch = self._batch.without(len(rows))
         if len(rows) == len(self.rows):

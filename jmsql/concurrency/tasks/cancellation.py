@@ -44,8 +44,9 @@ T = TypeVar("T")
 # - A noted cancellation takes effect behind the block, where the task waits next, since `finished` has a value to
 #   return. A loop of operations each of which is finished in time would never wait where it can be cancelled; so the
 #   next block raises CancelledError before it begins anything.
-# - A time-out that has ended meanwhile takes its cancellation back (`Task.uncancel`), and then nobody wants it any
-#   more. By the count of cancellations a late one knows that; before Python 3.13 it must not even be requested at once.
+# - A time-out that has ended meanwhile takes its cancellation back (`Task.uncancel`), which is then no longer
+#   requested. By the count of cancellations a late one knows that; before Python 3.13 it must not even be requested at
+#   once.
 # - An exchange says how to interrupt it. The server is asked after a grace, in which short statements end by
 #   themselves: a request takes a connection of its own, and a transaction in which a statement was interrupted is lost.
 #   Only the answer tells whether the request came in time. If it did, nothing has happened and CancelledError is
@@ -58,13 +59,13 @@ T = TypeVar("T")
 #
 # Not possible in the caller's task: a driver's own wait that limits its time by `asyncio.timeout`, as psycopg's did
 # up to 3.3.0 and asyncpg's connecting does. Such a time-out cancels the task that it runs in, which `finished` would
-# take for somebody's wish. asyncpg, too, interrupts a statement only if the task is cancelled that runs it. So
+# take for a request. asyncpg, too, interrupts a statement only if the task is cancelled that runs it. So
 # statements on connections of an application's, and connecting, run `apart`, in tasks of their own. jmsql's own
 # connections wait by `jmsql.store.wire.waiting`.
 
 
 def is_cancelled() -> bool:
-    """Return whether somebody wants the caller's task to end."""
+    """Return True if the end of the caller's task is requested."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -78,7 +79,7 @@ def is_failure(error: BaseException) -> bool:
         return not is_cancelled()
     if isinstance(error, KeyboardInterrupt):
         return threading.current_thread() is not threading.main_thread()
-    return not isinstance(error, GeneratorExit)  # by which Python ends a coroutine that nobody awaits any more
+    return not isinstance(error, GeneratorExit)  # Python ends a coroutine by it that is awaited no more
 
 
 def ends_task(error: BaseException) -> bool:
@@ -150,13 +151,13 @@ class _Cancellation:
 
     def __init__(self, task: asyncio.Task[Any], arguments: tuple[Any, ...]) -> None:
         self._task: asyncio.Task[Any] | None = task
-        # The count tells later whether somebody has taken one back. One of them may be stale: of a program that has
+        # The count tells later if one was taken back. One of them may be stale: of a program that has
         # caught a CancelledError and gone on.
         self._requests = task.cancelling()
         self.arguments = arguments
 
     def is_due(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether the task is to be cancelled now: once, and only as long as somebody wants it."""
+        """Return whether the task is to be cancelled now: once, and only while a request stands."""
         if self._task is None or self._task is not task:
             return False
         self._task = None

@@ -31,7 +31,7 @@ class RLock:
 
     @property
     def is_free(self) -> bool:
-        """True if nobody has it. Until the caller waits for something, nobody else can take it."""
+        """True if it is free. Until the caller waits for something, no other task can take it."""
         return self._owner is None
 
     async def __aenter__(self) -> bool:
@@ -89,7 +89,7 @@ def at_once(lock: RLock) -> AbstractContextManager[bool]:
 
 
 async def unlocked(lock: Lock) -> None:
-    """Wait until nobody has a lock. Until the caller waits for something, nobody else can take it."""
+    """Wait until a lock is free. Until the caller waits for something, no other task can take it."""
     while lock.locked():
         async with lock:
             pass
@@ -108,7 +108,7 @@ class Notifications:
         """Have those that wait look again; may be called from any thread."""
         self.count += 1
         if self._loop is None:
-            return  # nobody has waited yet
+            return  # no task has waited yet
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:

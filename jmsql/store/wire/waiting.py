@@ -200,7 +200,7 @@ class _Reading(Generic[T]):
         self._result: T
         self._error: BaseException | None = None
         self.wanted: Any = Wait.R
-        """What the conversation waits for."""
+        """The event for which the conversation waits."""
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(_INTERVAL, self._look)
         self._loop.add_reader(socket, self._go_on, Ready.R)
 

@@ -68,7 +68,7 @@ class Locks(Delivery):
         self._unlisted: list[tuple[PrefetchBuffer, MessageRow]] = []
         self._listed: dict[MessageKey, tuple[PrefetchBuffer, MessageRow]] = {}
         self._savepoints: Savepoints | None = None
-        """Those of the open transaction; None: the application has set none. Written by `heed` and `_ended`."""
+        """The savepoints of the open transaction; None: none was set. Written by `heed` and `_ended`."""
         self._came_back: list[MessageKey] = []
         self._claims: dict[MessageKey, int] = {}
         """The claims that record deliveries beside the locks, or that the transaction has to release."""
