@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from jmsql.concurrency.tasks import begin
+from jmsql.concurrency.tasks import start_task
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Openings(Generic[T]):
             raise
 
     def _begin(self) -> asyncio.Task[T]:
-        opening = begin(self._open())
+        opening = start_task(self._open())
         opening.add_done_callback(self._done)
         return opening
 
@@ -60,7 +60,7 @@ class Openings(Generic[T]):
         if opening in self._left:
             self._left.remove(opening)
             if not has_failed:
-                begin((self._discard if self._closed else self._give_back)(opening.result()))
+                start_task((self._discard if self._closed else self._give_back)(opening.result()))
 
     def close(self) -> None:
         """Discard connections without a waiter as soon as they are open."""

@@ -17,7 +17,7 @@ class Savepoints:
         self.is_one_unknown = False
         """Whether an unknown one was rolled back to, so that any received message may have come back."""
 
-    def begin(self, name: str | None, received: Iterable[MessageKey]) -> None:
+    def add(self, name: str | None, received: Iterable[MessageKey]) -> None:
         """Note that a savepoint is set.
 
         The name is None where the statement does not tell it.

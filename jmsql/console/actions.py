@@ -97,11 +97,11 @@ class Actions:
 
     def newest(self) -> int:
         """Return the sequence up to which messages are there now."""
-        return self._database.look(last_sequence)
+        return self._database.read(last_sequence)
 
     def count(self, action: str, queue_id: int, choice: Choice) -> BoundedCount:
         """Count the messages that an action would be for, to a limit."""
-        return self._database.look(self._counted(action, queue_id, choice))
+        return self._database.read(self._counted(action, queue_id, choice))
 
     def _choose(self, action: str, queue_id: int, choice: Choice, after: Place) -> Steps[Window]:
         choose = choose_waiting if action == "deliver" else looks.choose
@@ -154,7 +154,7 @@ class Actions:
             def change(some: Sequence[Place]) -> None:
                 nonlocal done
                 wanted = some[: COUNTED - len(message_ids)]
-                message_ids.extend(self._database.look(looks.message_ids(look.queue_id, wanted)))
+                message_ids.extend(self._database.read(looks.message_ids(look.queue_id, wanted)))
                 number, without_origin = self._change(action, said, look.queue_id, some, target)
                 done += number
                 gone.update(without_origin)
@@ -195,7 +195,7 @@ class Actions:
         while place is not None:
             if monotonic() - started > _LONGEST_ACTION:
                 return True
-            window = self._database.look(self._choose(action, queue_id, choice, place))
+            window = self._database.read(self._choose(action, queue_id, choice, place))
             change(window.places)
             place = window.next
         return False

@@ -41,7 +41,7 @@ class BatchPages:
         found = self._look(
             view,
             ("batches", name, before),
-            lambda: self._database.look(batches(name or None, _SHOWN + 1, before=before)),
+            lambda: self._database.read(batches(name or None, _SHOWN + 1, before=before)),
         )
         kept = {"name": name} if name else {}
         here = kept if before is None else kept | {"before": str(before)}
@@ -70,8 +70,8 @@ class BatchPages:
         return self._reply(view, "batch.html", values)
 
     def _find(self, number: int) -> tuple[BatchSummary, list[tuple[str, str]]] | None:
-        found = self._database.look(batches(None, 1, number=number))
-        return (found[0], self._database.look(callback_queues(number))) if found else None
+        found = self._database.read(batches(None, 1, number=number))
+        return (found[0], self._database.read(callback_queues(number))) if found else None
 
     def _look(self, view: View, key: Hashable, look: Callable[[], T]) -> T:
         """Look for a whole page; the part that stays current may be a moment old, and is one for all."""

@@ -71,7 +71,7 @@ class RatePages:
 
     def destination(self, view: View) -> Reply:
         """Show the rates of a queue or subscription."""
-        look = self._database.look(looks.destination(view.small_number("queue")))
+        look = self._database.read(looks.destination(view.small_number("queue")))
         if look is None:
             raise HTTPException(404)
         name = (look.subscription or "not durable") if look.is_subscription else look.name
@@ -80,7 +80,7 @@ class RatePages:
 
     def topic(self, view: View) -> Reply:
         """Show the rates of a topic."""
-        topic = self._database.look(looks.topic(view.small_number("topic")))
+        topic = self._database.read(looks.topic(view.small_number("topic")))
         if topic is None:
             raise HTTPException(404)
         return self._charts(view, -topic.topic_id, "Topic", f"/topics/{topic.topic_id}", topic.name)
@@ -108,7 +108,7 @@ class RatePages:
 
     def _past(self, destination: int, span: Span) -> tuple[PastRates, float]:
         start = (time.time() // span.seconds + 1 - span.slots) * span.seconds
-        return self._database.look(past_rates(destination, start, span.seconds, span.slots)), start
+        return self._database.read(past_rates(destination, start, span.seconds, span.slots)), start
 
 
 class _Line(NamedTuple):

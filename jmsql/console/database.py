@@ -49,14 +49,14 @@ class Database:
         """The factory of client connections to the database."""
         return self._factory
 
-    def look(self, work: Query[T] | Steps[T]) -> T:
-        """Look at the store, in a transaction that changes nothing.
+    def read(self, work: Query[T] | Steps[T]) -> T:
+        """Read from the store, in a transaction that changes nothing.
 
         Raises:
             JMSException: The database cannot be reached, or PostgreSQL refuses.
         """
         with self.runner() as runner:
-            return runner.run(looks.look(work))
+            return runner.run(looks.read_only(work))
 
     @contextmanager
     def administration(self, said: Saying) -> Iterator[Administration]:

@@ -117,8 +117,8 @@ class ListingPages:
             with self._database.runner() as runner:
                 found = runner.run(overview.overview(wanted.limit, order, memory, like=like, kind=kind))
         else:
-            found = self._database.look(self._ranked(wanted, snapshot, memory, like, kind))
-        lags, slowest = self._database.look(_lags([-each.number for each in found if each.kind == "topic"]))
+            found = self._database.read(self._ranked(wanted, snapshot, memory, like, kind))
+        lags, slowest = self._database.read(_lags([-each.number for each in found if each.kind == "topic"]))
         rows = []
         for each in found:
             lag = lags.get(-each.number)
@@ -148,12 +148,12 @@ class ListingPages:
         """Go to the destination that a dead letter comes from, or to its history."""
         client_id = view.query.get("client_id") or None
         origin = Origin(view.query.get("destination"), view.query.get("subscription") or None, client_id)
-        numbers = self._database.look(lists.numbers_of([origin]))
+        numbers = self._database.read(lists.numbers_of([origin]))
         message = view.query.get("history")
         if origin in numbers:
             address = f"/destinations/{numbers[origin]}"
         else:
-            topic = self._database.look(lists.topic_number(origin))
+            topic = self._database.read(lists.topic_number(origin))
             if topic is None:
                 raise HTTPException(404)
             address = f"/topics/{topic}"

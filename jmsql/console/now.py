@@ -66,14 +66,14 @@ class NowPages:
             limits = yield from limits_now(_LIMITS_SHOWN)
             return consumers, limits, (yield from usual_times([each.number for each in consumers]))
 
-        consumers, limits, usual = self._database.look(found())
+        consumers, limits, usual = self._database.read(found())
         return self._rates.of(consumers), limits, usual
 
     def connection(self, view: View) -> Reply:
         """Show a connection: its client, its destinations, and the messages that it holds."""
         number = view.number("connection")
         client, consumers, held, named, usual = self._look(
-            view, ("connection", number), lambda: self._database.look(self._found(number))
+            view, ("connection", number), lambda: self._database.read(self._found(number))
         )
         if client is None and not held and not consumers:
             raise HTTPException(404)

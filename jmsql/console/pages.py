@@ -139,7 +139,7 @@ class Pages:
         cursor = view.query.get("after")
         is_among_topics = cursor.startswith("-")
         after = -_number_after(cursor[1:]) if is_among_topics else _number_after(cursor)
-        found, following = self._database.look(looks.find(text, after, _PAGE))
+        found, following = self._database.read(looks.find(text, after, _PAGE))
         if len(found) == 1 and after == 0 and following is None and text and text.lower() == found[0].name.lower():
             return Reply(redirect=_address(found[0]))
         more = None if following is None else urlencode({"q": text, "after": following})
@@ -175,7 +175,7 @@ class Pages:
         except InvalidSelectorException as error:
             problem = str(error)
         after = _place_after(view.query.get("after"))
-        found = self._database.look(self._contents(look, choice, after))
+        found = self._database.read(self._contents(look, choice, after))
         given = {"selector": selector, "state": state or "", "cause": cause or ""}
         chosen = {name: value for name, value in given.items() if value}
         values |= {
@@ -201,7 +201,7 @@ class Pages:
         start = (now // MINUTE - _STORED_MINUTES) * MINUTE
         stored = self._poller.shared(
             ("minutes", look.queue_id, start),
-            lambda: self._database.look(past_rates(look.queue_id, start, MINUTE, _STORED_MINUTES + 1)),
+            lambda: self._database.read(past_rates(look.queue_id, start, MINUTE, _STORED_MINUTES + 1)),
         )
         return filled(past, stored.slots, start, now)
 
@@ -210,13 +210,13 @@ class Pages:
         if not look.browsable:
             return []
         return self._poller.shared(
-            ("running", look.queue_id), lambda: self._database.look(running(_RUNNING, queue_id=look.queue_id))
+            ("running", look.queue_id), lambda: self._database.read(running(_RUNNING, queue_id=look.queue_id))
         )
 
     def _limits(self, look: DestinationLook) -> list[LimitNow]:
         """Return the limits of a destination's listeners."""
         return self._poller.shared(
-            ("limits", look.queue_id), lambda: self._database.look(limits_now(_LIMITS, queue_id=look.queue_id))
+            ("limits", look.queue_id), lambda: self._database.read(limits_now(_LIMITS, queue_id=look.queue_id))
         )
 
     def _contents(self, look: DestinationLook, choice: Choice | None, after: Place) -> Steps[_Contents]:
@@ -242,15 +242,15 @@ class Pages:
         return next(iter(self._figures_of([number])), None)
 
     def _figures_of(self, numbers: list[int]) -> list[DestinationOverview]:
-        return self._database.look(overview.of(numbers, overview.Memory()))
+        return self._database.read(overview.of(numbers, overview.Memory()))
 
     def topic(self, view: View) -> Reply:
         """Show a topic and its subscriptions."""
-        topic = self._database.look(looks.topic(view.small_number("topic")))
+        topic = self._database.read(looks.topic(view.small_number("topic")))
         if topic is None:
             raise HTTPException(404)
         after = _number_after(view.query.get("after"))
-        subscriptions = self._database.look(looks.topic_subscriptions(topic.topic_id, after, _PAGE + 1))
+        subscriptions = self._database.read(looks.topic_subscriptions(topic.topic_id, after, _PAGE + 1))
         more = subscriptions[_PAGE - 1].queue_id if len(subscriptions) > _PAGE else None
         values = {
             "topic": topic,
@@ -271,7 +271,7 @@ class Pages:
         place = Place(view.number("first"), view.number("sequence"), table == "delayed")
         if not place.delayed and place.first > 9:
             raise HTTPException(404)
-        found = self._database.look(looks.message(look.queue_id, place, look.destination, hidden=self.hidden))
+        found = self._database.read(looks.message(look.queue_id, place, look.destination, hidden=self.hidden))
         if found is None:
             gone = {"look": look, "title": "Message", "address": _address_of(look)}
             return Reply("gone.html", gone | self._notice(view), status=404)
@@ -304,7 +304,7 @@ class Pages:
             "is_letter": "JMS_jmsql_DeadLetterReason" in letter,
             "now": time.time(),
             "rights": self._rights(),
-            "has_result": found.header.message_id and self._database.look(has_result(found.header.message_id)),
+            "has_result": found.header.message_id and self._database.read(has_result(found.header.message_id)),
             "title": f"Message {found.header.sequence}",
         }
         return self._reply(view, "message.html", values)
@@ -332,7 +332,7 @@ class Pages:
         return self._reply(view, "clients.html", values | shown)
 
     def _clients(self, after: int) -> dict[str, Any]:
-        clients, holders, named, usual, transactions, prepared = self._database.look(self._connected(after))
+        clients, holders, named, usual, transactions, prepared = self._database.read(self._connected(after))
         if self.hidden:
             transactions = [each._replace(query=None) for each in transactions]
         more = clients[_CLIENTS - 1].connection_id if len(clients) > _CLIENTS else None
@@ -363,9 +363,9 @@ class Pages:
         rights = self._rights()
         found: list[ScheduleSummary] = []
         if rights.administers and view.is_fragment:
-            found = self._poller.shared("schedules", lambda: self._database.look(schedules()))
+            found = self._poller.shared("schedules", lambda: self._database.read(schedules()))
         elif rights.administers:
-            found = self._database.look(schedules())
+            found = self._database.read(schedules())
         if self.hidden:
             found = [each._replace(last_error=each.last_error and "hidden") for each in found]
         values = {
@@ -385,7 +385,7 @@ class Pages:
 
     def topic_history(self, view: View) -> Reply:
         """Show the messages that have left the subscriptions of a topic."""
-        topic = self._database.look(looks.topic(view.small_number("topic")))
+        topic = self._database.read(looks.topic(view.small_number("topic")))
         if topic is None:
             raise HTTPException(404)
         return self._history(view, Topic(topic.name), f"/topics/{topic.topic_id}")
@@ -393,7 +393,7 @@ class Pages:
     def _history(self, view: View, origin: Destination, address: str) -> Reply:
         before = _before(view.query.get("before"))
         message_id = view.query.get("message").strip() or None
-        past, following = self._database.look(
+        past, following = self._database.read(
             looks.history(origin, before, _PAGE, message_id=message_id, hidden=self.hidden)
         )
         more = None
@@ -426,11 +426,11 @@ class Pages:
         places = _places(fields)
         selector, state = fields.get("selector"), _state(fields.get("state"))
         cause = _cause(fields.get("cause"))
-        group = None if cause is None else self._database.look(self._group(look.queue_id, cause))
+        group = None if cause is None else self._database.read(self._group(look.queue_id, cause))
         values: dict[str, Any] = {"look": look, "selector": selector, "state": state, "cause": cause, "group": group}
         if action == "move":
             origin = None if group is None else group.origin
-            named = self._poller.shared("queue names", lambda: self._database.look(lists.queue_names(_SUGGESTED)))
+            named = self._poller.shared("queue names", lambda: self._database.read(lists.queue_names(_SUGGESTED)))
             first = [origin.removeprefix("queue://")] if origin and origin.startswith("queue://") else []
             values["queues"] = [*first, *(name for name in named if name not in {*first, look.name})]
             values["to"] = fields.get("to")
@@ -439,7 +439,7 @@ class Pages:
         if action in MESSAGE_ACTIONS:
             if places is not None:
                 values |= {"keys": [str(place) for place in places], "count": BoundedCount(len(places))}
-                values["named"] = self._database.look(self._named(look.queue_id, places[:_NAMED]))
+                values["named"] = self._database.read(self._named(look.queue_id, places[:_NAMED]))
             else:
                 newest = self._actions.newest()
                 choice = Choice(looks.parse_selector(selector), state, newest, cause)
@@ -576,13 +576,13 @@ class Pages:
 
     def _scheduled(self, view: View, name: str) -> tuple[str, ScheduleSummary]:
         action = view.part("action")
-        found = self._database.look(schedules(name)) if action in _SCHEDULE_VERBS and name else []
+        found = self._database.read(schedules(name)) if action in _SCHEDULE_VERBS and name else []
         if not found:
             raise HTTPException(404)
         return action, found[0]
 
     def _topic(self, view: View) -> tuple[looks.TopicLook, str]:
-        topic = self._database.look(looks.topic(view.small_number("topic")))
+        topic = self._database.read(looks.topic(view.small_number("topic")))
         action = view.part("action")
         if topic is None or action not in _DESTINATION_ACTIONS:
             raise HTTPException(404)
@@ -600,7 +600,7 @@ class Pages:
         number = view.small_number("queue")
 
         def found() -> DestinationLook | None:
-            return self._database.look(looks.destination(number))
+            return self._database.read(looks.destination(number))
 
         # A whole page shows the effect of an action at once. Its live part may be a moment old, and is one for all.
         look = self._poller.shared(("look", number), found) if view.is_fragment else found()
@@ -609,7 +609,7 @@ class Pages:
         return look
 
     def _rights(self) -> Rights:
-        return self._poller.shared("rights", lambda: self._database.look(looks.rights))
+        return self._poller.shared("rights", lambda: self._database.read(looks.rights))
 
     def _reply(self, view: View, template: str, values: dict[str, Any]) -> Reply:
         if view.is_fragment and template in _LIVE:

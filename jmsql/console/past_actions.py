@@ -32,7 +32,7 @@ class ActivityPages:
     def activity(self, view: View) -> Reply:
         """Show actions, the last first."""
         search = view.query.get("search").strip()
-        found, following = self._database.look(activity(search or None, _before(view), _SHOWN))
+        found, following = self._database.read(activity(search or None, _before(view), _SHOWN))
         if self._hidden:
             found = [each._replace(selector=each.selector and "hidden") for each in found]
         more = None if following is None else urlencode({"search": search, "before": following})

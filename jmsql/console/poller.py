@@ -231,7 +231,7 @@ class Poller:
     def _look(self) -> Snapshot:
         if self._administration is None:
             self._administration = Administration(self._database.factory)
-        notable, paused, letters, totals, rights = self._database.look(_surroundings())
+        notable, paused, letters, totals, rights = self._database.read(_surroundings())
         full = {each.queue_id for each in letters if each.has_messages}
         found = self._administration.overview(min(_TRACKED + len(full), _MOST))
         waiting = [each for each in found if each.number not in full and each.messages is not None]
@@ -252,9 +252,9 @@ class Poller:
         if monotonic() - self._examined_at > _EXAMINATION:
             self._findings = self._examine()
             self._examined_at = monotonic()
-            self._unattended = self._database.look(overview.unattended(notable.letters))
+            self._unattended = self._database.read(overview.unattended(notable.letters))
         elif notable.destinations <= _FEW_DESTINATIONS:
-            self._unattended = self._database.look(overview.unattended(notable.letters))
+            self._unattended = self._database.read(overview.unattended(notable.letters))
         known = {each.number: each for each in [*found, *watched]}
         judged = [
             *judge_paused(self._paused(paused, known), max(len(paused), notable.all_paused)),
@@ -318,7 +318,7 @@ class Poller:
         ]
 
     def _counted(self, numbers: list[int]) -> dict[int, DestinationOverview]:
-        found = self._database.look(overview.of(numbers, overview.Memory())) if numbers else []
+        found = self._database.read(overview.of(numbers, overview.Memory())) if numbers else []
         return {each.number: each for each in found}
 
     def _watched_besides(self, known: set[int]) -> list[DestinationOverview]:
@@ -327,13 +327,13 @@ class Poller:
             oldest = monotonic() - self._patience
             self._watched = {number: asked_at for number, asked_at in self._watched.items() if asked_at > oldest}
             numbers = [number for number in self._watched if number not in known][:SHOWN]
-        return self._database.look(overview.of(numbers, self._memory_of_watched)) if numbers else []
+        return self._database.read(overview.of(numbers, self._memory_of_watched)) if numbers else []
 
     def _dead_letters(self, queues: list[DestinationLook]) -> list[DeadLetters]:
         """Return the groups of dead letters, the last that died first."""
         found = []
         for queue in queues:
-            groups, has_more = self._database.look(looks.dead_letters(queue.queue_id, hidden=self._hidden))
+            groups, has_more = self._database.read(looks.dead_letters(queue.queue_id, hidden=self._hidden))
             found += [DeadLetters(queue, group, has_more) for group in groups]
         return sorted(found, key=_died_at, reverse=True)
 

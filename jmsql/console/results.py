@@ -50,7 +50,7 @@ class ResultPages:
             work = results(
                 queue or None, state or None, before or None, _SHOWN, hidden=self._hidden, time_limit=TIME_LIMIT
             )
-            found = self._database.look(work)
+            found = self._database.read(work)
         except ValueError as error:
             raise HTTPException(400, "The address does not say before which result the list goes on.") from error
         kept = {name: text for name, text in (("queue", queue), ("state", state)) if text}
@@ -59,7 +59,7 @@ class ResultPages:
             "queue": queue,
             "state": state,
             "states": STATES,
-            "suggested": self._database.look(queues_that_keep(_SUGGESTED)),
+            "suggested": self._database.read(queues_that_keep(_SUGGESTED)),
             "more": None if found.next is None else urlencode(kept | {"before": found.next}),
             "seconds_between": _seconds_between,
             "now": time.time(),
@@ -70,7 +70,7 @@ class ResultPages:
     def result(self, view: View) -> Reply:
         """Show the result of a message; where it has ended in several queues, one for each."""
         uuid = uuid_of(view.part("message_id"))
-        ends = [] if uuid is None else self._database.look(whole_results(uuid, hidden=self._hidden))
+        ends = [] if uuid is None else self._database.read(whole_results(uuid, hidden=self._hidden))
         if not ends:
             raise HTTPException(404, "No result of this message is stored.")
         values: dict[str, Any] = {

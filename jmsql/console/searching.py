@@ -52,7 +52,7 @@ class SearchPages:
         except InvalidSelectorException as error:
             selector, problem = None, str(error)
         if selector is not None:
-            found = self._database.look(searching.listed(selector, after, _SHOWN, hidden=self._hidden))
+            found = self._database.read(searching.listed(selector, after, _SHOWN, hidden=self._hidden))
         kept = {name: text for name, text in given.items() if text}
         values: dict[str, Any] = {
             "given": given,
@@ -72,7 +72,7 @@ class SearchPages:
 def _result_of(message_id: str, database: Database) -> str | None:
     """Return the identifier of a message whose result is stored, for the link to it."""
     uuid = uuid_of(message_id)
-    return f"ID:{uuid}" if uuid is not None and database.look(has_result(uuid)) else None
+    return f"ID:{uuid}" if uuid is not None and database.read(has_result(uuid)) else None
 
 
 def _terms(given: dict[str, str]) -> Terms:

@@ -89,7 +89,7 @@ class Application(WorkerApplication):
             yield
 
     @staticmethod
-    def begin() -> Any:
+    def transaction_block() -> Any:
         """Make the block of a transaction of Django's connection."""
         return atomic(using=database_alias())
 

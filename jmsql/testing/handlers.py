@@ -131,7 +131,7 @@ def call(
     for listener in app.listeners:
         if draining.is_named(listener, handler):
             joined = app.own_transaction if transaction is None else transaction
-            return draining.call(joined, app.schema, listener, _all_received(listener, message), app.begin)
+            return draining.call(joined, app.schema, listener, _all_received(listener, message), app.transaction_block)
     raise ValueError(f"{app} has no handler {handler!r}.")
 
 

@@ -331,14 +331,14 @@ class Application(Router):
             transaction = self.own_transaction
         options = {"with_delayed": with_delayed, "limit": limit, "raise_failures": raise_failures}
         listeners = draining.chosen(self.listeners, only, without)
-        return draining.drain(transaction, self.schema, listeners, self.begin, **options)
+        return draining.drain(transaction, self.schema, listeners, self.transaction_block, **options)
 
     @property
     def own_transaction(self) -> Any:
         """The default transaction of `drain`, if the integration of a framework knows one."""
         raise TypeError("drain() and call() need the transaction of the test: transaction=…")
 
-    begin: Callable[[], AbstractContextManager[object]] | None = None
+    transaction_block: Callable[[], AbstractContextManager[object]] | None = None
     """Makes the block of a transaction in which `drain` calls a handler if there is none; None: psycopg's own."""
 
     @property

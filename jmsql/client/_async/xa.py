@@ -90,7 +90,7 @@ class XASession(Session):
                 received something that it has neither committed nor rolled back.
         """
         self._check_open()
-        await self._transaction.begin(xid)
+        await self._transaction.begin_branch(xid)
 
     async def tpc_prepare(self) -> None:
         """Do all that may fail of the commit: the transaction then waits on the disk for `tpc_commit`.

@@ -22,7 +22,7 @@ from jmsql.concurrency.tasks.cancellation import (
     is_failure,
     uninterrupted,
 )
-from jmsql.concurrency.tasks.identity import begin, calling, current, unfinished
+from jmsql.concurrency.tasks.identity import calling, current, start_task, unfinished
 from jmsql.concurrency.tasks.locks import Notifications, RLock, Turns, at_once, taken_within, unlocked
 from jmsql.concurrency.tasks.openings import Opening, opens
 
@@ -42,7 +42,6 @@ __all__ = [
     "Turns",
     "apart",
     "at_once",
-    "begin",
     "call",
     "call_isolated",
     "calling",
@@ -64,6 +63,7 @@ __all__ = [
     "opened_in_thread",
     "opens",
     "sleep",
+    "start_task",
     "taken_within",
     "unfinished",
     "uninterrupted",

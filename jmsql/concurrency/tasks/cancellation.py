@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-from jmsql.concurrency.tasks.identity import begin, wake
+from jmsql.concurrency.tasks.identity import start_task, wake
 
 logger = logging.getLogger("jmsql")
 
@@ -124,7 +124,7 @@ class _Interruption:
 
     def _ask(self) -> None:
         if self._exchange.can_be_interrupted and (self._request is None or self._request.done()):
-            self._request = begin(self._exchange.interrupt())
+            self._request = start_task(self._exchange.interrupt())
         # The server ignores a request that comes between two statements, so one may not be enough.
         self._timer = asyncio.get_running_loop().call_later(_GRACE, self._ask)
 
@@ -400,7 +400,7 @@ def _shielded_from_anyio() -> AbstractContextManager[object]:
 
 async def apart(work: Coroutine[Any, Any, T]) -> T:
     """Await, in a task of its own, a driver's operation that limits its time: the limit cancels the task it runs in."""
-    return await begin(work)
+    return await start_task(work)
 
 
 left_running: contextvars.ContextVar[asyncio.Task[Any] | None] = contextvars.ContextVar("jmsql_left", default=None)
@@ -415,7 +415,7 @@ async def detached(work: Coroutine[Any, Any, T]) -> T:
     left = left_running.get()
     if left is not None and left.done():
         left_running.set(None)  # so that the new task's context does not keep it
-    task = begin(work)
+    task = start_task(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -54,7 +54,7 @@ def calling() -> Iterator[None]:
         acting_for.reset(token)
 
 
-def begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+def start_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Start a task that counts as the caller's."""
     # In a copy of the caller's context, as every task: so its calls count as the caller's there. The shield in it
     # does not, since that knows its task.

@@ -59,7 +59,7 @@ def _browse(
     yield from require_access(queue_id, "browse")
     remaining, place = limit, BEGINNING if after is None else after
     while remaining > 0:
-        page = yield from looks.look(
+        page = yield from looks.read_only(
             looks.walk(queue_id, Choice(selector), place, min(remaining, _AT_ONCE), statements, parameters)
         )
         for _, each in page.messages:
@@ -95,5 +95,5 @@ def at(queue: Queue | int, place: Place) -> Steps[BrowsedMessage | None]:
         records(Delivered.of),
         {"shown": DELAYED if place.delayed else DELIVERED} | looks.PARTS,
     )
-    found = yield from looks.look(statement.bind(queue_id=queue_id, first=place.first, sequence=place.sequence))
+    found = yield from looks.read_only(statement.bind(queue_id=queue_id, first=place.first, sequence=place.sequence))
     return BrowsedMessage(found[0].row.message(owner), found[0].delivery) if found else None

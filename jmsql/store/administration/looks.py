@@ -460,12 +460,12 @@ _move = {
 }
 
 
-def look(work: Query[T] | Steps[T]) -> Steps[T]:
-    """Run a look in a transaction that changes nothing, waits for no lock for long, and ends after some seconds."""
-    return in_transaction(_looking(work))
+def read_only(work: Query[T] | Steps[T]) -> Steps[T]:
+    """Run statements in a transaction that changes nothing, waits for no lock for long, and ends after some seconds."""
+    return in_transaction(_bounded(work))
 
 
-def _looking(work: Query[T] | Steps[T]) -> Steps[T]:
+def _bounded(work: Query[T] | Steps[T]) -> Steps[T]:
     yield from _begin_look.bind(timeout=as_setting(LONGEST_LOOK))
     return (yield from work)
 

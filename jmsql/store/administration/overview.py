@@ -330,7 +330,7 @@ def overview(
         measured = yield from measurement.destinations
         found = [_of_measurement(each) for each in measured if _matches(each, like, kind)]
     else:
-        found = yield from looks.look(_bounded(limit, order, memory, count_limit, like, kind))
+        found = yield from looks.read_only(_bounded(limit, order, memory, count_limit, like, kind))
     rates = memory.rates(((each.number, _counters_of(each)) for each in found), moment)
     moved = [_with_rates(each, rates.get(each.number)) for each in found]
     key = _KEYS[order]
@@ -609,7 +609,7 @@ def _with_rates(each: DestinationOverview, rate: Rate | None) -> DestinationOver
 
 def store() -> Steps[StoreMeasurement]:
     """Measure the store as a whole; counts go up to a limit."""
-    return looks.look(measurement.store)
+    return looks.read_only(measurement.store)
 
 
 def of(numbers: Sequence[int], memory: Memory, most: int = COUNTED) -> Steps[list[DestinationOverview]]:
@@ -650,7 +650,7 @@ def depth(queue: Queue | int, most: int) -> Steps[BoundedCount]:
     """
     queue_id, _ = yield from looks.located(queue)
     yield from require_access(queue_id, "browse")
-    counted = yield from looks.look(_depth.bind(queue_id=queue_id, most=most + 1))
+    counted = yield from looks.read_only(_depth.bind(queue_id=queue_id, most=most + 1))
     return BoundedCount.of(counted, most)
 
 
@@ -660,7 +660,7 @@ notable = _notable.bind()
 
 def unattended(letters: Sequence[int]) -> Steps[list[int]]:
     """Return the queues with messages and without a consumer, but for some, and for those that are paused."""
-    return looks.look(_without_consumers(letters))
+    return looks.read_only(_without_consumers(letters))
 
 
 def _without_consumers(letters: Sequence[int]) -> Steps[list[int]]:
@@ -678,7 +678,7 @@ def dead_letters(most: int | None) -> Steps[list[DeadLetterQueue]]:
     """Count the dead letters in each queue that is named for them, up to a limit; None: all."""
     if most is None:
         return (yield from _counted_letters(None))
-    return (yield from looks.look(_counted_letters(most)))
+    return (yield from looks.read_only(_counted_letters(most)))
 
 
 def _counted_letters(most: int | None) -> Steps[list[DeadLetterQueue]]:

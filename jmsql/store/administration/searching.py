@@ -164,7 +164,7 @@ def search(
         delayed: _statement(table, {"shown": shown, "chosen": chosen}, _whole)
         for (delayed, table), shown in zip(looks.TABLES, (DELIVERED, DELAYED), strict=True)
     }
-    found = yield from looks.look(_walk(statements, parameters, after, limit, time_limit))
+    found = yield from looks.read_only(_walk(statements, parameters, after, limit, time_limit))
     return SearchResult([each for _, each in found.messages], found.next, found.examined)
 
 

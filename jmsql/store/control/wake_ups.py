@@ -138,8 +138,8 @@ class WakeUps:
         news = (self._counts[channel % _COUNTERS] + self._announcements[bucket_of(channel)] for channel in channels)
         return self._gaps + sum(news)
 
-    def look(self, competition: Competition, channels: tuple[int, ...]) -> Look:
-        """Return what a look is that begins now."""
+    def start_fetch(self, competition: Competition, channels: tuple[int, ...]) -> Look:
+        """Return the record of a fetch that starts now."""
         count, told = self._gaps, 0  # what `count` returns: each message passes here
         for channel in channels:
             count += self._counts[channel % _COUNTERS] + self._announcements[channel % BUCKETS]

@@ -222,7 +222,7 @@ def test_no_statement_of_a_look_reads_more_than_20000_rows(
     store: psycopg.Connection[Any], runner: PsycopgRunner, name: str, generic: bool
 ) -> None:
     numbers = {each: number_of(store, each) for each in ("deep", "letters")}
-    found = list(plans_of(runner, looks.look(LOOKS[name](numbers)), generic))
+    found = list(plans_of(runner, looks.read_only(LOOKS[name](numbers)), generic))
     assert found
     assert all(rows <= MOST_ROWS for _, rows in found), found
 

@@ -150,7 +150,7 @@ class ConnectionConsumer:
             if isinstance(error, JMSException):
                 raise
             raise JMSException(f"The server session pool failed: {error!r}") from error
-        watch.looked(found=loaded > 0)
+        watch.after_fetch(found=loaded > 0)
         return loaded > 0
 
     async def _look(self) -> MessageKey | None:

@@ -277,13 +277,13 @@ class Lease:
         finally:
             self.let_go()
 
-    async def look(self, work: Steps[T]) -> T:
+    async def inspect(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
         await self._take_connection()
         link = self._connected_link
         self._uses += 1
         try:
-            return await finished(interruptible(link.look(work), Interruption(link.driver)))
+            return await finished(interruptible(link.inspect(work), Interruption(link.driver)))
         finally:
             self.let_go()
 

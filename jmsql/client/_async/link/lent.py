@@ -166,7 +166,7 @@ class LentLink(OwnLink):
             if before not in WORKING_STATES and self.is_idle:
                 self.state = before  # no statement has reached the server: one failed before, or none was needed
 
-    async def look(self, work: Steps[T]) -> T:
+    async def inspect(self, work: Steps[T]) -> T:
         await self.begin()
         return await self.run(work)
 

@@ -223,7 +223,7 @@ class OwnLink:
         self._runner.question = question
         return await self._runner.run(work)
 
-    async def look(self, work: Steps[T]) -> T:
+    async def inspect(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
         if not (self.is_transacted and self.is_idle):
             return await self.run(work)

@@ -179,7 +179,7 @@ class Locks(Delivery):
         self._claims.update(dict.fromkeys(keys, claim_id))
 
     async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
-        if buffer.is_likely_empty and not await self._database.look(buffer.may_find()):
+        if buffer.is_likely_empty and not await self._database.inspect(buffer.may_find()):
             return False
         if buffer not in self._buffers:
             self._buffers.append(buffer)
@@ -442,7 +442,7 @@ class Locks(Delivery):
         if self._savepoints is None:
             self._savepoints = Savepoints()
         if step.command is SavepointCommand.SET:
-            self._savepoints.begin(step.name, self._delivered)
+            self._savepoints.add(step.name, self._delivered)
         elif step.command is SavepointCommand.RELEASE:
             self._savepoints.release(step.name)
         else:

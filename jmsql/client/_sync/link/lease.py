@@ -276,13 +276,13 @@ class Lease:
         finally:
             self.let_go()
 
-    def look(self, work: Steps[T]) -> T:
+    def inspect(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
         self._take_connection()
         link = self._connected_link
         self._uses += 1
         try:
-            return link.look(work)
+            return link.inspect(work)
         finally:
             self.let_go()
 

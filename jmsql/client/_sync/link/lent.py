@@ -165,7 +165,7 @@ class LentLink(OwnLink):
             if before not in WORKING_STATES and self.is_idle:
                 self.state = before  # no statement has reached the server: one failed before, or none was needed
 
-    def look(self, work: Steps[T]) -> T:
+    def inspect(self, work: Steps[T]) -> T:
         self.begin()
         return self.run(work)
 

@@ -49,7 +49,7 @@ def dispatch(
     client = state.client
     try:
         while not state.closed:
-            watch.begin(state.notifications.count, buffers() if client.started else [])
+            watch.before_fetch(state.notifications.count, buffers() if client.started else [])
             try:
                 delivered = deliver()
             except JMSException as error:
@@ -136,7 +136,7 @@ class Dispatcher:
                 if is_listening and self._may_deliver and self._transaction.is_usable:
                     with self._transaction.database.connected():
                         message = self._transaction.next(consumer)
-                    watch.looked(found=message is not None)
+                    watch.after_fetch(found=message is not None)
                     if message is None:
                         self._found_empty[consumer] = news
                     else:

@@ -188,14 +188,14 @@ class Receiving:
                         message, look = self._look(consumer, check, deadline if timeout else None)
                         if message is not None:
                             if watch is not None:
-                                watch.looked(found=True)
+                                watch.after_fetch(found=True)
                             return message
                 pause = self._longest_pause(consumer, deadline, is_started=is_started)
                 if pause == 0:
                     return None
                 if watch is None:
                     watch = transaction.watch(consumer)
-                watch.begin(news, [buffer] if is_delivering else [], look)
+                watch.before_fetch(news, [buffer] if is_delivering else [], look)
                 watch.wait(pause)
         finally:
             if watch is not None:
@@ -242,7 +242,7 @@ class Receiving:
         if database is None or wake_ups is None:  # the connection is the application's
             return self._transaction.next(consumer, check), None
         target = buffer.source.target
-        look = wake_ups.look(target.competition, target.channels)
+        look = wake_ups.start_fetch(target.competition, target.channels)
         if buffer.is_known_empty(wake_ups, look, self._longest_trust) and self._relies_on_others:
             return None, look  # without a connection, which others may need
         turn = database.turn if database.shares_connections else None

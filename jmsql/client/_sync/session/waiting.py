@@ -36,7 +36,7 @@ class Waiting(ABC):
     """How a consumer waits between its looks for messages."""
 
     @abstractmethod
-    def begin(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
+    def before_fetch(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
         """Note how much news there is before a look, or was before one that has found nothing.
 
         Args:
@@ -46,7 +46,7 @@ class Waiting(ABC):
         """
 
     @abstractmethod
-    def looked(self, *, found: bool) -> None:
+    def after_fetch(self, *, found: bool) -> None:
         """Note the end of a look.
 
         Args:
@@ -104,7 +104,7 @@ class Watch(Waiting):
         if not self._control.is_attentive:  # nobody looks for it: the pauses begin short
             poll.reset()
 
-    def begin(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
+    def before_fetch(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
         self._news = news
         self._buffers = buffers
         self._ends_seen = _ends_seen(buffers)
@@ -112,12 +112,12 @@ class Watch(Waiting):
             self._channels = _channels(buffers)
             self._count = self._wake_ups.count(self._channels)
             competition = self._competition()
-            self._look = None if competition is None else self._wake_ups.look(competition, self._channels)
+            self._look = None if competition is None else self._wake_ups.start_fetch(competition, self._channels)
         else:
             self._channels, self._count = look.channels, look.heard
             self._look = self._chosen = None
 
-    def looked(self, *, found: bool) -> None:
+    def after_fetch(self, *, found: bool) -> None:
         chosen, self._chosen = self._chosen, None
         is_end = not found or (len(self._buffers) == 1 and _ends_seen(self._buffers) != self._ends_seen)
         is_end = is_end and not any(buffer.policy.throttle is not None for buffer in self._buffers)

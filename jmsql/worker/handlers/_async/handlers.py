@@ -340,7 +340,7 @@ class ChunkTask(HandlerTask):
             async with self._turn:
                 if self._is_stopping or self._is_used_up:
                     return messages
-                chunk.begin()
+                chunk.start_chunk()
                 first = await self._consumer.receive()
                 if first is None:
                     return messages

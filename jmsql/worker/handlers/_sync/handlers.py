@@ -334,7 +334,7 @@ class ChunkTask(HandlerThread):
             with self._turn:
                 if self._is_stopping or self._is_used_up:
                     return messages
-                chunk.begin()
+                chunk.start_chunk()
                 first = self._consumer.receive()
                 if first is None:
                     return messages

@@ -83,7 +83,7 @@ class EnlistedTransaction(Transaction):
         with jms_errors("joining the transaction", OSError):  # asyncpg fails to connect so
             return await self._caller.runner(self._schema)
 
-    async def look(self, work: Query[T] | Steps[T]) -> T:
+    async def read(self, work: Query[T] | Steps[T]) -> T:
         """Run a read-only statement. A transaction that begins with it ends with it."""
         was_open = self._caller.is_open
         runner = await self._join()
@@ -214,7 +214,7 @@ class EnlistedTransaction(Transaction):
 
     async def queue_id(self, queue: Queue, action: Action) -> int:
         """Return the queue's id; 0: there is no such queue."""
-        return await self.look(self._find_queue(queue, action))
+        return await self.read(self._find_queue(queue, action))
 
     def _find_queue(self, queue: Queue, action: Action) -> Steps[int]:
         # Receiving makes no queue: others who need it would have to wait for the caller's transaction to end.
@@ -226,7 +226,7 @@ class EnlistedTransaction(Transaction):
 
     async def opened(self, consumer: ConsumerState) -> None:  # noqa: ARG002 - it holds nothing
         """Make sure that the consumer will see later commits of others."""
-        await self.look(require_read_committed())
+        await self.read(require_read_committed())
 
     async def closed(self, consumer: ConsumerState) -> None:
         """Do nothing: it holds nothing."""
@@ -297,7 +297,7 @@ class EnlistedTransaction(Transaction):
     async def browse(
         self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int
     ) -> list[MessageRow]:
-        return await self.look(browse(queue_id, selector, after, limit))
+        return await self.read(browse(queue_id, selector, after, limit))
 
     def watch(self, consumer: ConsumerState) -> Waiting:
         self._waiting = _EnlistedWaiting(self, self._caller.news(), consumer.buffer, PollInterval(self._timings))
@@ -309,7 +309,7 @@ class EnlistedTransaction(Transaction):
             return None
         database = self._database
         if database is None:
-            database = await self.look(self._find_database())
+            database = await self.read(self._find_database())
         return listening_connection(database.identity, self._schema)
 
     def endings(self) -> Endings:
@@ -347,7 +347,7 @@ class _EnlistedEndings(Endings):
         self._caller = caller
 
     async def read(self, find: Callable[[str], Query[T]] | Callable[[str], Steps[T]], message_uuid: str) -> T:
-        return await self._transaction.look(find(message_uuid))
+        return await self._transaction.read(find(message_uuid))
 
     async def listening_connection(self) -> ListeningConnection | None:
         return await self._transaction.listening_connection()
@@ -381,10 +381,10 @@ class _EnlistedWaiting(Waiting):
         self.is_over = False
         """True if the call has ended."""
 
-    def begin(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
+    def before_fetch(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
         """Do nothing: news is noted between two looks."""
 
-    def looked(self, *, found: bool) -> None:
+    def after_fetch(self, *, found: bool) -> None:
         """Do nothing: no other consumer of a client waits for the same."""
 
     async def wait(self, most: float | None = None) -> None:

@@ -48,7 +48,7 @@ class GlobalTransaction(LocalTransaction):
         self._xid: Xid | None = None
         self._phase = _Phase.NONE
 
-    async def begin(self, xid: Xid) -> None:
+    async def begin_branch(self, xid: Xid) -> None:
         """Begin a branch; see `XASession.tpc_begin`."""
         await self.complete("tpc_begin")
         checked = Xid.checked(*xid)

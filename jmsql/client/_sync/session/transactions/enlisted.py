@@ -84,7 +84,7 @@ class EnlistedTransaction(Transaction):
         with jms_errors("joining the transaction", OSError):  # asyncpg fails to connect so
             return self._caller.runner(self._schema)
 
-    def look(self, work: Query[T] | Steps[T]) -> T:
+    def read(self, work: Query[T] | Steps[T]) -> T:
         """Run a read-only statement. A transaction that begins with it ends with it."""
         was_open = self._caller.is_open
         runner = self._join()
@@ -214,7 +214,7 @@ class EnlistedTransaction(Transaction):
 
     def queue_id(self, queue: Queue, action: Action) -> int:
         """Return the queue's id; 0: there is no such queue."""
-        return self.look(self._find_queue(queue, action))
+        return self.read(self._find_queue(queue, action))
 
     def _find_queue(self, queue: Queue, action: Action) -> Steps[int]:
         # Receiving makes no queue: others who need it would have to wait for the caller's transaction to end.
@@ -226,7 +226,7 @@ class EnlistedTransaction(Transaction):
 
     def opened(self, consumer: ConsumerState) -> None:  # noqa: ARG002 - it holds nothing
         """Make sure that the consumer will see later commits of others."""
-        self.look(require_read_committed())
+        self.read(require_read_committed())
 
     def closed(self, consumer: ConsumerState) -> None:
         """Do nothing: it holds nothing."""
@@ -294,7 +294,7 @@ class EnlistedTransaction(Transaction):
         return False
 
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
-        return self.look(browse(queue_id, selector, after, limit))
+        return self.read(browse(queue_id, selector, after, limit))
 
     def watch(self, consumer: ConsumerState) -> Waiting:
         self._waiting = _EnlistedWaiting(self, self._caller.news(), consumer.buffer, PollInterval(self._timings))
@@ -306,7 +306,7 @@ class EnlistedTransaction(Transaction):
             return None
         database = self._database
         if database is None:
-            database = self.look(self._find_database())
+            database = self.read(self._find_database())
         return listening_connection(database.identity, self._schema)
 
     def endings(self) -> Endings:
@@ -344,7 +344,7 @@ class _EnlistedEndings(Endings):
         self._caller = caller
 
     def read(self, find: Callable[[str], Query[T]] | Callable[[str], Steps[T]], message_uuid: str) -> T:
-        return self._transaction.look(find(message_uuid))
+        return self._transaction.read(find(message_uuid))
 
     def listening_connection(self) -> ListeningConnection | None:
         return self._transaction.listening_connection()
@@ -378,10 +378,10 @@ class _EnlistedWaiting(Waiting):
         self.is_over = False
         """True if the call has ended."""
 
-    def begin(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
+    def before_fetch(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
         """Do nothing: news is noted between two looks."""
 
-    def looked(self, *, found: bool) -> None:
+    def after_fetch(self, *, found: bool) -> None:
         """Do nothing: no other consumer of a client waits for the same."""
 
     def wait(self, most: float | None = None) -> None:

@@ -176,7 +176,7 @@ class ChunkClaims(HandlerClaims):
         self._groups: set[int] = set()
         """The claims by which the chunk that is being filled holds groups."""
 
-    def begin(self) -> None:
+    def start_chunk(self) -> None:
         """Begin another chunk."""
         self._room = self._size - len(self.buffer.rows)
         self._is_empty = not self.buffer.rows
@@ -356,9 +356,9 @@ class Chunk:
         self._client = client
         self._redelivery = redelivery
 
-    def begin(self) -> None:
+    def start_chunk(self) -> None:
         """Begin to receive a chunk; no other task of the listener receives until it is full."""
-        self._claims.begin()
+        self._claims.start_chunk()
 
     @property
     def is_full(self) -> bool:
