@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import AsyncGeneratorType, CoroutineType, FrameType
 from typing import Any, TypeVar
 
-from jmsql.concurrency.tasks import detached, finished, obtain, opened_in_thread
+from jmsql.concurrency.tasks import obtain, opened_in_thread, run_detached, run_to_completion
 from jmsql.testing import wait_for
 
 T = TypeVar("T")
@@ -110,9 +110,9 @@ def _innermost_frame(awaited: object) -> FrameType | None:
             frame, awaited = awaited.cr_frame, awaited.cr_await
         else:
             frame, awaited = awaited.ag_frame, awaited.ag_await
-        if frame is None or frame.f_code in {finished.__code__, opened_in_thread.__code__}:
+        if frame is None or frame.f_code in {run_to_completion.__code__, opened_in_thread.__code__}:
             return None
-        if frame.f_code is detached.__code__:
+        if frame.f_code is run_detached.__code__:
             awaited = frame.f_locals["work"]
         elif frame.f_code is next_or.__code__:
             awaited = frame.f_locals["iterator"]

@@ -55,13 +55,13 @@ NAMES = {
 UNWRAPPED = {"Awaitable": 0, "Coroutine": 2, "Opening": 0}
 """Generic types of which one argument stays, and which."""
 
-CALLS = {"apart", "detached", "finished", "interruptible"}
+CALLS = {"in_own_task", "run_detached", "run_to_completion", "interruptible"}
 """Functions of which the first argument stays: threads are not cancelled."""
 
-BLOCKS = {"with uninterrupted():"}
+BLOCKS = {"with shielded():"}
 """Heads of blocks that stay without them, for the same reason."""
 
-DECORATORS = {"@opens", "await unlocked(self.connection.lock)"}
+DECORATORS = {"@async_resource", "await wait_until_unlocked(self.connection.lock)"}
 """Decorators and statements that say nothing about threads: a thread waits for a lock when it takes it."""
 
 TEXTS = (

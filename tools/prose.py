@@ -58,7 +58,7 @@ NAMES = {
     "outbox": "send_buffer",
     "tally": "counters",
     "upkeep": "maintenance",
-    "vain": "would_find_nothing, or failed",
+    "vain": "is_known_empty, or failed",
     "whoever": "name the actor",
 }
 """Words that no name has, and what to write instead."""

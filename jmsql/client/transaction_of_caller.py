@@ -60,7 +60,7 @@ def open_transaction() -> str | None:
         transaction = each.transaction()
         if transaction is not None and each.flow == flow and each.is_open(transaction):
             return f"the transaction of an enlisted {type(transaction).__qualname__}"
-    return next((known for tell in known_transactions if (known := tell()) is not None), None)
+    return next((known for find in known_transactions if (known := find()) is not None), None)
 
 
 def _flow() -> object:

@@ -131,7 +131,7 @@ class InterruptibleCall:
 
 
 class Interrupted:
-    """The home of the objects of a function that is to end: the next call there raises an exception.
+    """A guard for the objects of a function that is to end: the next call of one raises an exception.
 
     A function that calls jmsql in a loop is in code of jmsql whenever another thread looks, so that nothing could be
     raised from there.

@@ -22,16 +22,15 @@ from jmsql.concurrency.interruptible_call import InterruptibleCall
 
 __all__ = [
     "BackgroundTask",
+    "CallGuard",
     "CancelledError",
     "Condition",
     "Event",
-    "Home",
     "InterruptibleCall",
     "Lock",
     "Notifications",
     "RLock",
     "Turns",
-    "at_once",
     "call",
     "call_isolated",
     "calling",
@@ -39,13 +38,14 @@ __all__ = [
     "current",
     "ends_task",
     "from_thread",
-    "home",
     "in_thread",
     "is_failure",
     "is_over",
     "obtain",
     "opened_in_thread",
+    "owning_loop",
     "sleep",
+    "try_acquire",
 ]
 
 T = TypeVar("T")
@@ -57,14 +57,14 @@ def current() -> object:
     return threading.current_thread()
 
 
-class Home(Protocol):
-    """Where something belongs to that not every thread may use."""
+class CallGuard(Protocol):
+    """A guard of an object that not every caller may use."""
 
     def check(self, kind: str) -> None:
-        """Raise IllegalStateException if the caller is elsewhere."""
+        """Raise an exception if the caller may not use the object, of a kind such as "session"."""
 
 
-def home() -> Home | None:
+def owning_loop() -> CallGuard | None:
     """Return None: objects of one thread can be used in others."""
     return None
 
@@ -138,7 +138,7 @@ def taken_within(lock: RLock, seconds: float) -> bool:
     return lock.acquire(timeout=seconds)
 
 
-def at_once(lock: AbstractContextManager[bool]) -> AbstractContextManager[bool]:
+def try_acquire(lock: AbstractContextManager[bool]) -> AbstractContextManager[bool]:
     """Enclose code that does not wait: a thread waits until the lock is free, and holds it meanwhile."""
     return lock
 

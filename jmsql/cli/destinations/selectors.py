@@ -129,10 +129,10 @@ def _make(runner: PsycopgRunner, queue: str, selector: str, *, as_json: bool) ->
     with progress(with_numbers=False) as display:
         task = display.add_task("making the index", total=None)
 
-        def tell(step: IndexProgress) -> None:
+        def report(step: IndexProgress) -> None:
             display.update(task, description=step.phase, completed=step.done, total=step.total or None)
 
-        found, is_new = selector_indexes.create_index(runner, queue, read_selector(selector), tell)
+        found, is_new = selector_indexes.create_index(runner, queue, read_selector(selector), report)
     says = "Made the index" if is_new else "There already is the index"
     text = f"{says} {found.name} on {', '.join(found.expressions)}."
     answer(found._asdict() | {"made": is_new}, text, as_json=as_json)

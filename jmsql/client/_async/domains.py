@@ -14,7 +14,7 @@ from jmsql.client._async.session.producer import MessageProducer
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode, mode_of_session
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import detached, opens
+from jmsql.concurrency.tasks import async_resource, run_detached
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.values.clock import monotonic
@@ -45,7 +45,7 @@ def _belongs_to_other_domain(method: str) -> Callable[..., NoReturn]:
 class QueueConnectionFactory(ConnectionFactory):
     """Makes connections for queues, and all others that a [`ConnectionFactory`][jmsql.ConnectionFactory] makes."""
 
-    @opens
+    @async_resource
     async def create_queue_connection(self, user: str | None = None, password: str | None = None) -> QueueConnection:
         """Connect to the database; the connection is stopped.
 
@@ -100,7 +100,7 @@ class QueueSession(Session):
 
     _require_destination = staticmethod(require_queue)
 
-    @opens
+    @async_resource
     async def create_receiver(self, queue: Queue | str, selector: str | None = None) -> QueueReceiver:
         """Make a consumer of a queue.
 
@@ -115,7 +115,7 @@ class QueueSession(Session):
         self._check_open()
         return await self._receive_from(require_queue(queue), selector)
 
-    @opens
+    @async_resource
     async def create_sender(self, queue: Queue | str | None = None) -> QueueSender:
         """Make a producer for queues.
 
@@ -162,7 +162,7 @@ class QueueSender(MessageProducer):
 class TopicConnectionFactory(ConnectionFactory):
     """Makes connections for topics, and all others that a [`ConnectionFactory`][jmsql.ConnectionFactory] makes."""
 
-    @opens
+    @async_resource
     async def create_topic_connection(self, user: str | None = None, password: str | None = None) -> TopicConnection:
         """Connect to the database; the connection is stopped.
 
@@ -213,7 +213,7 @@ class TopicSession(Session):
 
     _require_destination = staticmethod(require_topic)
 
-    @opens
+    @async_resource
     async def create_subscriber(
         self, topic: Topic | str, selector: str | None = None, *, no_local: bool = False
     ) -> TopicSubscriber:
@@ -231,7 +231,7 @@ class TopicSession(Session):
         self._check_open()
         return await self._subscribe_once(require_topic(topic), selector, no_local=no_local)
 
-    @opens
+    @async_resource
     async def create_publisher(self, topic: Topic | str | None = None) -> TopicPublisher:
         """Make a producer for topics.
 
@@ -344,7 +344,7 @@ class _Requestor:
                 consumer = await self._session.create_consumer(replies)
                 self._exchange = _Exchange(replies, consumer, await self._session.create_producer(self._destination))
             except BaseException:
-                await detached(_discard(replies, consumer))
+                await run_detached(_discard(replies, consumer))
                 raise
         return self._exchange
 
@@ -387,7 +387,7 @@ class _Requestor:
         self._closed = True
         try:
             if self._exchange is not None:
-                await detached(_discard(self._exchange.replies, self._exchange.consumer))
+                await run_detached(_discard(self._exchange.replies, self._exchange.consumer))
         finally:
             await self._session.close()
 

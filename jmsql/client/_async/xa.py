@@ -20,7 +20,7 @@ from jmsql.client._async.session.session import Session
 from jmsql.client._async.session.transactions.xa import GlobalTransaction
 from jmsql.client._async.shared.client_context import ClientContext
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.concurrency.tasks import opens
+from jmsql.concurrency.tasks import async_resource
 from jmsql.public_names import set_module
 from jmsql.store.global_transactions import Xid, require_prepared_transactions
 
@@ -206,7 +206,7 @@ class XAJMSContext(JMSContext):
 class XAConnectionFactory(ConnectionFactory):
     """Makes connections for global transactions, and all others that a `ConnectionFactory` makes."""
 
-    @opens
+    @async_resource
     async def create_xa_connection(self, user: str | None = None, password: str | None = None) -> XAConnection:
         """Connect to the database; the connection is stopped.
 
@@ -219,7 +219,7 @@ class XAConnectionFactory(ConnectionFactory):
         """
         return await self._connect(XAConnection, user, password)
 
-    @opens
+    @async_resource
     async def create_xa_context(self, user: str | None = None, password: str | None = None) -> XAJMSContext:
         """Connect to the database and make a session for global transactions, as one object.
 
@@ -244,7 +244,7 @@ class XAConnectionFactory(ConnectionFactory):
 class XAQueueConnectionFactory(XAConnectionFactory, QueueConnectionFactory):
     """Makes connections for global transactions on queues, and all others that its base classes make."""
 
-    @opens
+    @async_resource
     async def create_xa_queue_connection(
         self, user: str | None = None, password: str | None = None
     ) -> XAQueueConnection:
@@ -292,7 +292,7 @@ class XAQueueSession(XASession, QueueSession):
 class XATopicConnectionFactory(XAConnectionFactory, TopicConnectionFactory):
     """Makes connections for global transactions on topics, and all others that its base classes make."""
 
-    @opens
+    @async_resource
     async def create_xa_topic_connection(
         self, user: str | None = None, password: str | None = None
     ) -> XATopicConnection:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from jmsql.concurrency.tasks import Notifications, apart
+from jmsql.concurrency.tasks import Notifications, in_own_task
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
@@ -49,4 +49,4 @@ async def close_transaction(session: AsyncSession) -> None:
         if transaction is not None:
             transaction.close()
 
-    await apart(session.run_sync(close))
+    await in_own_task(session.run_sync(close))

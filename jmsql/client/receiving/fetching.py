@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 #   `is_unchanged` False.
 # - While `is_unchanged` is True, a fetch of this consumer finds no more than the fetch of a competing one. Only then
 #   may `is_likely_empty` ask the cheaper `may_find` first, and `is_known_empty` rely on another consumer.
-# - A row that leaves the buffer undelivered (`give_up`, `drop`) is pending: the next fetch finds it below its bounds.
+# - A row that leaves the buffer undelivered (`discard_rows`, `drop`) is pending: the next fetch finds it below its
+#   bounds.
 #
 # Things that do not work:
 # - A flag "the end was seen" that a caller unsets before its fetch and reads after it: two callers share the flag, and
@@ -482,7 +483,7 @@ class PrefetchBuffer:
             look: The look that begins.
             most: How many seconds ago the other consumer may have seen the end.
         """
-        return wake_ups.would_find_nothing(look, most) and self.looks_again and self.is_unchanged
+        return wake_ups.is_known_empty(look, most) and self.looks_again and self.is_unchanged
 
     def may_find(self) -> Steps[bool]:
         """Return whether a fetch may find something, which takes less time than a fetch that finds nothing."""
@@ -525,8 +526,8 @@ class PrefetchBuffer:
         self._batch = self._batch.slower(messages)
 
     def end_transaction(self) -> list[MessageRow]:
-        """Drop the held messages, as `give_up` does, and learn from the messages that the transaction has used."""
-        rows = self.give_up() if self.rows else []
+        """Drop the held messages, as `discard_rows` does, and learn from the messages that the transaction has used."""
+        rows = self.discard_rows() if self.rows else []
         self._batch = self._batch.after_transaction()
         return rows
 
@@ -608,7 +609,7 @@ class PrefetchBuffer:
             Those messages.
         """
         if self.source.heed_changes():
-            return self.give_up()
+            return self.discard_rows()
         expired = []
         while self.rows:
             expiration = self.rows[0].jms_expiration
@@ -621,7 +622,7 @@ class PrefetchBuffer:
             self._batch = self._batch.without(len(expired))
         return expired
 
-    def give_up(self) -> list[MessageRow]:
+    def discard_rows(self) -> list[MessageRow]:
         """Drop the held messages, for which the next fetch looks again; return them."""
         rows = list(self.rows)
         self._remove(rows)
@@ -642,7 +643,7 @@ class PrefetchBuffer:
         """Return the messages of some groups that are held for delivery."""
         return [row for row in self.rows if row.group_hash in groups]
 
-    def give_up_groups(self, groups: Collection[int]) -> None:
+    def discard_groups(self, groups: Collection[int]) -> None:
         """Drop the held messages of some groups."""
         self._remove(self.held_of(groups))
 

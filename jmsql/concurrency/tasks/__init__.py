@@ -6,53 +6,50 @@ The client's source imports them from here. The source that is generated for thr
 
 from asyncio import CancelledError, Condition, Event, Lock, sleep
 
-from jmsql.concurrency.tasks.background import BackgroundTask, Home, home
+from jmsql.concurrency.tasks.background import BackgroundTask, CallGuard, owning_loop
 from jmsql.concurrency.tasks.blocking import from_thread, in_thread, is_over, opened_in_thread
 from jmsql.concurrency.tasks.calls import InterruptibleCall, call, call_isolated, check_function, entered, obtain
 from jmsql.concurrency.tasks.cancellation import (
     Answer,
     Exchange,
-    apart,
-    detached,
     ends_task,
-    finished,
+    in_own_task,
     interruptible,
     is_cancelled,
     is_driven,
     is_failure,
-    uninterrupted,
+    run_detached,
+    run_to_completion,
+    shielded,
 )
 from jmsql.concurrency.tasks.identity import calling, current, start_task, unfinished
-from jmsql.concurrency.tasks.locks import Notifications, RLock, Turns, at_once, taken_within, unlocked
-from jmsql.concurrency.tasks.openings import Opening, opens
+from jmsql.concurrency.tasks.locks import Notifications, RLock, Turns, taken_within, try_acquire, wait_until_unlocked
+from jmsql.concurrency.tasks.openings import Opening, async_resource
 
 __all__ = [
     "Answer",
     "BackgroundTask",
+    "CallGuard",
     "CancelledError",
     "Condition",
     "Event",
     "Exchange",
-    "Home",
     "InterruptibleCall",
     "Lock",
     "Notifications",
     "Opening",
     "RLock",
     "Turns",
-    "apart",
-    "at_once",
+    "async_resource",
     "call",
     "call_isolated",
     "calling",
     "check_function",
     "current",
-    "detached",
     "ends_task",
     "entered",
-    "finished",
     "from_thread",
-    "home",
+    "in_own_task",
     "in_thread",
     "interruptible",
     "is_cancelled",
@@ -61,11 +58,14 @@ __all__ = [
     "is_over",
     "obtain",
     "opened_in_thread",
-    "opens",
+    "owning_loop",
+    "run_detached",
+    "run_to_completion",
+    "shielded",
     "sleep",
     "start_task",
     "taken_within",
+    "try_acquire",
     "unfinished",
-    "uninterrupted",
-    "unlocked",
+    "wait_until_unlocked",
 ]

@@ -42,8 +42,8 @@ class BackgroundTask:
             await asyncio.wait([self._task])
 
 
-class Home:
-    """The event loop in which something was made, and is used."""
+class CallGuard:
+    """The event loop in which an object was made, and where alone it can be used."""
 
     __slots__ = ("_loop",)
 
@@ -63,6 +63,6 @@ class Home:
             )
 
 
-def home() -> Home | None:
-    """Return the caller's event loop, in which its objects are used."""
-    return Home()
+def owning_loop() -> CallGuard | None:
+    """Return the guard of objects made in the caller's event loop."""
+    return CallGuard()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future as ThreadFuture
 from typing import ParamSpec, TypeVar
 
-from jmsql.concurrency.tasks.cancellation import finished
+from jmsql.concurrency.tasks.cancellation import run_to_completion
 from jmsql.exceptions import JMSException
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ Parameters = ParamSpec("Parameters")
 
 async def in_thread(function: Callable[Parameters, T], *arguments: Parameters.args, **options: Parameters.kwargs) -> T:
     """Call a blocking function in a thread. A caller that is cancelled meanwhile gets its value all the same."""
-    return await finished(asyncio.to_thread(function, *arguments, **options))
+    return await run_to_completion(asyncio.to_thread(function, *arguments, **options))
 
 
 async def opened_in_thread(

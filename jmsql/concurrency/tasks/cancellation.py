@@ -26,23 +26,25 @@ T = TypeVar("T")
 #
 # 1. An operation that returns has happened, and one that raises CancelledError has not. So a caller that is cancelled
 #    can repeat it, and loses and doubles nothing.
-# 2. A cancelled task ends soon, whatever the server is at.
+# 2. A cancelled task ends soon, whatever statement the server executes.
 # 3. `asyncio.timeout`, task groups and anyio's cancel scopes work as everywhere, and find no surprise afterwards.
 #
-# asyncio cancels a task where it waits, by an exception. In the middle of an exchange with PostgreSQL nobody could tell
-# then how far the server had got, and the answers that were not read would be taken for those to the next statement. A
-# driver gives up the connection for that reason, and its transaction with it. Here the exchange goes on instead, and
-# the cancellation waits for its end, which is a round trip away as a rule.
+# asyncio cancels a task where it waits, by an exception. In the middle of an exchange with PostgreSQL the client could
+# not tell then how far the server had got, and would take the answers that it had not read for those to the next
+# statement. A driver gives up the connection for that reason, and its transaction with it. Here the exchange goes on
+# instead, and the cancellation waits for its end, which is a round trip away as a rule.
 #
 # The rules that follow from it:
 #
-# - Whatever may take long and is no exchange comes first and can be cancelled: another session's turn, a connection of
-#   the pool, connecting. Nothing has changed by then. All that changes something is `finished`.
-# - `finished` drives its coroutine by hand, in the caller's own task. The coroutine awaits everything behind a
+# - Waits that may take long and are no exchange come first and can be cancelled: for another session's turn, for a
+#   connection of the pool, for connecting. Nothing has changed by then. Each step that changes something is awaited by
+#   `run_to_completion`.
+# - `run_to_completion` drives its coroutine by hand, in the caller's own task. The coroutine awaits everything behind a
 #   future that is made for the purpose, and that alone is cancelled with the task: a lock, a look-up or an exchange
-#   inside never hears of it. There is no other task, so nothing has to be kept alive, registered, or told who it is.
-# - A noted cancellation takes effect behind the block, where the task waits next, since `finished` has a value to
-#   return. A loop of operations each of which is finished in time would never wait where it can be cancelled; so the
+#   inside never hears of it. There is no other task, so none has to be kept alive, registered, or identified as the
+#   caller.
+# - A noted cancellation takes effect behind the block, where the task waits next, since `run_to_completion` has a value
+#   to return. A loop of operations, each of which is done in time, would never wait where it can be cancelled; so the
 #   next block raises CancelledError before it begins anything.
 # - A time-out that has ended meanwhile takes its cancellation back (`Task.uncancel`), which is then no longer
 #   requested. By the count of cancellations a late one knows that; before Python 3.13 it must not even be requested at
@@ -57,11 +59,14 @@ T = TypeVar("T")
 # - anyio cancels once more in each turn of the event loop until its scope is left. Work that goes on after a
 #   cancellation waits in a shielded scope, else it would take all processor time.
 #
-# Not possible in the caller's task: a driver's own wait that limits its time by `asyncio.timeout`, as psycopg's did
-# up to 3.3.0 and asyncpg's connecting does. Such a time-out cancels the task that it runs in, which `finished` would
-# take for a request. asyncpg, too, interrupts a statement only if the task is cancelled that runs it. So
-# statements on connections of an application's, and connecting, run `apart`, in tasks of their own. jmsql's own
-# connections wait by `jmsql.store.wire.waiting`.
+# Things that do not work:
+#
+# - A driver's own wait that limits its time by `asyncio.timeout`, as psycopg's did up to 3.3.0 and asyncpg's connecting
+#   does. Such a time-out cancels the task that it runs in, and `run_to_completion` would take that for a request. So
+#   statements on an application's connections, and connecting, run `in_own_task`. jmsql's own connections wait by
+#   `jmsql.store.wire.waiting`.
+# - asyncpg's statements in the caller's task: asyncpg interrupts a statement only if the task that runs it is
+#   cancelled.
 
 
 def is_cancelled() -> bool:
@@ -179,7 +184,7 @@ class _Shield:
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.task = task
         self.is_driving = False
-        """True if `finished` runs, so that the awaited operation can wait for anything."""
+        """True while `run_to_completion` runs, in which the awaited operation may wait for anything."""
         self.noted: _Cancellation | None = None
         """The first cancellation that was kept away."""
         self.exchange: Exchange | None = None
@@ -211,7 +216,7 @@ late_cancellation: contextvars.ContextVar[_Cancellation | None] = contextvars.Co
 
 
 def is_driven() -> bool:
-    """Return True if the caller is a part of a `finished` operation, which cancellations of the task do not reach."""
+    """Return True if `run_to_completion` drives the caller, so that cancellations of the task do not reach it."""
     return _driving_shield() is not None
 
 
@@ -220,11 +225,11 @@ def _driving_shield() -> _Shield | None:
     return shield if shield is not None and shield.is_driving and shield.task is asyncio.current_task() else None
 
 
-class uninterrupted:  # noqa: N801 - used as a statement
+class shielded:  # noqa: N801 - used as a statement
     """A block that is done as a whole, or not at all if its task was cancelled before.
 
-    Each operation in it has to be `finished`. If the task is cancelled meanwhile, that takes effect behind the block,
-    where the task waits next.
+    Each operation in it has to be awaited by `run_to_completion`. If the task is cancelled meanwhile, that takes effect
+    behind the block, where the task waits next.
     """
 
     __slots__ = ("_shield", "_token")
@@ -260,10 +265,10 @@ class uninterrupted:  # noqa: N801 - used as a statement
             asyncio.get_running_loop().call_soon(noted.repeat)
 
 
-async def finished(work: Coroutine[Any, Any, T]) -> T:
+async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     """Await something to its end, whether the task is cancelled meanwhile or not.
 
-    By itself it is done as a whole, or not at all if the task was cancelled before; in an `uninterrupted` block it is a
+    By itself it is done as a whole, or not at all if the task was cancelled before; in a `shielded` block it is a
     part of that.
 
     Raises:
@@ -272,7 +277,7 @@ async def finished(work: Coroutine[Any, Any, T]) -> T:
     if _driving_shield() is not None:
         return await work
     try:
-        with uninterrupted() as shield:
+        with shielded() as shield:
             shield.is_driving = True
             try:
                 return await _drive(work, shield)
@@ -311,7 +316,7 @@ def _drive(work: Coroutine[Any, Any, T], shield: _Shield) -> Generator[Any, Any,
 class Answer:
     """An answer of the server, for a task that is driven: it is woken at once, and not in the next turn of the loop.
 
-    No future, since nothing but `finished` sees it; it takes a fraction of one's time.
+    No future, since nothing but `run_to_completion` sees it; it takes a fraction of one's time.
     """
 
     __slots__ = ("is_there", "waiter")
@@ -356,7 +361,7 @@ def _wait(awaited: asyncio.Future[Any] | Answer, shield: _Shield) -> Generator[A
         shield.cancelled(error)
 
 
-async def interruptible(work: Coroutine[Any, Any, T], exchange: Exchange, *, is_apart: bool = False) -> T:
+async def interruptible(work: Coroutine[Any, Any, T], exchange: Exchange, *, needs_own_task: bool = False) -> T:
     """Await a conversation with the server, which is asked to interrupt it if the task is cancelled.
 
     It is done, or raises CancelledError. It is also done if the server was asked too late.
@@ -364,16 +369,16 @@ async def interruptible(work: Coroutine[Any, Any, T], exchange: Exchange, *, is_
     Args:
         work: Talks to the server.
         exchange: Knows how to have that interrupted.
-        is_apart: Whether it runs `apart`.
+        needs_own_task: True if `work` runs `in_own_task`.
     """
     shield = _driving_shield()
     if shield is None:
         try:
-            return await finished(interruptible(work, exchange, is_apart=is_apart))
+            return await run_to_completion(interruptible(work, exchange, needs_own_task=needs_own_task))
         finally:
             work.close()  # which has not begun if the task was cancelled before
-    if is_apart:
-        work = apart(work)
+    if needs_own_task:
+        work = in_own_task(work)
     if shield.is_interrupted or shield.exchange is not None:
         return await work
     shield.exchange = exchange
@@ -398,16 +403,16 @@ def _shielded_from_anyio() -> AbstractContextManager[object]:
     return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
 
 
-async def apart(work: Coroutine[Any, Any, T]) -> T:
+async def in_own_task(work: Coroutine[Any, Any, T]) -> T:
     """Await, in a task of its own, a driver's operation that limits its time: the limit cancels the task it runs in."""
     return await start_task(work)
 
 
 left_running: contextvars.ContextVar[asyncio.Task[Any] | None] = contextvars.ContextVar("jmsql_left", default=None)
-"""The task's work that runs on `detached` and counts as the task: the two must not have one lock at a time."""
+"""The task's work that `run_detached` left running. It counts as the task, so both must not hold one lock at a time."""
 
 
-async def detached(work: Coroutine[Any, Any, T]) -> T:
+async def run_detached(work: Coroutine[Any, Any, T]) -> T:
     """Do something to its end; a caller that is cancelled does not wait for that.
 
     It may go on with something else. But where that wants an `RLock`, it waits after all.

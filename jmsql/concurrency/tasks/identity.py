@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 # The event loop refers to tasks weakly, so this keeps those that are not awaited. It serves for nothing else: neither
-# cancellation nor `finished` looks here.
+# cancellation nor `run_to_completion` looks here.
 _running: set[asyncio.Future[Any]] = set()
 
 

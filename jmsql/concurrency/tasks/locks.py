@@ -83,12 +83,12 @@ async def taken_within(lock: RLock, seconds: float) -> bool:
     return True
 
 
-def at_once(lock: RLock) -> AbstractContextManager[bool]:
+def try_acquire(lock: RLock) -> AbstractContextManager[bool]:
     """Enclose code that waits for nothing, so that no other task runs meanwhile; it gets whether the lock is free."""
     return nullcontext(lock.is_free)
 
 
-async def unlocked(lock: Lock) -> None:
+async def wait_until_unlocked(lock: Lock) -> None:
     """Wait until a lock is free. Until the caller waits for something, no other task can take it."""
     while lock.locked():
         async with lock:

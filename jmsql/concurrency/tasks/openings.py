@@ -46,7 +46,7 @@ class Opening(Coroutine[Any, Any, T]):
         await self._opened.__aexit__(kind, error, traceback)
 
 
-def opens(function: Callable[Parameters, Coroutine[Any, Any, T]]) -> Callable[Parameters, Opening[T]]:
+def async_resource(function: Callable[Parameters, Coroutine[Any, Any, T]]) -> Callable[Parameters, Opening[T]]:
     """Let the object that a coroutine function opens be used in ``async with`` without another ``await``."""
 
     @functools.wraps(function)

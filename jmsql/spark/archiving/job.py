@@ -112,14 +112,14 @@ def archive(
         keep_days=keep_days,
         file_size=file_size,
     )
-    tell = progress or (lambda _doing, _messages: None)
+    report = progress or (lambda _doing, _messages: None)
     place = Target(target)
     manifest = Manifest(place, schema, settings.uris, settings.properties)
     with Administration(database.resolve().text(), schema=schema) as administration:
         days = Days(administration, settings, place, manifest)
         if dry_run:
             manifest.read()
-            planned = days.plan(drop=drop, progress=lambda day: tell(f"Comparing {day}", 0))
+            planned = days.plan(drop=drop, progress=lambda day: report(f"Comparing {day}", 0))
             waiting = count_live(administration, settings) if live else None
             lacking = sum(day.missing for day in planned)
             return ArchiveReport(place.url, 0, lacking, waiting, 0, tuple(planned), dry_run=True)
@@ -128,12 +128,12 @@ def archive(
             manifest.read()
             manifest.finish()
             manifest.close()
-            tell("Archiving", 0)
-            archiver = HistoryArchiver(settings, manifest, lock, unloading, lambda count: tell("Archiving", count))
+            report("Archiving", 0)
+            archiver = HistoryArchiver(settings, manifest, lock, unloading, lambda count: report("Archiving", count))
             archiver.run()
             waiting = None
             if live:
-                tell("Archiving what waits", archiver.messages)
+                report("Archiving what waits", archiver.messages)
                 waiting = write_live(administration, settings, place, manifest, lock, unloading)
             merged = 0
             if merge:
@@ -143,9 +143,9 @@ def archive(
                     lock,
                     before=administration.history.today(),
                     file_size=file_size,
-                    progress=lambda directory: tell(f"Merging {directory}", archiver.messages),
+                    progress=lambda directory: report(f"Merging {directory}", archiver.messages),
                 )
-            dropped = days.drop(lambda day: tell(f"Comparing {day}", archiver.messages)) if drop else []
+            dropped = days.drop(lambda day: report(f"Comparing {day}", archiver.messages)) if drop else []
             manifest.close()
         return ArchiveReport(
             place.url, archiver.batches, archiver.messages, waiting, merged, tuple(dropped), dry_run=False

@@ -141,13 +141,13 @@ class _Read:
                 new.add(query)
             if asking & self.past and self.refusal is None:
                 self.refusal = _Moment.take(database, self.number, None, exports=False)
-        self._tell(asking, new)
+        self._answer(asking, new)
         if self.refusal is not None:
             with suppress(JMSException):
                 self.refusal.answer(asking & self.past)
         return bool(new)
 
-    def _tell(self, asking: set[int], new: set[int]) -> None:
+    def _answer(self, asking: set[int], new: set[int]) -> None:
         """Give the queries that ask their moments, and forget those whose connections are lost."""
         for moment in tuple(self.moments):
             try:

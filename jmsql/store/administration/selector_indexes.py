@@ -120,7 +120,7 @@ def explain(runner: PsycopgRunner, queue: str, selector: Selector) -> Explanatio
 
 
 def create_index(
-    runner: PsycopgRunner, queue: str, selector: Selector, tell: Callable[[IndexProgress], None]
+    runner: PsycopgRunner, queue: str, selector: Selector, report: Callable[[IndexProgress], None]
 ) -> tuple[SelectorIndex, bool]:
     """Make the index that serves a selector, while messages come and go; if it breaks off, it leaves nothing.
 
@@ -131,7 +131,7 @@ def create_index(
         runner: Runs the statements.
         queue: A queue that the selector is for.
         selector: The selector.
-        tell: Called now and then, from another thread, with how far it has come.
+        report: Called from another thread with the progress, now and then.
 
     Returns:
         The index, and whether it was made; it may have been there.
@@ -159,7 +159,7 @@ def create_index(
         "comment": "'" + "\n".join(expressions).replace("'", "''") + "'",
     }
     runner.run(_drop(name, "making the index"))  # the rest of an interrupted creation
-    with _Watch(runner, tell):
+    with _Watch(runner, report):
         try:
             for step in ("create_index", "comment_on_index"):
                 runner.run(_sql.statement(step, "making the index", nothing, parts).bind())
@@ -196,9 +196,9 @@ def _explaining(command: str, statement: Statement[Any], decode: Callable[[Resul
 class _Watch:
     """Tells how far an index has come, from a thread and a connection of its own."""
 
-    def __init__(self, runner: PsycopgRunner, tell: Callable[[IndexProgress], None]) -> None:
+    def __init__(self, runner: PsycopgRunner, report: Callable[[IndexProgress], None]) -> None:
         self._maker = runner
-        self._tell = tell
+        self._report = report
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jmsql-index-progress", daemon=True)
 
@@ -216,7 +216,7 @@ class _Watch:
             with self._maker.open_another() as watcher:
                 while not self._ended.wait(_LOOK):
                     for progress in watcher.run(look):
-                        self._tell(progress)
+                        self._report(progress)
         except JMSException:
             return  # it is only the display
 

@@ -21,11 +21,11 @@ class ClaimExtensions:
         self._claims: dict[object, Sequence[ExtendedClaim]] = {}
         self._next_run = 0.0
 
-    def keep(self, holder: object, claims: Sequence[ExtendedClaim]) -> None:
+    def add(self, holder: object, claims: Sequence[ExtendedClaim]) -> None:
         """Extend claims from now on. They have just been made or extended; may be called from any thread.
 
         Args:
-            holder: Whose they are, who has no others.
+            holder: The holder, which has no other claims here.
             claims: At least one.
         """
         with self._lock:
@@ -33,7 +33,7 @@ class ClaimExtensions:
             self._next_run = min(next_run, self._next_run) if self._claims else next_run
             self._claims[holder] = claims
 
-    def let_go(self, holder: object) -> None:
+    def remove(self, holder: object) -> None:
         """Extend a holder's claims no more."""
         with self._lock:
             self._claims.pop(holder, None)

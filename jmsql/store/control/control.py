@@ -245,11 +245,11 @@ class ControlConnection:
         In place of a queue's number, `channel_of` of a result may stand.
         """
         self._duties.handlers.add(queue_id, handler)
-        self.wake_ups.keep(queue_id)
+        self.wake_ups.add_waiter(queue_id)
 
     def end_waiting(self, queue_id: int, handler: NotificationHandler) -> None:
         """No longer call `handler`."""
-        self.wake_ups.let_go(queue_id)
+        self.wake_ups.remove_waiter(queue_id)
         self.unsubscribe(queue_id, handler)
 
     @contextlib.contextmanager
@@ -259,12 +259,12 @@ class ControlConnection:
             yield
             return
         holder = object()
-        self._duties.claim_extensions.keep(holder, claims)
+        self._duties.claim_extensions.add(holder, claims)
         self._duties.wake_socket.wake()
         try:
             yield
         finally:
-            self._duties.claim_extensions.let_go(holder)
+            self._duties.claim_extensions.remove(holder)
 
     @property
     def is_lost(self) -> bool:

@@ -150,11 +150,11 @@ class WakeUps:
         """Note that the client is about to tell all of news; who does not wait yet need not hear of it first."""
         self._told[channel % _COUNTERS] += 1
 
-    def found_end(self, look: Look) -> None:
+    def record_empty(self, look: Look) -> None:
         """Note that there is nothing beyond what a look has found, if it has found anything."""
         self._ends[hash(look.competition) % _COUNTERS] = look._replace(seconds=monotonic())
 
-    def would_find_nothing(self, look: Look, most: float) -> bool:
+    def is_known_empty(self, look: Look, most: float) -> bool:
         """Tell whether a look would find nothing, since another one has found the end and there is no news since.
 
         Which there would be if senders know that somebody waits. They have known all the time: that they know is news.
@@ -189,16 +189,16 @@ class WakeUps:
 
     # What senders are told
 
-    def keep(self, channel: int) -> None:
-        """Let senders know, until `let_go`, that somebody waits who is woken otherwise."""
+    def add_waiter(self, channel: int) -> None:
+        """Let senders know, until `remove_waiter`, that somebody waits who is woken otherwise."""
         with self._lock:
             self._waited_for[bucket_of(channel)] += 1
             is_unannounced = self._use([channel])
         if is_unannounced and self._unannounced is not None:
             self._unannounced()
 
-    def let_go(self, channel: int) -> None:
-        """End what `keep` has begun."""
+    def remove_waiter(self, channel: int) -> None:
+        """End what `add_waiter` has begun."""
         with self._lock:
             self._waited_for[bucket_of(channel)] -= 1
 

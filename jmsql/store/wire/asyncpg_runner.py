@@ -150,7 +150,7 @@ class AsyncpgRunner(Runner):
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         interruption = _Interruption(self._connection)
         work = self._execute_or_fail(statement, parameters, interruption)
-        return await interruptible(work, interruption, is_apart=True)
+        return await interruptible(work, interruption, needs_own_task=True)
 
     async def _execute_or_fail(
         self, statement: bytes, parameters: Mapping[str, Any], interruption: _Interruption

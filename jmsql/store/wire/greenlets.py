@@ -20,7 +20,7 @@ from jmsql.store.wire._sync.runner import Runner
 # The application uses asyncio, and SQLAlchemy's `run_sync` runs code that does not await in a greenlet. jmsql's client
 # for threads runs there, on the application's connection. Each statement switches to the event loop, and back with its
 # result; other tasks run meanwhile. All of it is one task, so a cancellation could reach it in the middle of a
-# statement. `finished` defers it, as in the client for asyncio.
+# statement. `run_to_completion` defers it, as in the client for asyncio.
 
 
 class GreenletRunner(Runner):
@@ -38,11 +38,11 @@ class GreenletRunner(Runner):
 
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         await_only(self._runner.wait_for_others())
-        return await_only(tasks.finished(self._runner.execute(statement, parameters)))
+        return await_only(tasks.run_to_completion(self._runner.execute(statement, parameters)))
 
     def copy(self, statement: bytes, data: bytes) -> Result:
         await_only(self._runner.wait_for_others())
-        return await_only(tasks.finished(self._runner.copy(statement, data)))
+        return await_only(tasks.run_to_completion(self._runner.copy(statement, data)))
 
     def sleep(self, seconds: float) -> None:
         await_only(self._runner.sleep(seconds))

@@ -21,12 +21,12 @@ _INTERVAL = 1.0
 # callback continues the conversation on each piece, and the task is woken once, at the end. The socket stays
 # registered.
 #
-# No cancellation arrives here: `finished`, around the wait, defers them. An unfinished conversation would leave answers
-# on the connection, so it closes the connection.
+# No cancellation arrives here: `run_to_completion`, around the wait, defers them. An unfinished conversation would
+# leave answers on the connection, so it closes the connection.
 
 
 async def wait_for_server(work: Generator[Any, Any, T], socket: int) -> T:
-    """Carry a conversation with the server to its end. Call it behind `finished`.
+    """Carry a conversation with the server to its end. Call it behind `run_to_completion`.
 
     psycopg's own wait may cancel its task to limit its time, as in release 3.3.0.
 

@@ -306,7 +306,7 @@ async def test_a_time_out_that_is_over_does_not_cancel_a_task_that_was_cancelled
             await asyncio.sleep(0)
         assert task.cancelling() == 1, "nobody has taken it back"
         async with asyncio.timeout(0.01):
-            result = await tasks.finished(work())
+            result = await tasks.run_to_completion(work())
         await asyncio.sleep(0.01)
         return result
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from jmsql.concurrency import tasks
-from jmsql.concurrency.tasks import cancellation, finished, interruptible, uninterrupted
+from jmsql.concurrency.tasks import cancellation, interruptible, run_to_completion, shielded
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ class Steps:
             lambda: asyncio.sleep(0.002),
             lambda: asyncio.get_running_loop().run_in_executor(None, lambda: None),
             lambda: asyncio.gather(asyncio.sleep(0), asyncio.sleep(0.001)),
-            lambda: finished(asyncio.sleep(0.001)),
+            lambda: run_to_completion(asyncio.sleep(0.001)),
         ]
         await ways[number]()
 
@@ -60,7 +60,7 @@ async def test_a_cancellation_anywhere_takes_effect_behind_what_is_finished(numb
     steps = Steps(number)
 
     async def operate() -> None:
-        assert await finished(steps.run()) == list(range(5))
+        assert await run_to_completion(steps.run()) == list(range(5))
         await asyncio.sleep(10)
 
     task = asyncio.create_task(operate())
@@ -84,7 +84,7 @@ async def test_a_lock_inside_is_waited_for() -> None:
 
     holder = asyncio.create_task(hold())
     await holds.wait()
-    task = asyncio.create_task(finished(work()))
+    task = asyncio.create_task(run_to_completion(work()))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.sleep(0)
@@ -103,8 +103,8 @@ async def test_what_begins_after_a_cancellation_that_came_too_late_does_not_begi
         await asyncio.sleep(0)
 
     async def operate() -> None:
-        await finished(work())
-        await finished(work())  # never waits in between
+        await run_to_completion(work())
+        await run_to_completion(work())  # never waits in between
 
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(operate())
@@ -121,9 +121,9 @@ async def test_a_block_is_cancelled_as_a_whole_or_not_at_all() -> None:
         done.append(name)
 
     async def operate() -> None:
-        with uninterrupted():
-            await finished(work("first"))
-            await finished(work("second"))
+        with shielded():
+            await run_to_completion(work("first"))
+            await run_to_completion(work("second"))
         await asyncio.sleep(10)
 
     with pytest.raises(asyncio.CancelledError):
@@ -139,7 +139,7 @@ async def test_an_error_inside_is_raised_before_the_cancellation_takes_effect() 
 
     async def operate() -> None:
         with pytest.raises(ValueError):
-            await finished(fail())
+            await run_to_completion(fail())
         await asyncio.sleep(10)
 
     with pytest.raises(asyncio.CancelledError):
@@ -148,19 +148,19 @@ async def test_an_error_inside_is_raised_before_the_cancellation_takes_effect() 
 
 async def test_a_time_out_that_ended_in_time_takes_its_cancellation_back() -> None:
     async with asyncio.timeout(0.005) as time_out:
-        await finished(asyncio.sleep(0.02))
+        await run_to_completion(asyncio.sleep(0.02))
     assert time_out.expired()
     assert not current().cancelling()
     await asyncio.sleep(0.001)
-    await finished(asyncio.sleep(0))
+    await run_to_completion(asyncio.sleep(0))
 
 
 async def test_a_cancel_scope_of_anyio_ends_behind_what_is_finished() -> None:
     waited = 0
     with anyio.move_on_after(0.005) as scope:
-        await finished(asyncio.sleep(0.02))
+        await run_to_completion(asyncio.sleep(0.02))
         waited += 1
-        await finished(asyncio.sleep(0))
+        await run_to_completion(asyncio.sleep(0))
         await asyncio.sleep(10)
     assert scope.cancelled_caught
     assert waited == 1
@@ -260,7 +260,7 @@ async def test_what_tidies_up_after_an_interruption_is_not_interrupted() -> None
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.005):
-            await finished(work())
+            await run_to_completion(work())
     assert (tidied, second.requests) == (["rolled back"], 0)
 
 
@@ -274,7 +274,7 @@ async def test_a_later_exchange_of_a_cancelled_operation_is_interrupted_as_well(
         await interruptible(second.converse(), second)
 
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.create_task(finished(work()))
+        await asyncio.create_task(run_to_completion(work()))
     assert (first.requests, second.requests) == (0, 1)
 
 
@@ -286,9 +286,9 @@ async def test_a_driver_that_limits_its_own_time_is_awaited_apart() -> None:
         return "done"
 
     async def operate() -> str:
-        return await tasks.apart(drive())
+        return await tasks.in_own_task(drive())
 
-    assert await finished(operate()) == "done"
+    assert await run_to_completion(operate()) == "done"
     assert not current().cancelling()
 
 
@@ -305,7 +305,7 @@ async def test_what_a_cancelled_caller_has_left_is_finished_before_it_gets_the_l
 
     async def work() -> None:
         with contextlib.suppress(asyncio.CancelledError):
-            await tasks.detached(close())
+            await tasks.run_detached(close())
         happened.append("goes on")
         left.set()
         async with lock:
@@ -335,7 +335,7 @@ async def test_a_lock_that_its_owner_holds_can_be_taken_by_what_it_leaves_to_run
     async def listen() -> None:
         async with lock:
             with contextlib.suppress(asyncio.CancelledError):
-                await tasks.detached(close())
+                await tasks.run_detached(close())
             asyncio.get_running_loop().call_soon(opened.set)
             async with lock:
                 happened.append("has the lock")

@@ -153,20 +153,20 @@ def test_code_of_the_library_is_not_interrupted() -> None:
 
 def test_a_function_that_calls_the_library_in_a_loop_is_interrupted_at_such_a_call() -> None:
     call = InterruptibleCall()
-    home = Interrupted(call, OverdueError)
-    home.check("session")  # before the function runs
+    guard = Interrupted(call, OverdueError)
+    guard.check("session")  # before the function runs
 
     def work() -> None:
-        thread = threading.Thread(target=home.check, args=("session",))
+        thread = threading.Thread(target=guard.check, args=("session",))
         thread.start()
         thread.join()
         with pytest.raises(OverdueError):
-            home.check("session")
-        home.check("session")  # in the cleanup
+            guard.check("session")
+        guard.check("session")  # in the cleanup
         assert not call.interrupt(OverdueError)
 
     call.run(work)
-    home.check("session")
+    guard.check("session")
 
 
 def call_under_a_profiler_what_follows_an_interrupted_call() -> None:

@@ -93,44 +93,44 @@ def test_one_that_has_found_a_message_wakes_another_one(waits: Waits) -> None:
 
 def test_a_look_without_result_spares_those_that_compete_theirs_until_there_is_news(waits: Waits) -> None:
     wake_ups = waits.wake_ups
-    wake_ups.found_end(wake_ups.start_fetch(ORDERS, (QUEUE,)))
-    assert wake_ups.would_find_nothing(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
-    assert not wake_ups.would_find_nothing(wake_ups.start_fetch(CHOSEN, (QUEUE,)), 60.0)
-    assert not wake_ups.would_find_nothing(wake_ups.start_fetch(ORDERS, (QUEUE, TOPIC)), 60.0)
+    wake_ups.record_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)))
+    assert wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
+    assert not wake_ups.is_known_empty(wake_ups.start_fetch(CHOSEN, (QUEUE,)), 60.0)
+    assert not wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE, TOPIC)), 60.0)
     wake_ups.wake(QUEUE)
-    assert not wake_ups.would_find_nothing(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
+    assert not wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
 
 
 def test_a_look_without_result_spares_nobody_one_after_news_that_came_meanwhile(waits: Waits) -> None:
     wake_ups = waits.wake_ups
     begun = wake_ups.start_fetch(ORDERS, (QUEUE,))
     wake_ups.wake(QUEUE)
-    wake_ups.found_end(begun)
-    assert not wake_ups.would_find_nothing(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
+    wake_ups.record_empty(begun)
+    assert not wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
 
 
 def test_a_look_without_result_spares_nobody_one_for_what_the_client_sends_itself(waits: Waits) -> None:
     wake_ups = waits.wake_ups
-    wake_ups.found_end(wake_ups.start_fetch(ORDERS, (QUEUE,)))
+    wake_ups.record_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)))
     wake_ups.told(QUEUE)
-    assert not wake_ups.would_find_nothing(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
+    assert not wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
 
 
 def test_a_look_without_result_spares_others_theirs_for_a_while_only(waits: Waits) -> None:
-    waits.wake_ups.found_end(waits.wake_ups.start_fetch(ORDERS, (QUEUE,)))
+    waits.wake_ups.record_empty(waits.wake_ups.start_fetch(ORDERS, (QUEUE,)))
     look = waits.wake_ups.start_fetch(ORDERS, (QUEUE,))
-    assert waits.wake_ups.would_find_nothing(look._replace(seconds=look.seconds + 30.0), 60.0)
-    assert not waits.wake_ups.would_find_nothing(look._replace(seconds=look.seconds + 90.0), 60.0)
+    assert waits.wake_ups.is_known_empty(look._replace(seconds=look.seconds + 30.0), 60.0)
+    assert not waits.wake_ups.is_known_empty(look._replace(seconds=look.seconds + 90.0), 60.0)
 
 
 def test_all_look_when_news_may_have_been_missed(waits: Waits) -> None:
     wake_ups = waits.wake_ups
-    wake_ups.found_end(wake_ups.start_fetch(ORDERS, (QUEUE,)))
+    wake_ups.record_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)))
     waits.begin("queue")
     waits.begin("topic", channels=(QUEUE, TOPIC))
     wake_ups.wake_all()
     assert sorted(waits.woken) == ["queue", "topic"]
-    assert not wake_ups.would_find_nothing(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
+    assert not wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
 
 
 def test_one_that_does_not_look_has_another_one_look(waits: Waits) -> None:
@@ -192,12 +192,12 @@ def test_a_look_before_senders_were_told_is_made_once_more() -> None:
 
 def test_a_look_without_result_is_worth_nothing_to_others_before_senders_were_told() -> None:
     wake_ups = WakeUps(lambda: None)
-    wake_ups.found_end(wake_ups.start_fetch(ORDERS, (QUEUE,)))
-    assert not wake_ups.would_find_nothing(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
+    wake_ups.record_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)))
+    assert not wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
     wake_ups.announced({bucket_of(QUEUE)})
-    assert not wake_ups.would_find_nothing(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
-    wake_ups.found_end(wake_ups.start_fetch(ORDERS, (QUEUE,)))
-    assert wake_ups.would_find_nothing(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
+    assert not wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
+    wake_ups.record_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)))
+    assert wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
 
 
 def test_senders_are_told_that_nobody_has_waited_for_a_while() -> None:
@@ -211,11 +211,11 @@ def test_senders_are_told_that_nobody_has_waited_for_a_while() -> None:
         pass
     assert wake_ups.unused() == {bucket_of(TOPIC)}
     assert wake_ups.unused() == {bucket_of(QUEUE)}
-    wake_ups.keep(QUEUE)
+    wake_ups.add_waiter(QUEUE)
     assert wake_ups.unannounced() == {bucket_of(QUEUE)}
     wake_ups.announced({bucket_of(QUEUE)})
     assert wake_ups.unused() == wake_ups.unused() == set()
     wake_ups.nothing_is_announced()
     assert wake_ups.unannounced() == {bucket_of(QUEUE)}
-    wake_ups.let_go(QUEUE)
+    wake_ups.remove_waiter(QUEUE)
     assert wake_ups.unannounced() == set()

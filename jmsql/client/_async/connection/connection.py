@@ -26,7 +26,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode, mode_of_session
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.start_reminder import StartReminder
 from jmsql.concurrency import ASYNC, settable
-from jmsql.concurrency.tasks import detached, from_thread, in_thread, is_over, opened_in_thread
+from jmsql.concurrency.tasks import from_thread, in_thread, is_over, opened_in_thread, run_detached
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.connections.database_url import without_secrets
@@ -379,13 +379,13 @@ class Connection:
         return consumer
 
     async def tell_exception_listener(self, error: JMSException) -> None:
-        """Tell the exception listener, if there is one, of a problem: one of an application server's pool, say.
+        """Call the exception listener, if there is one, with a problem: one of an application server's pool, say.
 
         Args:
             error: The problem.
         """
         if not self._client.closed:
-            await self._exceptions.tell(error)
+            await self._exceptions.notify(error)
 
     # Starting and stopping
 
@@ -424,9 +424,9 @@ class Connection:
         self._sessions.check_no_completion("close")
         if self._client.closed:
             return
-        if self._sessions.home is not None:
-            self._sessions.home.check("connection")
-        await detached(self._close())
+        if self._sessions.guard is not None:
+            self._sessions.guard.check("connection")
+        await run_detached(self._close())
 
     async def _close(self) -> None:
         with self._sessions.waiting_for_listeners("close"):

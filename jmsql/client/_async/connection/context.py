@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from jmsql.client._async.connection.simplified import JMSConsumer, JMSProducer
 from jmsql.client.acknowledge_mode import require_mode
 from jmsql.concurrency import settable
-from jmsql.concurrency.tasks import opens
+from jmsql.concurrency.tasks import async_resource
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import DeliveryMode
 from jmsql.public_names import set_module
@@ -242,7 +242,7 @@ class JMSContext:
         producer.set_jms_correlation_id(jms_correlation_id).set_jms_type(jms_type).set_jms_reply_to(jms_reply_to)
         return producer.set_async(completion_listener)
 
-    @opens
+    @async_resource
     async def create_consumer(
         self, destination: Destination | str, selector: str | None = None, *, no_local: bool = False
     ) -> JMSConsumer:
@@ -260,7 +260,7 @@ class JMSContext:
         """
         return await self._started(await self._session.create_consumer(destination, selector, no_local=no_local))
 
-    @opens
+    @async_resource
     async def create_durable_consumer(
         self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> JMSConsumer:
@@ -269,12 +269,12 @@ class JMSContext:
             await self._session.create_durable_consumer(topic, name, selector, no_local=no_local)
         )
 
-    @opens
+    @async_resource
     async def create_shared_consumer(self, topic: Topic | str, name: str, selector: str | None = None) -> JMSConsumer:
         """Make a consumer that shares a subscription, as `Session.create_shared_consumer` does."""
         return await self._started(await self._session.create_shared_consumer(topic, name, selector))
 
-    @opens
+    @async_resource
     async def create_shared_durable_consumer(
         self, topic: Topic | str, name: str, selector: str | None = None
     ) -> JMSConsumer:
@@ -299,7 +299,7 @@ class JMSContext:
         """Return a producer or consumer that the context has just made; for classes to remember it."""
         return part
 
-    @opens
+    @async_resource
     async def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
         """Make a browser, which looks at the messages of a queue and leaves them there."""
         return await self._session.create_browser(queue, selector)

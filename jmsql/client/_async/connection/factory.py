@@ -11,7 +11,7 @@ from jmsql.client._async.link.opening import default_url
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode, mode_of_session, require_mode
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import opened_in_thread, opens
+from jmsql.concurrency.tasks import async_resource, opened_in_thread
 from jmsql.public_names import set_module
 from jmsql.store.connections.database_url import url_in_environment
 from jmsql.store.connections.engine import endpoint
@@ -51,7 +51,7 @@ class ConnectionFactory:
         """The most connections to PostgreSQL that the sessions of each of its connections use at a time. A session
         needs one while it has a transaction open, or asks the server."""
 
-    @opens
+    @async_resource
     async def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:
         """Connect to the database; the connection is stopped.
 
@@ -68,7 +68,7 @@ class ConnectionFactory:
         """
         return await self._connect(Connection, user, password)
 
-    @opens
+    @async_resource
     async def create_context(
         self,
         user: str | AcknowledgeMode | None = None,

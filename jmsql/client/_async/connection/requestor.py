@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jmsql.client._async.connection.simplified import message_of
 from jmsql.client.transaction_of_caller import open_transaction
-from jmsql.concurrency.tasks import Lock, Notifications, detached
+from jmsql.concurrency.tasks import Lock, Notifications, run_detached
 from jmsql.exceptions import IllegalStateException, RequestFailed
 from jmsql.messages import Message, TextMessage
 from jmsql.public_names import set_module
@@ -120,7 +120,7 @@ class Replies:
             consumer = await receiver.create_consumer(queue)
             await consumer.set_message_listener(self._replied)
         except BaseException:
-            await detached(_close(sender, receiver))
+            await run_detached(_close(sender, receiver))
             raise
         self._queue = queue
 

@@ -17,7 +17,7 @@ from jmsql.client._async.link.own import NoLink, OwnLink
 from jmsql.client._async.link.pool import ConnectionPool, driver_connection, give_back
 from jmsql.client._async.link.watched_connection import StatementListener, WatchedConnection
 from jmsql.client.transaction_state import TransactionState
-from jmsql.concurrency.tasks import Lock, finished, interruptible, uninterrupted
+from jmsql.concurrency.tasks import Lock, interruptible, run_to_completion, shielded
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.connections.engine import LENT, synchronous
 from jmsql.store.errors import is_connection_lost, translate
@@ -180,27 +180,27 @@ class Lease:
             IllegalStateException: It was closed, by another thread that did not wait for this one.
             ResourceAllocationException: All connections are in use, and stay so; or the server cannot be reached.
         """
-        await self.hold(needed=needed)
+        await self.acquire(needed=needed)
         try:
             yield
         finally:
-            self.let_go()
+            self.release()
 
-    async def hold(self, *, needed: bool = True) -> None:
-        """Keep a connection as `connected` does, until `let_go`."""
+    async def acquire(self, *, needed: bool = True) -> None:
+        """Keep a connection as `connected` does, until `release`."""
         link = self.link
         if needed and (isinstance(link, NoLink) or link.driver.closed or self._is_closed):
             await self._take_connection()
         self._uses += 1
 
-    async def hold_within(self, patience: float | None) -> bool:
-        """Hold as `hold` does, after at most so many seconds for other sessions; return False if that took longer."""
+    async def acquire_within(self, patience: float | None) -> bool:
+        """Acquire after at most `patience` seconds for other sessions; return False if they took longer."""
         if not await self._take_connection(patience):
             return False
         self._uses += 1
         return True
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Let another session have the connection, if it is not needed otherwise."""
         self._uses -= 1
         if self._pool.limit.waiting:
@@ -218,10 +218,10 @@ class Lease:
             return
         if not link.driver.has_changed_settings:
             synchronous(link.connection).info.pop(LENT, None)
-        with uninterrupted():
+        with shielded():
             link.driver.watch(None)
             self._forget()
-            await finished(give_back(link.connection))
+            await run_to_completion(give_back(link.connection))
 
     # Running statements
 
@@ -253,9 +253,9 @@ class Lease:
         await self._take_connection()
         self._uses += 1  # before the next wait, in which the limit might hand the connection over
         try:
-            return await finished(self._connected_link.run(work))
+            return await run_to_completion(self._connected_link.run(work))
         finally:
-            self.let_go()
+            self.release()
 
     async def attempt(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
         """Run statements, which the server is asked to interrupt if the task is cancelled.
@@ -273,9 +273,9 @@ class Lease:
             link = self._connected_link
         self._uses += 1
         try:
-            return await finished(interruptible(link.run(work, question), Interruption(link.driver)))
+            return await run_to_completion(interruptible(link.run(work, question), Interruption(link.driver)))
         finally:
-            self.let_go()
+            self.release()
 
     async def inspect(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
@@ -283,9 +283,9 @@ class Lease:
         link = self._connected_link
         self._uses += 1
         try:
-            return await finished(interruptible(link.inspect(work), Interruption(link.driver)))
+            return await run_to_completion(interruptible(link.inspect(work), Interruption(link.driver)))
         finally:
-            self.let_go()
+            self.release()
 
     async def run_alone(self, work: Query[T] | Steps[T]) -> T:
         """Run statements that commit by themselves, while no transaction is open.
@@ -303,9 +303,9 @@ class Lease:
             link = self._connected_link
         self._uses += 1
         try:
-            return await finished(interruptible(link.run_alone(work), Interruption(link.driver)))
+            return await run_to_completion(interruptible(link.run_alone(work), Interruption(link.driver)))
         finally:
-            self.let_go()
+            self.release()
 
     async def begin_implicitly(self) -> WireRunner:
         """Return the runner of statements that are to commit together, in a session that is not transacted.
@@ -328,9 +328,9 @@ class Lease:
         if isinstance(link, OwnLink) and link.driver.is_committing:
             self._uses += 1
             try:
-                await finished(link.driver.settle())
+                await run_to_completion(link.driver.settle())
             finally:
-                self.let_go()
+                self.release()
 
     async def lend(self, before_statement: StatementListener) -> LentLink:
         """Let the application use the connection in the transaction, too.
@@ -396,7 +396,7 @@ class Lease:
             await self.rollback()
             raise aborted
         try:
-            outcome = await finished(link.end_or_lose(end()))
+            outcome = await run_to_completion(link.end_or_lose(end()))
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             if is_connection_lost(error):
                 # The server may have committed before it, or the network, went away. Only a look can tell.
@@ -418,7 +418,7 @@ class Lease:
             return
         try:
             if link.let_end() and not link.is_lost:
-                await finished(link.roll_back())
+                await run_to_completion(link.roll_back())
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             logger.info("%s", translate(error, "rolling back"))
             await self.discard()
@@ -438,7 +438,7 @@ class Lease:
         link.let_end()
         if link.driver.pgconn.transaction_status == TransactionStatus.INTRANS:
             try:
-                await finished(link.commit_unused())
+                await run_to_completion(link.commit_unused())
             except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
                 logger.info("%s", translate(error, "ending a transaction"))
                 await self.discard()
@@ -458,13 +458,13 @@ class Lease:
     async def discard(self) -> None:
         """Give the connection up; the next use takes another one."""
         link = self.link
-        with uninterrupted():
+        with shielded():
             if isinstance(link, OwnLink):
                 link.let_end()
             self._forget()
             if isinstance(link, OwnLink) and not link.connection.closed:
-                await finished(link.connection.invalidate())
-                await finished(link.connection.close())
+                await run_to_completion(link.connection.invalidate())
+                await run_to_completion(link.connection.close())
 
     async def close(self) -> None:
         """Roll back and release the connection to its pool, for good."""
@@ -476,7 +476,7 @@ class Lease:
         await self.rollback()
         try:
             if isinstance(self.link, OwnLink):
-                await finished(self.link.connection.close())
+                await run_to_completion(self.link.connection.close())
         finally:
             self._forget()
 

@@ -14,7 +14,7 @@ from jmsql.client.transaction_state import (
     TransactionEvent,
     TransactionState,
 )
-from jmsql.concurrency.tasks import finished
+from jmsql.concurrency.tasks import run_to_completion
 from jmsql.exceptions import TransactionRolledBackException
 from jmsql.store.connections.engine import LENT, synchronous
 from jmsql.store.receiving.receive import require_read_committed
@@ -180,7 +180,7 @@ class LentLink(OwnLink):
 
     async def _run_plainly(self, query: Query[T]) -> T:
         """Run a statement in the open transaction, as whatever role it has."""
-        return await finished(self._psycopg.run(query))
+        return await run_to_completion(self._psycopg.run(query))
 
     async def _run_as_session(self, work: Query[T] | Steps[T]) -> T:
         """Run statements as the session's own role, and those that follow as the application's again."""
@@ -218,7 +218,7 @@ class LentLink(OwnLink):
         if self.is_clear and (last or question is not None):
             return partial(self._commit_in_exchange, last, question)
         for query in last:
-            await finished(self.run(query))
+            await run_to_completion(self.run(query))
         return self.commit_unused
 
     async def _commit_in_exchange(

@@ -13,7 +13,7 @@ import psycopg
 from jmsql.client._async.link.watched_connection import WatchedConnection
 from jmsql.client.connection_limit import ConnectionLimit
 from jmsql.client.openings import Openings
-from jmsql.concurrency.tasks import Lock, Turns, finished, in_thread
+from jmsql.concurrency.tasks import Lock, Turns, in_thread, run_to_completion
 from jmsql.store.connections.engine import Endpoint, synchronous
 from jmsql.store.errors import jms_errors
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
@@ -85,7 +85,11 @@ class ConnectionPool:
             JMSException: The server cannot be reached, or refuses.
         """
         connection = await self._openings.take()
-        return connection if transacted else await finished(connection.execution_options(isolation_level="AUTOCOMMIT"))
+        return (
+            connection
+            if transacted
+            else await run_to_completion(connection.execution_options(isolation_level="AUTOCOMMIT"))
+        )
 
     async def _open(self) -> AsyncConnection:
         if self._engine is None:

@@ -14,7 +14,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from jmsql.client.transaction_state import TransactionEvent
-from jmsql.concurrency.tasks import finished
+from jmsql.concurrency.tasks import run_to_completion
 from jmsql.exceptions import TransactionInProgressException
 from jmsql.store.wire._async.runner import WireConnection
 from jmsql.store.wire.application_sql import (
@@ -177,7 +177,7 @@ class WatchedConnection(WireConnection):
             and pgconn.pipeline_status == PipelineStatus.OFF
         ):
             async with self.lock:
-                await finished(self.exchange(Exchange(begin=BEGIN_READ_COMMITTED)))
+                await run_to_completion(self.exchange(Exchange(begin=BEGIN_READ_COMMITTED)))
 
     async def commit(self) -> None:
         self._refuse_if_kept_open("commit()")
@@ -228,17 +228,17 @@ class WatchedConnection(WireConnection):
         force_rollback: bool = False,
     ) -> AsyncIterator[psycopg.AsyncTransaction]:
         await self._begin_if_kept_open()
-        tell = self._listener or _nobody
+        notify = self._listener or _ignore
         name = f"block {uuid.uuid4()}"
-        await tell(SavepointStep(SavepointCommand.SET, name))
+        await notify(SavepointStep(SavepointCommand.SET, name))
         async with super().transaction(savepoint_name, force_rollback) as transaction:
             try:
                 yield transaction
             except BaseException:
-                await tell(SavepointStep(SavepointCommand.ROLLBACK, name))
+                await notify(SavepointStep(SavepointCommand.ROLLBACK, name))
                 self.known_statements.forget()
                 raise
-            await tell(SavepointStep(SavepointCommand.ROLLBACK if force_rollback else SavepointCommand.RELEASE, name))
+            await notify(SavepointStep(SavepointCommand.ROLLBACK if force_rollback else SavepointCommand.RELEASE, name))
             if force_rollback:
                 self.known_statements.forget()
 
@@ -285,7 +285,7 @@ class _WatchedServerCursor(psycopg.AsyncServerCursor[Any]):
             raise
 
 
-async def _nobody(_: SavepointStep | None) -> None:
+async def _ignore(_: SavepointStep | None) -> None:
     """Hear nothing."""
 
 

@@ -157,7 +157,7 @@ class Claims(Delivery):
             raise LimitReachedError
         return found.rows
 
-    def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+    def pop_buffered(self, buffer: PrefetchBuffer) -> MessageRow | None:
         if not self._control.is_certain:
             return None
         if not buffer.rows:
@@ -195,7 +195,7 @@ class Claims(Delivery):
 
     async def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         if buffer.rows and not await self._lives():
-            await self._release_rows(buffer, buffer.give_up())
+            await self._release_rows(buffer, buffer.discard_rows())
         await self._release_rows(buffer, buffer.drop_stale())
         if self._control.cancellations.heard:
             await self._drop_cancelled(buffer)
@@ -237,7 +237,7 @@ class Claims(Delivery):
         buffer.keep_first(row)
         if buffer.claimed_for is not None:  # its time would run out while it waits
             self._extended.pop()
-            self._notify_released(await self._release_rows(buffer, buffer.give_up()))
+            self._notify_released(await self._release_rows(buffer, buffer.discard_rows()))
 
     async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
         throttle = self._throttle
@@ -385,7 +385,7 @@ class Claims(Delivery):
         self._delivered.clear()
         self._extended.clear()
         for buffer, _ in held:
-            buffer.give_up_groups(groups)
+            buffer.discard_groups(groups)
         since = self._delivered_at if self.is_of_handler else None
         count_outcome([(buffer, row) for buffer, _, row in delivered], "rolled_back", since)
         for each in failed:
@@ -395,7 +395,7 @@ class Claims(Delivery):
     async def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:
         """End the deliveries to a prefetch buffer: release its messages, and return them."""
         self._buffers.discard(buffer)
-        return await self._release_rows(buffer, buffer.give_up())
+        return await self._release_rows(buffer, buffer.discard_rows())
 
     def _free_groups(self, acknowledged: Sequence[_Delivered]) -> None:
         """Tell of the groups of acknowledged messages that the session does not hold any more."""

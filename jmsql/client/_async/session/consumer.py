@@ -11,7 +11,7 @@ from jmsql.client import instrumentation
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.listeners import MessageCheck, MessageListener, function_of
 from jmsql.concurrency import settable
-from jmsql.concurrency.tasks import check_function, detached
+from jmsql.concurrency.tasks import check_function, run_detached
 from jmsql.exceptions import IllegalStateException, MessageFormatException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
@@ -203,7 +203,7 @@ class MessageConsumer:
         if instrumentation.active is not None:
             return await self._receive(wait)
         if state.buffer.rows:  # as it mostly is in a transaction
-            message = self._receiving.take_held(state)
+            message = self._receiving.pop_buffered(state)
             if message is not None:
                 return message
         return await self._receiving.receive(state, wait, None)
@@ -255,7 +255,7 @@ class MessageConsumer:
         receiving, state = self._receiving, self._state
         follower, followed = instrumentation.active, receiving.followed
         if follower is None or followed is None:
-            message = receiving.take_held(state) if check is None and state.buffer.rows else None
+            message = receiving.pop_buffered(state) if check is None and state.buffer.rows else None
             return await receiving.receive(state, timeout, check) if message is None else message
         subscription = None if state.subscription is None else state.subscription.name
         with follower.receiving(followed, state.destination, subscription) as received:
@@ -270,7 +270,7 @@ class MessageConsumer:
         """
         if not self._state.closed:
             self._state.close()
-            await detached(self._receiving.consumer_closed(self._state))
+            await run_detached(self._receiving.consumer_closed(self._state))
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.receiving.fetching import PrefetchBuffer, QueueSource
 from jmsql.client.receiving.notified import QueueChanges
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import at_once, finished, uninterrupted
+from jmsql.concurrency.tasks import run_to_completion, shielded, try_acquire
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import TemporaryTopic
@@ -121,7 +121,7 @@ class Receiving:
             return subscriber
 
         async with self._state:
-            with uninterrupted():
+            with shielded():
                 return await connection.subscription_registry.join(subscription, create_subscriber)
 
     async def consumer_opened(self, consumer: ConsumerState) -> None:
@@ -150,7 +150,7 @@ class Receiving:
         if self._own is not None:
             await self._own.subscription_registry.leave(consumer)
 
-    async def part_with_all(self) -> None:
+    async def close_all(self) -> None:
         """Close all consumers, as the session does."""
         while self._state.consumers:
             await self._leave(self._state.consumers.pop())
@@ -171,7 +171,7 @@ class Receiving:
         """
         state, client, transaction, buffer = self._state, self._client, self._transaction, consumer.buffer
         waits = timeout is None or timeout >= client.timings.maximum_poll_interval
-        is_open = not state.closed and state.home is None and state.message_listener is None
+        is_open = not state.closed and state.guard is None and state.message_listener is None
         if not is_open or not transaction.is_usable or buffer.looks_again is not waits:
             self._begin_receive(buffer, waits=waits)
         deadline = None if timeout is None else monotonic() + timeout
@@ -252,43 +252,43 @@ class Receiving:
         async with nullcontext() if turn is None else turn:
             if ASYNC:
                 is_late = not database.link.is_connected
-                if not await database.hold_within(_remaining(deadline)):
+                if not await database.acquire_within(_remaining(deadline)):
                     return None, look
                 # Others may have looked meanwhile. Without another look, 300 consumers on 5 connections would fetch all
                 # the time, each for the news that came while it waited.
                 look = wake_ups.start_fetch(look.competition, look.channels) if is_late else look
                 is_empty = is_late and buffer.is_known_empty(wake_ups, look, self._longest_trust)
                 if is_empty and self._relies_on_others:
-                    database.let_go()
+                    database.release()
                     await database.pause()
                     return None, look
             else:
-                database.hold()
+                database.acquire()
             try:
                 ends_seen = buffer.emptiness.ends_seen
-                with uninterrupted():
-                    message = await finished(self._transaction.next(consumer, check))
+                with shielded():
+                    message = await run_to_completion(self._transaction.next(consumer, check))
                     is_end = message is None or buffer.emptiness.ends_seen != ends_seen
                     # The end of a limit is not that of the queue, and what this session holds hides what follows it.
                     if is_end and self._transaction.is_settled and buffer.policy.throttle is None:
-                        wake_ups.found_end(look)
+                        wake_ups.record_empty(look)
                     if message is not None and buffer.poll.pause > buffer.poll.shortest:
                         buffer.poll.reset()
             finally:
-                database.let_go()
+                database.release()
             if message is None:
                 await database.pause()
             return message, look
 
-    def take_held(self, consumer: ConsumerState) -> Message | None:
+    def pop_buffered(self, consumer: ConsumerState) -> Message | None:
         """Return the next message if it was fetched before, and nothing is in the way of receiving it at once."""
         state = self._state
-        with at_once(state.lock) as is_free:
+        with try_acquire(state.lock) as is_free:
             if not is_free or consumer.closed or state.closed or state.message_listener is not None:
                 return None
             if not (self._client.started and self._transaction.is_usable):
                 return None
-            return self._transaction.take_held(consumer)
+            return self._transaction.pop_buffered(consumer)
 
     async def set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
         """Give the consumer's messages to a listener from now on."""
@@ -298,7 +298,7 @@ class Receiving:
         if listener is not None:
             state.check_no_message_listener()
         async with state.lock, database.connected(needed=bool(consumer.buffer.rows)):
-            await finished(self._set_listener(dispatcher, consumer, listener))
+            await run_to_completion(self._set_listener(dispatcher, consumer, listener))
         state.notifications.notify()
 
     async def _set_listener(

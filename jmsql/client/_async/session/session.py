@@ -28,7 +28,7 @@ from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.instrumentation import SessionFacts
 from jmsql.client.listeners import MessageListener, function_of
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Home, check_function, current, detached, home, opens
+from jmsql.concurrency.tasks import CallGuard, async_resource, check_function, current, owning_loop, run_detached
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.public_names import set_module
@@ -83,7 +83,7 @@ class Session:
     def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
         url = client.pool.url
         facts = SessionFacts(acknowledge_mode, url.host, url.port, lambda: client.client_id)
-        self._state = SessionState(client, acknowledge_mode, facts, type(self).__name__, home())
+        self._state = SessionState(client, acknowledge_mode, facts, type(self).__name__, owning_loop())
         self._client = client
         self._sessions = sessions
         transaction = self._create_transaction(client)
@@ -216,7 +216,7 @@ class Session:
 
     # Producers and consumers
 
-    @opens
+    @async_resource
     async def create_producer(self, destination: Destination | str | None = None) -> MessageProducer:
         """Make a producer.
 
@@ -235,7 +235,7 @@ class Session:
         self._check_open()
         return MessageProducer(self._transaction, self._require_destination, None)
 
-    @opens
+    @async_resource
     async def create_consumer(
         self,
         destination: Destination | str,
@@ -277,14 +277,14 @@ class Session:
         self._check_open()
         return TopicSubscriber(self._receiving, await self._receiving.subscribe(topic, subscription))
 
-    @opens
+    @async_resource
     async def create_durable_consumer(
         self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> MessageConsumer:
         """Make a durable subscriber: the newer name of `create_durable_subscriber`."""
         return await self.create_durable_subscriber(topic, name, selector, no_local=no_local)
 
-    @opens
+    @async_resource
     async def create_durable_subscriber(
         self, topic: Topic | str, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> TopicSubscriber:
@@ -318,7 +318,7 @@ class Session:
         )
         return await self._subscribe(target, definition)
 
-    @opens
+    @async_resource
     async def create_shared_consumer(
         self, topic: Topic | str, name: str, selector: str | None = None
     ) -> MessageConsumer:
@@ -339,7 +339,7 @@ class Session:
         """
         return await self._share(topic, name, selector, durable=False)
 
-    @opens
+    @async_resource
     async def create_shared_durable_consumer(
         self,
         topic: Topic | str,
@@ -387,7 +387,7 @@ class Session:
         )
         return await self._subscribe(target, definition)
 
-    @opens
+    @async_resource
     async def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
         """Make a browser, which looks at the messages of a queue and leaves them there.
 
@@ -554,10 +554,10 @@ class Session:
         """
         if self._state.closed:
             return
-        if self._state.home is not None:
-            self._state.home.check("session")
+        if self._state.guard is not None:
+            self._state.guard.check("session")
         self._state.check_no_completion("close")
-        await detached(self._close())
+        await run_detached(self._close())
 
     async def _close(self) -> None:
         with self._sessions.waiting_for_listeners("close", self._state):
@@ -586,7 +586,7 @@ class Session:
             except JMSException as error:
                 logger.warning("Closing %r: %s", self, error)
             finally:
-                await self._receiving.part_with_all()
+                await self._receiving.close_all()
                 await transaction.release()
                 await self._sessions.remove(self)
 
@@ -745,9 +745,9 @@ class HandlerSession(Session):
         """True unless its connection has lost the server."""
         return not self._client.control.is_lost
 
-    def check_calls(self, home: Home) -> None:
+    def check_calls(self, guard: CallGuard) -> None:
         """Have something checked at each call of the session, from now on; may be called from another thread."""
-        self._state.home = home
+        self._state.guard = guard
 
     def will_be_interrupted(self) -> None:
         """Have closing the session release the message of a running handler as one that has not failed.

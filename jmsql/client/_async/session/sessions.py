@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from jmsql.client._async.session.session_state import SessionState
-from jmsql.concurrency.tasks import current, home
+from jmsql.concurrency.tasks import current, owning_loop
 from jmsql.exceptions import IllegalStateException
 from jmsql.store.control.counters import Consumption
 
@@ -39,7 +39,7 @@ class Sessions:
         self._client = client
         self._on_removed = on_removed
         self._lock = threading.RLock()
-        self.home = home()
+        self.guard = owning_loop()
         self._why_closed = "The connection is closed."
         self._open: dict[OpenSession, Dispatcher] = {}
         self.waits: dict[object, Collection[SessionState]] = {}
@@ -71,8 +71,8 @@ class Sessions:
 
     def check_open(self) -> None:
         """Raise IllegalStateException if the connection is closed, and the caller is no listener that has its use."""
-        if self.home is not None:
-            self.home.check("connection")
+        if self.guard is not None:
+            self.guard.check("connection")
         if self._client.closed and not any(state.is_used_by_listener for state in self._states()):
             raise IllegalStateException(self._why_closed)
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from jmsql.concurrency.tasks import finished
+from jmsql.concurrency.tasks import run_to_completion
 from jmsql.exceptions import JMSException
 from jmsql.store.control.counters import Counts, measure
 from jmsql.store.sending.notification import DELAYED_CHANNEL
@@ -79,7 +79,7 @@ class ClientContext(Client):
     async def run_beside(self, work: Steps[T]) -> T:
         """Run statements that differ each time beside the sessions' transactions; each commits by itself."""
         async with self.pool.turns:
-            return await finished(self._run_beside(work))
+            return await run_to_completion(self._run_beside(work))
 
     async def _run_beside(self, work: Steps[T]) -> T:
         async with self.pool.runner(prepares=False) as runner:

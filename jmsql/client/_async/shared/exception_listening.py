@@ -13,7 +13,7 @@ logger = logging.getLogger("jmsql")
 
 
 class OnException(Protocol):
-    """An object that is told of a connection's problems."""
+    """An object whose method is called with a connection's problems."""
 
     def on_exception(self, exception: JMSException, /) -> object:
         """Take note of a problem."""
@@ -24,7 +24,7 @@ ExceptionListener = Callable[[JMSException], object] | OnException
 
 
 class ExceptionListening:
-    """A connection's exception listener, which is told of one problem at a time."""
+    """A connection's exception listener, which is called with one problem at a time."""
 
     def __init__(self, of: object) -> None:
         self._of = of
@@ -42,8 +42,8 @@ class ExceptionListening:
             check_function(_function_of(listener))
         self._listener = listener
 
-    async def tell(self, error: JMSException) -> None:
-        """Tell the listener of a problem, if there is one."""
+    async def notify(self, error: JMSException) -> None:
+        """Call the listener with a problem, if there is one."""
         listener = self._listener
         if listener is None:
             return

@@ -230,7 +230,7 @@ class Redelivery:
         earlier = await self._earlier(failed, failure)
         releases = [await self._after(each, earlier[each.key], failure) for each in failed]
         for each, release in zip(failed, releases, strict=True):
-            _tell(each, release)
+            _log_outcome(each, release)
         return releases
 
     async def _after(self, failed: FailedDelivery, earlier: EarlierDeliveries, failure: Failure | None) -> Release:
@@ -343,8 +343,8 @@ class Redelivery:
             logger.warning("Messages go to their dead-letter queue a little later: %s", error)
 
 
-def _tell(failed: FailedDelivery, release: Release) -> None:
-    """Write into the log when a message that has failed comes again, or that it does not."""
+def _log_outcome(failed: FailedDelivery, release: Release) -> None:
+    """Log the outcome of a failed delivery: the next attempt, or the dead-letter queue."""
     place = failed.buffer.source.destination, failed.key.sequence
     if release.dead_letter_reason is not None:
         logger.warning(

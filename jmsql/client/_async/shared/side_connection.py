@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from jmsql.client._async.link.lease import Lease
 from jmsql.client._async.link.pool import ConnectionPool
-from jmsql.concurrency.tasks import Lock, finished
+from jmsql.concurrency.tasks import Lock, run_to_completion
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.lock_waits import NO_LOCK, given_up, limit_lock_waits
 from jmsql.store.statement import Query, Steps, in_transaction
@@ -89,7 +89,7 @@ class SideConnection:
 
         async def run() -> T:
             async with self._pool.turns:
-                return await finished(self._run_in_transaction(work(*args, **options)))
+                return await run_to_completion(self._run_in_transaction(work(*args, **options)))
 
         return await self._unless_blocked(run)
 

@@ -376,13 +376,13 @@ class Connection:
         return consumer
 
     def tell_exception_listener(self, error: JMSException) -> None:
-        """Tell the exception listener, if there is one, of a problem: one of an application server's pool, say.
+        """Call the exception listener, if there is one, with a problem: one of an application server's pool, say.
 
         Args:
             error: The problem.
         """
         if not self._client.closed:
-            self._exceptions.tell(error)
+            self._exceptions.notify(error)
 
     # Starting and stopping
 
@@ -421,8 +421,8 @@ class Connection:
         self._sessions.check_no_completion("close")
         if self._client.closed:
             return
-        if self._sessions.home is not None:
-            self._sessions.home.check("connection")
+        if self._sessions.guard is not None:
+            self._sessions.guard.check("connection")
         self._close()
 
     def _close(self) -> None:

@@ -180,27 +180,27 @@ class Lease:
             IllegalStateException: It was closed, by another thread that did not wait for this one.
             ResourceAllocationException: All connections are in use, and stay so; or the server cannot be reached.
         """
-        self.hold(needed=needed)
+        self.acquire(needed=needed)
         try:
             yield
         finally:
-            self.let_go()
+            self.release()
 
-    def hold(self, *, needed: bool = True) -> None:
-        """Keep a connection as `connected` does, until `let_go`."""
+    def acquire(self, *, needed: bool = True) -> None:
+        """Keep a connection as `connected` does, until `release`."""
         link = self.link
         if needed and (isinstance(link, NoLink) or link.driver.closed or self._is_closed):
             self._take_connection()
         self._uses += 1
 
-    def hold_within(self, patience: float | None) -> bool:
-        """Hold as `hold` does, after at most so many seconds for other sessions; return False if that took longer."""
+    def acquire_within(self, patience: float | None) -> bool:
+        """Acquire after at most `patience` seconds for other sessions; return False if they took longer."""
         if not self._take_connection(patience):
             return False
         self._uses += 1
         return True
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Let another session have the connection, if it is not needed otherwise."""
         self._uses -= 1
         if self._pool.limit.waiting:
@@ -254,7 +254,7 @@ class Lease:
         try:
             return self._connected_link.run(work)
         finally:
-            self.let_go()
+            self.release()
 
     def attempt(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
         """Run statements, which the server is asked to interrupt if the task is cancelled.
@@ -274,7 +274,7 @@ class Lease:
         try:
             return link.run(work, question)
         finally:
-            self.let_go()
+            self.release()
 
     def inspect(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
@@ -284,7 +284,7 @@ class Lease:
         try:
             return link.inspect(work)
         finally:
-            self.let_go()
+            self.release()
 
     def run_alone(self, work: Query[T] | Steps[T]) -> T:
         """Run statements that commit by themselves, while no transaction is open.
@@ -304,7 +304,7 @@ class Lease:
         try:
             return link.run_alone(work)
         finally:
-            self.let_go()
+            self.release()
 
     def begin_implicitly(self) -> WireRunner:
         """Return the runner of statements that are to commit together, in a session that is not transacted.
@@ -329,7 +329,7 @@ class Lease:
             try:
                 link.driver.settle()
             finally:
-                self.let_go()
+                self.release()
 
     def lend(self, before_statement: StatementListener) -> LentLink:
         """Let the application use the connection in the transaction, too.

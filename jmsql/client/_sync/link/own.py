@@ -322,7 +322,7 @@ class OwnLink:
     def end_or_lose(self, end: T) -> T:
         """End the transaction. If that is interrupted, the transaction is lost, and its next use says so."""
         # A commit can be interrupted as long as the server has not begun to write it. A call that is cancelled before
-        # it begins is cancelled in `finished`, and has lost nothing.
+        # it begins is cancelled in `run_to_completion`, and has lost nothing.
         try:
             return end
         except CancelledError:

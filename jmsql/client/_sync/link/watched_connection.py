@@ -228,17 +228,17 @@ class WatchedConnection(WireConnection):
         force_rollback: bool = False,
     ) -> Iterator[psycopg.Transaction]:
         self._begin_if_kept_open()
-        tell = self._listener or _nobody
+        notify = self._listener or _ignore
         name = f"block {uuid.uuid4()}"
-        tell(SavepointStep(SavepointCommand.SET, name))
+        notify(SavepointStep(SavepointCommand.SET, name))
         with super().transaction(savepoint_name, force_rollback) as transaction:
             try:
                 yield transaction
             except BaseException:
-                tell(SavepointStep(SavepointCommand.ROLLBACK, name))
+                notify(SavepointStep(SavepointCommand.ROLLBACK, name))
                 self.known_statements.forget()
                 raise
-            tell(SavepointStep(SavepointCommand.ROLLBACK if force_rollback else SavepointCommand.RELEASE, name))
+            notify(SavepointStep(SavepointCommand.ROLLBACK if force_rollback else SavepointCommand.RELEASE, name))
             if force_rollback:
                 self.known_statements.forget()
 
@@ -285,7 +285,7 @@ class _WatchedServerCursor(psycopg.ServerCursor[Any]):
             raise
 
 
-def _nobody(_: SavepointStep | None) -> None:
+def _ignore(_: SavepointStep | None) -> None:
     """Hear nothing."""
 
 

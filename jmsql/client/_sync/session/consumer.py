@@ -212,7 +212,7 @@ class MessageConsumer:
         if instrumentation.active is not None:
             return self._receive(wait)
         if state.buffer.rows:  # as it mostly is in a transaction
-            message = self._receiving.take_held(state)
+            message = self._receiving.pop_buffered(state)
             if message is not None:
                 return message
         return self._receiving.receive(state, wait, None)
@@ -264,7 +264,7 @@ class MessageConsumer:
         receiving, state = self._receiving, self._state
         follower, followed = instrumentation.active, receiving.followed
         if follower is None or followed is None:
-            message = receiving.take_held(state) if check is None and state.buffer.rows else None
+            message = receiving.pop_buffered(state) if check is None and state.buffer.rows else None
             return receiving.receive(state, timeout, check) if message is None else message
         subscription = None if state.subscription is None else state.subscription.name
         with follower.receiving(followed, state.destination, subscription) as received:

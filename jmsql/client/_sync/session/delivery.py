@@ -41,15 +41,15 @@ class Delivery(ABC):
         return None
 
     @abstractmethod
-    def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+    def pop_buffered(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message that was fetched before, now delivered, if that takes no statement."""
 
     def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        """Return the next message, now delivered, or None. Callers run it to its end, though cancelled (`finished`)."""
+        """Return the next message, now delivered, or None. Callers await it by `run_to_completion`."""
         while True:
             row = None
             if buffer.rows:
-                row = self.take_held(buffer) or self.next_held(buffer)
+                row = self.pop_buffered(buffer) or self.next_held(buffer)
             if row is not None or not self.fetch(buffer, buffer.next_limit()):
                 return row
 

@@ -228,7 +228,7 @@ class Dispatcher:
                 return 0
             self._loaded = consumer
             state.consumers.add(consumer)
-            consumer.buffer.give_up()  # leftovers of an earlier run, which the open transaction holds
+            consumer.buffer.discard_rows()  # leftovers of an earlier run, which the open transaction holds
             self._transaction.delivery.fetch(consumer.buffer, limit)
             return len(consumer.buffer.rows)
 

@@ -94,7 +94,7 @@ class Locks(Delivery):
             self._listed.update([(delivered[0].key(delivered[1]), delivered) for delivered in self._unlisted])
             self._unlisted.clear()
 
-    def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+    def pop_buffered(self, buffer: PrefetchBuffer) -> MessageRow | None:
         if not (buffer.recorded or monotonic() < buffer.free_until):
             return None
         if self._savepoints is not None or self._database.link.has_lost_locks:
@@ -112,7 +112,7 @@ class Locks(Delivery):
         if self._database.link.has_lost_locks:
             self._give_up()
         while True:
-            row = self.take_held(buffer) or self.next_held(buffer) if buffer.rows else None
+            row = self.pop_buffered(buffer) or self.next_held(buffer) if buffer.rows else None
             if row is not None:
                 return row
             if self._is_frugal:
@@ -137,7 +137,7 @@ class Locks(Delivery):
 
     def _give_up(self) -> None:
         for buffer in self._buffers:
-            buffer.give_up()
+            buffer.discard_rows()
 
     def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         buffer.drop_stale()  # they stay locked until the transaction ends
@@ -335,7 +335,7 @@ class Locks(Delivery):
         """
         if not self._claim_delivered():
             return []
-        released = [(buffer.key(row), row) for buffer in self._buffers for row in buffer.give_up()]
+        released = [(buffer.key(row), row) for buffer in self._buffers for row in buffer.discard_rows()]
         claims = {key: claim_id for key, row in released if (claim_id := claim_of(row) or self._claims.pop(key, None))}
         self._claimed.batches = self._claimed.among(self._delivered)
         if claims:

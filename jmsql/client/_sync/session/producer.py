@@ -211,7 +211,7 @@ class MessageProducer:
             JMSException: It was not sent: it is larger than 256 MiB, or for another reason, which the error names.
         """
         state = self._transaction.state
-        if self._closed or state.closed or state.home is not None:
+        if self._closed or state.closed or state.guard is not None:
             self._check_open()
         target = self._destination
         if target is None or destination is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.receiving.fetching import PrefetchBuffer, QueueSource
 from jmsql.client.receiving.notified import QueueChanges
-from jmsql.concurrency.threads import at_once
+from jmsql.concurrency.threads import try_acquire
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import TemporaryTopic
@@ -149,7 +149,7 @@ class Receiving:
         if self._own is not None:
             self._own.subscription_registry.leave(consumer)
 
-    def part_with_all(self) -> None:
+    def close_all(self) -> None:
         """Close all consumers, as the session does."""
         while self._state.consumers:
             self._leave(self._state.consumers.pop())
@@ -168,7 +168,7 @@ class Receiving:
         """
         state, client, transaction, buffer = self._state, self._client, self._transaction, consumer.buffer
         waits = timeout is None or timeout >= client.timings.maximum_poll_interval
-        is_open = not state.closed and state.home is None and state.message_listener is None
+        is_open = not state.closed and state.guard is None and state.message_listener is None
         if not is_open or not transaction.is_usable or buffer.looks_again is not waits:
             self._begin_receive(buffer, waits=waits)
         deadline = None if timeout is None else monotonic() + timeout
@@ -247,31 +247,31 @@ class Receiving:
             return None, look  # without a connection, which others may need
         turn = database.turn if database.shares_connections else None
         with nullcontext() if turn is None else turn:
-            database.hold()
+            database.acquire()
             try:
                 ends_seen = buffer.emptiness.ends_seen
                 message = self._transaction.next(consumer, check)
                 is_end = message is None or buffer.emptiness.ends_seen != ends_seen
                 # The end of a limit is not that of the queue, and what this session holds hides what follows it.
                 if is_end and self._transaction.is_settled and buffer.policy.throttle is None:
-                    wake_ups.found_end(look)
+                    wake_ups.record_empty(look)
                 if message is not None and buffer.poll.pause > buffer.poll.shortest:
                     buffer.poll.reset()
             finally:
-                database.let_go()
+                database.release()
             if message is None:
                 database.pause()
             return message, look
 
-    def take_held(self, consumer: ConsumerState) -> Message | None:
+    def pop_buffered(self, consumer: ConsumerState) -> Message | None:
         """Return the next message if it was fetched before, and nothing is in the way of receiving it at once."""
         state = self._state
-        with at_once(state.lock) as is_free:
+        with try_acquire(state.lock) as is_free:
             if not is_free or consumer.closed or state.closed or state.message_listener is not None:
                 return None
             if not (self._client.started and self._transaction.is_usable):
                 return None
-            return self._transaction.take_held(consumer)
+            return self._transaction.pop_buffered(consumer)
 
     def set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
         """Give the consumer's messages to a listener from now on."""

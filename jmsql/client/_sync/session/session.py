@@ -28,7 +28,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.instrumentation import SessionFacts
 from jmsql.client.listeners import MessageListener, function_of
-from jmsql.concurrency.threads import Home, check_function, current, home
+from jmsql.concurrency.threads import CallGuard, check_function, current, owning_loop
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.public_names import set_module
@@ -83,7 +83,7 @@ class Session:
     def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
         url = client.pool.url
         facts = SessionFacts(acknowledge_mode, url.host, url.port, lambda: client.client_id)
-        self._state = SessionState(client, acknowledge_mode, facts, type(self).__name__, home())
+        self._state = SessionState(client, acknowledge_mode, facts, type(self).__name__, owning_loop())
         self._client = client
         self._sessions = sessions
         transaction = self._create_transaction(client)
@@ -541,8 +541,8 @@ class Session:
         """
         if self._state.closed:
             return
-        if self._state.home is not None:
-            self._state.home.check("session")
+        if self._state.guard is not None:
+            self._state.guard.check("session")
         self._state.check_no_completion("close")
         self._close()
 
@@ -573,7 +573,7 @@ class Session:
             except JMSException as error:
                 logger.warning("Closing %r: %s", self, error)
             finally:
-                self._receiving.part_with_all()
+                self._receiving.close_all()
                 transaction.release()
                 self._sessions.remove(self)
 
@@ -732,9 +732,9 @@ class HandlerSession(Session):
         """True unless its connection has lost the server."""
         return not self._client.control.is_lost
 
-    def check_calls(self, home: Home) -> None:
+    def check_calls(self, guard: CallGuard) -> None:
         """Have something checked at each call of the session, from now on; may be called from another thread."""
-        self._state.home = home
+        self._state.guard = guard
 
     def will_be_interrupted(self) -> None:
         """Have closing the session release the message of a running handler as one that has not failed.

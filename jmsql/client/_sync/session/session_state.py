@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import SessionFacts
-from jmsql.concurrency.threads import Home, Notifications, RLock, current, taken_within
+from jmsql.concurrency.threads import CallGuard, Notifications, RLock, current, taken_within
 from jmsql.exceptions import IllegalStateException
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ class SessionState:
         acknowledge_mode: AcknowledgeMode,
         facts: SessionFacts,
         kind: str,
-        home: Home | None = None,
+        guard: CallGuard | None = None,
     ) -> None:
-        self.home = home
+        self.guard = guard
         self.client = client
         self.acknowledge_mode = acknowledge_mode
         self.facts = facts
@@ -74,8 +74,8 @@ class SessionState:
 
     def check_open(self) -> None:
         """Raise IllegalStateException if the session is closed, and the caller is no listener that has its use."""
-        if self.home is not None:
-            self.home.check("session")
+        if self.guard is not None:
+            self.guard.check("session")
         if self.closed and not self.is_used_by_listener:
             raise IllegalStateException(self.why_closed)
 

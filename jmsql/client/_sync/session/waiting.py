@@ -126,7 +126,7 @@ class Watch(Waiting):
             if not is_end and chosen is not None and chosen.competition is not None:
                 self._wake_ups.wake_more(chosen.competition)
         if is_end and self._look is not None:
-            self._wake_ups.found_end(self._look)
+            self._wake_ups.record_empty(self._look)
 
     def wait(self, most: float | None = None) -> None:
         self._pass_on()

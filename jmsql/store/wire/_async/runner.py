@@ -13,7 +13,7 @@ import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import interruptible, is_driven, sleep, unlocked
+from jmsql.concurrency.tasks import interruptible, is_driven, sleep, wait_until_unlocked
 from jmsql.store.connections._async.cursor import OwnCursor
 from jmsql.store.errors import is_driver_error, jms_errors, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
@@ -184,13 +184,13 @@ class PsycopgRunner(Runner):
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         # A cancellation request hits whatever the connection runs, so it is safe only under the connection's lock.
         # psycopg acquires a free lock without waiting, so no other task can run a statement in between.
-        await unlocked(self.connection.lock)
+        await wait_until_unlocked(self.connection.lock)
         work = self._execute(statement, parameters)
-        return await interruptible(work, Interruption(self.connection), is_apart=True)
+        return await interruptible(work, Interruption(self.connection), needs_own_task=True)
 
     async def wait_for_others(self) -> None:
         """Wait until no other task runs a statement on the connection; threads do when they run theirs."""
-        await unlocked(self.connection.lock)
+        await wait_until_unlocked(self.connection.lock)
 
     async def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         cursor = OwnCursor(self.connection)
@@ -208,9 +208,9 @@ class PsycopgRunner(Runner):
     async def copy(self, statement: bytes, data: bytes) -> Result:
         if self.connection.pgconn.pipeline_status != PipelineStatus.OFF:
             raise CannotCopyError
-        await unlocked(self.connection.lock)
+        await wait_until_unlocked(self.connection.lock)
         work = copy(self.connection, statement, data)
-        return await interruptible(work, Interruption(self.connection), is_apart=True)
+        return await interruptible(work, Interruption(self.connection), needs_own_task=True)
 
     @property
     def is_pooled(self) -> bool:

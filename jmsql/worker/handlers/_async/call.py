@@ -171,7 +171,7 @@ class HandlerCall(AnyCall):
             if self._is_cancelled:
                 self.session.pop_dead_letter()  # as there is none
             else:
-                await self.tell_dead_letter()
+                await self.call_dead_letter_hooks()
             if ends_task(error):
                 raise
             return error
@@ -365,7 +365,7 @@ class HandlerCall(AnyCall):
             self._give_up()
             release(self.listener, self.session, verdict)
             self.verdict = verdict
-            self.tell_dead_letter()
+            self.call_dead_letter_hooks()
             self.session.close()
             return True
 
@@ -524,7 +524,7 @@ class HandlerCall(AnyCall):
         """
         return await self._exits.enter_async_context(_orm_session(kind, await self.connection()))
 
-    async def tell_dead_letter(self) -> None:
+    async def call_dead_letter_hooks(self) -> None:
         """Call the functions of `on_dead_letter` if the release of the message has made it a dead letter."""
         hooks, verdict = self.listener.dead_letter_hooks, self.verdict
         if hooks and verdict is not None and await self._is_dead_letter(verdict):

@@ -61,7 +61,7 @@ class ChunkCall(HandlerCall):
             if reply is not None or message.has_next_steps:
                 await self._reply(message, reply)
 
-    async def tell_dead_letter(self) -> None:
+    async def call_dead_letter_hooks(self) -> None:
         hooks, verdict = self.listener.dead_letter_hooks, self.verdict
         if hooks and verdict is not None:
             dead = await self._pop_dead_letters(verdict)

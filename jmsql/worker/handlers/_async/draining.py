@@ -156,7 +156,7 @@ class SavepointSession(EnlistedSession):
         """Return a function that does nothing: uncommitted progress is not visible."""
         return lambda _: None
 
-    def check_calls(self, home: object) -> None:
+    def check_calls(self, guard: object) -> None:
         """Do nothing: no other thread watches it."""
 
     async def interrupt(self, timeout: float) -> bool:  # noqa: ARG002

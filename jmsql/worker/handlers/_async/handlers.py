@@ -280,7 +280,7 @@ class HandlerTask:
         while not (self._session.is_settled or self._is_stopping or self.is_lost):
             await self._pause(self._timings.reconnect_pause)
             await release(self.listener, self._session, handling.verdict)
-            await handling.tell_dead_letter()
+            await handling.call_dead_letter_hooks()
 
     async def _close(self) -> None:
         try:
@@ -395,7 +395,7 @@ class ChunkTask(HandlerTask):
                     parts.extendleft([left[middle:], left[:middle]])
                     continue
                 await chunk.fail(rejected, handling.verdict)
-                await handling.tell_dead_letter()
+                await handling.call_dead_letter_hooks()
                 left.remove(rejected)
                 parts.appendleft(left)
             await self._settle(handling)

@@ -62,7 +62,7 @@ class ChunkCall(HandlerCall):
             if reply is not None or message.has_next_steps:
                 self._reply(message, reply)
 
-    def tell_dead_letter(self) -> None:
+    def call_dead_letter_hooks(self) -> None:
         hooks, verdict = self.listener.dead_letter_hooks, self.verdict
         if hooks and verdict is not None:
             dead = self._pop_dead_letters(verdict)

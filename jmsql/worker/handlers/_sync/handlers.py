@@ -274,7 +274,7 @@ class HandlerThread:
         while not (self._session.is_settled or self._is_stopping or self.is_lost):
             self._pause(self._timings.reconnect_pause)
             release(self.listener, self._session, handling.verdict)
-            handling.tell_dead_letter()
+            handling.call_dead_letter_hooks()
 
     def _close(self) -> None:
         try:
@@ -389,7 +389,7 @@ class ChunkTask(HandlerThread):
                     parts.extendleft([left[middle:], left[:middle]])
                     continue
                 chunk.fail(rejected, handling.verdict)
-                handling.tell_dead_letter()
+                handling.call_dead_letter_hooks()
                 left.remove(rejected)
                 parts.appendleft(left)
             self._settle(handling)

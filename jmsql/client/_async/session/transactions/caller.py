@@ -18,7 +18,7 @@ from jmsql.client.callers.tasks import (
     pooled_connection,
 )
 from jmsql.client.creation_beside import conninfo_of, conninfo_of_url
-from jmsql.concurrency.tasks import Notifications, apart, finished
+from jmsql.concurrency.tasks import Notifications, in_own_task, run_to_completion
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 
@@ -83,7 +83,7 @@ class PsycopgTransaction(CallerTransaction):
         return runner
 
     async def end(self) -> None:
-        await apart(self._connection.rollback())
+        await in_own_task(self._connection.rollback())
 
 
 class ConnectionTransaction(CallerTransaction):
@@ -127,17 +127,17 @@ class ConnectionTransaction(CallerTransaction):
         dbapi_connection: Any = pooled.dbapi_connection
         if dialect.driver == "asyncpg" and runner.is_idle and not dbapi_connection.autocommit:
             # SQLAlchemy begins the server's transaction with its own first statement.
-            await finished(self._begin_at_server())
+            await run_to_completion(self._begin_at_server())
         return runner
 
     async def _begin_at_server(self) -> None:
-        await apart(self._connection.exec_driver_sql("select 1"))
+        await in_own_task(self._connection.exec_driver_sql("select 1"))
 
     def news(self) -> Notifications:
         return notifications(lambda: self._connection.dialect)
 
     async def end(self) -> None:
-        await apart(self._connection.rollback())
+        await in_own_task(self._connection.rollback())
 
 
 class SessionTransaction(CallerTransaction):

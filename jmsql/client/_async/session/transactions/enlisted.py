@@ -12,7 +12,7 @@ from jmsql.client._async.session.waiting import Waiting
 from jmsql.client._async.shared.endings import Endings
 from jmsql.client.creation_beside import Place, make_queue_beside
 from jmsql.client.pacing import PollInterval, enlisted_notifications
-from jmsql.concurrency.tasks import finished, in_thread, uninterrupted
+from jmsql.concurrency.tasks import in_thread, run_to_completion, shielded
 from jmsql.exceptions import (
     IllegalStateException,
     InvalidDestinationException,
@@ -87,24 +87,24 @@ class EnlistedTransaction(Transaction):
         """Run a read-only statement. A transaction that begins with it ends with it."""
         was_open = self._caller.is_open
         runner = await self._join()
-        with uninterrupted():
+        with shielded():
             result = await self._run(runner, work, was_open=was_open)
             if not was_open:
-                await finished(self._end())
+                await run_to_completion(self._end())
         return result
 
     async def run(self, work: Query[T] | Steps[T]) -> T:
         runner = await self._join()
-        return await finished(runner.run(in_transaction(work) if runner.is_idle else work))
+        return await run_to_completion(runner.run(in_transaction(work) if runner.is_idle else work))
 
     async def _run(self, runner: Runner, work: Query[T] | Steps[T], *, was_open: bool) -> T:
         """Run statements. If they fail or are cancelled, a transaction that has begun with them ends."""
         try:
-            return await finished(runner.run(work))
+            return await run_to_completion(runner.run(work))
         except BaseException:
             if not was_open:
                 with contextlib.suppress(JMSException):
-                    await finished(self._end())
+                    await run_to_completion(self._end())
             raise
 
     async def _end(self) -> None:
@@ -123,14 +123,14 @@ class EnlistedTransaction(Transaction):
 
     async def make_queue(self, queue: Queue) -> None:
         runner = await self._join()
-        if await finished(runner.run(find_queue(queue.name))) is None:
+        if await run_to_completion(runner.run(find_queue(queue.name))) is None:
             await self._make_queue_beside(runner, queue.name)
 
     async def server_time(self) -> int:
         database = self._database
         if database is None or database.clock.is_due:
             runner = await self._join()
-            database = await finished(runner.run(self._find_database()))
+            database = await run_to_completion(runner.run(self._find_database()))
         return database.clock.milliseconds()
 
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
@@ -139,7 +139,7 @@ class EnlistedTransaction(Transaction):
     async def send_batch(self, destination: Destination, messages: Sequence[tuple[OutgoingMessage, int]]) -> None:
         runner = await self._join()
         outgoing = [message for message, _ in messages]
-        await finished(self._send(runner, destination, outgoing))
+        await run_to_completion(self._send(runner, destination, outgoing))
         if meters:
             duplicates, coalesced = outcomes(outgoing)
             sent = len(outgoing) - duplicates - coalesced
@@ -244,7 +244,7 @@ class EnlistedTransaction(Transaction):
     ) -> Query[list[MessageRow]]:
         return dequeue(queue_id, selector, start, limit, groups, restricted=self._is_restricted)
 
-    def take_held(self, consumer: ConsumerState) -> None:
+    def pop_buffered(self, consumer: ConsumerState) -> None:
         """Return None: the end of the transaction may go unnoticed, so nothing is fetched ahead of its delivery."""
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
@@ -253,10 +253,10 @@ class EnlistedTransaction(Transaction):
             self._look_again()
         runner = await self._join()
         # A message that has come is returned, even if the task is cancelled meanwhile: its commit loses none.
-        with uninterrupted():
+        with shielded():
             rows = await self._run(runner, self._fetch(consumer), was_open=was_open)
             if not rows and not was_open:
-                await finished(self._end())
+                await run_to_completion(self._end())
         if not rows:
             return None
         self._note_received(consumer.buffer, rows[0])

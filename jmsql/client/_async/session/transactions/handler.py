@@ -13,7 +13,7 @@ from jmsql.client._async.session.transactions.local import LocalTransaction
 from jmsql.client._async.session.transactions.transaction import session_lease
 from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, failure_of
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import RLock, at_once, finished
+from jmsql.concurrency.tasks import RLock, run_to_completion, try_acquire
 from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.progress import ClaimedMessage
@@ -87,8 +87,8 @@ class HandlerClaims(Claims):
 
     def take(self) -> MessageRow | None:
         """Return the message as `next_on` does if it was claimed before, which takes no statement."""
-        with at_once(self._lock):
-            return self.take_held(self.buffer)
+        with try_acquire(self._lock):
+            return self.pop_buffered(self.buffer)
 
     async def next_on(self, database: Lease) -> MessageRow | None:
         """Return the next message, which the caller settles; None: the queue has no message now.
@@ -114,13 +114,13 @@ class HandlerClaims(Claims):
                 return None
             remaining = self._claimed_at + _LONGEST - monotonic()
             if remaining <= 0:
-                await finished(self._release_held())
+                await run_to_completion(self._release_held())
         return remaining if remaining > 0 else None
 
     async def release_held(self) -> None:
         """Release the messages that were claimed ahead."""
         async with self._lock:
-            await finished(self._release_held())
+            await run_to_completion(self._release_held())
 
     async def _release_held(self) -> None:
         buffer = self.buffer
@@ -522,9 +522,9 @@ class HandlerTransaction(LocalTransaction):
 
     # Receiving
 
-    def take_held(self, consumer: ConsumerState) -> Message | None:
+    def pop_buffered(self, consumer: ConsumerState) -> Message | None:
         if self._claims is None or consumer is not self._consumer:
-            return super().take_held(consumer)
+            return super().pop_buffered(consumer)
         row = self._claims.take()
         return None if row is None else self._deliver(consumer, row)
 

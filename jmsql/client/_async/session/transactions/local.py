@@ -14,7 +14,7 @@ from jmsql.client._async.session.transactions.transaction import OwnTransaction,
 from jmsql.client._async.shared.redelivery import Failure, failure_of, failure_of_commit
 from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import SendBuffer
-from jmsql.concurrency.tasks import RLock, finished, uninterrupted
+from jmsql.concurrency.tasks import RLock, run_to_completion, shielded
 from jmsql.exceptions import (
     IllegalStateException,
     InvalidDestinationException,
@@ -145,7 +145,7 @@ class LocalTransaction(OwnTransaction):
         self.check_usable()
         async with self._sending:
             self._has_run = True
-            with uninterrupted():
+            with shielded():
                 return await self.database.attempt(work)
 
     # Receiving
@@ -169,7 +169,7 @@ class LocalTransaction(OwnTransaction):
     ) -> list[MessageRow]:
         self.check_usable()
         async with self.state, self._sending:
-            with uninterrupted():
+            with shielded():
                 await self._locks.flush()
                 return await self.database.attempt(browse(queue_id, selector, after, limit))
 
@@ -184,7 +184,7 @@ class LocalTransaction(OwnTransaction):
             return  # it would have to end, and the application's part with it
         async with self._sending:
             if not self._send_buffer.has_inserted:
-                self._client.returned(await finished(self._locks.give_back_held()))
+                self._client.returned(await run_to_completion(self._locks.give_back_held()))
 
     async def unloaded(self, buffer: PrefetchBuffer) -> None:  # noqa: ARG002 - its messages go back when the transaction ends
         await self._end_unused()
@@ -193,7 +193,7 @@ class LocalTransaction(OwnTransaction):
         is_lost = self.database.is_lost
         if is_lost or isinstance(error, TransactionRolledBackException):
             async with self.state.lock:
-                with uninterrupted():
+                with shielded():
                     await self._undo()
         if not is_lost:
             return error
@@ -219,9 +219,9 @@ class LocalTransaction(OwnTransaction):
         async with state.lock if state.listener is None else state:
             await self._hold(needed=self._send_buffer.is_used)
             try:
-                await finished(self._commit())
+                await run_to_completion(self._commit())
             finally:
-                self.database.let_go()
+                self.database.release()
 
     @asynccontextmanager
     async def _connected(self, *, needed: bool) -> AsyncIterator[None]:
@@ -236,15 +236,15 @@ class LocalTransaction(OwnTransaction):
         try:
             yield
         finally:
-            self.database.let_go()
+            self.database.release()
 
     async def _hold(self, *, needed: bool) -> None:
-        """Begin as `_connected` does; `Lease.let_go` is the end."""
+        """Begin as `_connected` does; `Lease.release` is the end."""
         self.state.check_open()  # once more: it may have been closed while the caller waited for its use
         try:
-            await self.database.hold(needed=needed)
+            await self.database.acquire(needed=needed)
         except JMSException as error:
-            await finished(self._roll_back_after(error))
+            await run_to_completion(self._roll_back_after(error))
 
     async def _commit(self) -> None:
         """Insert the collected messages, then commit; roll back if anything fails."""
@@ -305,7 +305,7 @@ class LocalTransaction(OwnTransaction):
     async def rollback(self, error: BaseException | str | None) -> None:
         await self.complete("rollback")
         async with self.state:
-            await finished(self._rollback(failure_of(error)))
+            await run_to_completion(self._rollback(failure_of(error)))
 
     async def _rollback(self, failure: Failure | None) -> None:
         with settling(self.state.facts, "rollback"):
@@ -345,9 +345,9 @@ class LocalTransaction(OwnTransaction):
         """Lend the connection, once the store is where the session is, and return the application's view of it."""
         self.check_usable()
         async with self.state:
-            await self.database.hold()
+            await self.database.acquire()
             try:
-                with uninterrupted():
+                with shielded():
                     if not self.database.link.has_failed:
                         # A connection that is lost raises here; later, the application's own statement says so.
                         await self._flush()
@@ -357,7 +357,7 @@ class LocalTransaction(OwnTransaction):
                         self._lent = link = await self.database.lend(self._before_statement)
                         return await take(link)
             finally:
-                self.database.let_go()
+                self.database.release()
 
     async def _flush(self) -> None:
         """Bring the store, in the open transaction, to where the session is."""

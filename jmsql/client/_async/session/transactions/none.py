@@ -17,7 +17,7 @@ from jmsql.client._async.shared.redelivery import Failure, failure_of
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import News, SendBuffer
-from jmsql.concurrency.tasks import BackgroundTask, Notifications, finished, uninterrupted
+from jmsql.concurrency.tasks import BackgroundTask, Notifications, run_to_completion, shielded
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
 from jmsql.store.errors import translate
@@ -79,9 +79,9 @@ class NoTransaction(OwnTransaction):
             await self._sender.wait_until_sent()
         client, database, state = self._client, self.database, self.state
         async with state.lock if state.listener is None else state:
-            await database.hold()
+            await database.acquire()
             try:
-                with uninterrupted():
+                with shielded():
                     try:
                         question = client.waited_for([destination])
                         await database.attempt(self._insertion(destination, messages), question)
@@ -93,7 +93,7 @@ class NoTransaction(OwnTransaction):
                     news = News({destination: len(messages)}, messages[0].jms_delivery_time is not None)
                     await client.sent(news, waited_for)
             finally:
-                database.let_go()
+                database.release()
 
     async def _send_conditionally(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> None:
         if self._sender is not None:
@@ -104,7 +104,7 @@ class NoTransaction(OwnTransaction):
             send_buffer.add(destination, message, 0)
         flush = messages[0].jms_delivery_mode == DeliveryMode.PERSISTENT
         async with state.lock if state.listener is None else state, self.database.connected():
-            with uninterrupted():
+            with shielded():
                 try:
                     await self.database.attempt(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
                 except InvalidDestinationException:
@@ -115,7 +115,7 @@ class NoTransaction(OwnTransaction):
     async def run(self, work: Query[T] | Steps[T]) -> T:
         state = self.state
         async with state.lock if state.listener is None else state, self.database.connected():
-            with uninterrupted():
+            with shielded():
                 return await self.database.attempt(in_transaction(work))
 
     def _insertion(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
@@ -134,7 +134,7 @@ class NoTransaction(OwnTransaction):
         self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int
     ) -> list[MessageRow]:
         async with self.state:
-            with uninterrupted():
+            with shielded():
                 return await self.database.attempt(browse(queue_id, selector, after, limit))
 
     async def closed(self, consumer: ConsumerState) -> None:
@@ -167,7 +167,7 @@ class NoTransaction(OwnTransaction):
 
     async def recover(self, error: BaseException | str | None) -> None:
         async with self.state:
-            await finished(self._recover(failure_of(error)))
+            await run_to_completion(self._recover(failure_of(error)))
 
     async def _recover(self, failure: Failure | None) -> None:
         with settling(self.state.facts, "recover"):
@@ -216,7 +216,7 @@ class ClientAcknowledge(NoTransaction):
             state.lock if state.listener is None else state,
             self.database.connected(needed=self._claims.has_delivered or self._result is not None),
         ):
-            await finished(self._acknowledge())
+            await run_to_completion(self._acknowledge())
 
     async def _acknowledge(self) -> None:
         result, self._result = self._result, None
@@ -293,7 +293,7 @@ class AutoAcknowledge(OwnAcknowledge):
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:
         return self._dequeue if consumer is None or consumer.listener is None else self._claims.operation
 
-    def take_held(self, consumer: ConsumerState) -> None:
+    def pop_buffered(self, consumer: ConsumerState) -> None:
         """Return None: nothing is fetched before it is received."""
 
     async def _next(self, consumer: ConsumerState, accept: Accept | None) -> MessageRow | None:
@@ -385,10 +385,10 @@ class DupsOkAcknowledge(OwnAcknowledge):
         self._is_idle = False
         self._is_ended = False
 
-    def take_held(self, consumer: ConsumerState) -> Message | None:
+    def pop_buffered(self, consumer: ConsumerState) -> Message | None:
         if self._is_due:
             return None
-        message = super().take_held(consumer)
+        message = super().pop_buffered(consumer)
         self._watch()
         return message
 

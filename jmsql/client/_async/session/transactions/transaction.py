@@ -116,7 +116,7 @@ class Transaction(ABC):
         """Return the operation that hands out a consumer's messages; None: for one without a listener."""
 
     @abstractmethod
-    def take_held(self, consumer: ConsumerState) -> Message | None:
+    def pop_buffered(self, consumer: ConsumerState) -> Message | None:
         """Return a message that was fetched before, as `next` does, if that takes no statement."""
 
     @abstractmethod
@@ -258,8 +258,8 @@ class OwnTransaction(Transaction):
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:  # noqa: ARG002 - most have one way
         return self.delivery.operation
 
-    def take_held(self, consumer: ConsumerState) -> Message | None:
-        row = self.delivery.take_held(consumer.buffer)
+    def pop_buffered(self, consumer: ConsumerState) -> Message | None:
+        row = self.delivery.pop_buffered(consumer.buffer)
         return None if row is None else row.message(consumer.destination, self.acknowledge)
 
     @property

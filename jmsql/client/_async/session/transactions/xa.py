@@ -10,7 +10,7 @@ from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.local import LocalTransaction
 from jmsql.client._async.session.transactions.transaction import session_lease
 from jmsql.client.instrumentation import settling
-from jmsql.concurrency.tasks import finished
+from jmsql.concurrency.tasks import run_to_completion
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,
@@ -67,7 +67,7 @@ class GlobalTransaction(LocalTransaction):
         async with self.state:
             xid = self._require(_Phase.ACTIVE)
             async with self._connected(needed=True):
-                await finished(self._prepare(xid))
+                await run_to_completion(self._prepare(xid))
 
     async def _prepare(self, xid: Xid) -> None:
         try:
@@ -91,7 +91,7 @@ class GlobalTransaction(LocalTransaction):
                 return
             own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
             async with self._connected(needed=bool(self._send_buffer)):
-                await finished(self._commit_own(own))
+                await run_to_completion(self._commit_own(own))
 
     async def _commit_own(self, own: Xid) -> None:
         if self._phase is _Phase.ACTIVE:
@@ -111,7 +111,7 @@ class GlobalTransaction(LocalTransaction):
                 self._check_none("Leave out the identifier to roll that one back.")
                 await self._client.run_beside(roll_back_prepared(Xid.checked(*xid)))
                 return
-            await finished(self._roll_back_own(self._require(*(set(_Phase) - {_Phase.NONE}))))
+            await run_to_completion(self._roll_back_own(self._require(*(set(_Phase) - {_Phase.NONE}))))
 
     async def _roll_back_own(self, own: Xid) -> None:
         with settling(self.state.facts, "rollback"):

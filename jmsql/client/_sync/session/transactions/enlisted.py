@@ -244,7 +244,7 @@ class EnlistedTransaction(Transaction):
     ) -> Query[list[MessageRow]]:
         return dequeue(queue_id, selector, start, limit, groups, restricted=self._is_restricted)
 
-    def take_held(self, consumer: ConsumerState) -> None:
+    def pop_buffered(self, consumer: ConsumerState) -> None:
         """Return None: the end of the transaction may go unnoticed, so nothing is fetched ahead of its delivery."""
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:

@@ -13,7 +13,7 @@ from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.local import LocalTransaction
 from jmsql.client._sync.session.transactions.transaction import session_lease
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, failure_of
-from jmsql.concurrency.threads import RLock, at_once
+from jmsql.concurrency.threads import RLock, try_acquire
 from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.progress import ClaimedMessage
@@ -87,8 +87,8 @@ class HandlerClaims(Claims):
 
     def take(self) -> MessageRow | None:
         """Return the message as `next_on` does if it was claimed before, which takes no statement."""
-        with at_once(self._lock):
-            return self.take_held(self.buffer)
+        with try_acquire(self._lock):
+            return self.pop_buffered(self.buffer)
 
     def next_on(self, database: Lease) -> MessageRow | None:
         """Return the next message, which the caller settles; None: the queue has no message now.
@@ -520,9 +520,9 @@ class HandlerTransaction(LocalTransaction):
 
     # Receiving
 
-    def take_held(self, consumer: ConsumerState) -> Message | None:
+    def pop_buffered(self, consumer: ConsumerState) -> Message | None:
         if self._claims is None or consumer is not self._consumer:
-            return super().take_held(consumer)
+            return super().pop_buffered(consumer)
         row = self._claims.take()
         return None if row is None else self._deliver(consumer, row)
 

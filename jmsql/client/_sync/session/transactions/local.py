@@ -217,7 +217,7 @@ class LocalTransaction(OwnTransaction):
             try:
                 self._commit()
             finally:
-                self.database.let_go()
+                self.database.release()
 
     @contextmanager
     def _connected(self, *, needed: bool) -> Iterator[None]:
@@ -232,13 +232,13 @@ class LocalTransaction(OwnTransaction):
         try:
             yield
         finally:
-            self.database.let_go()
+            self.database.release()
 
     def _hold(self, *, needed: bool) -> None:
-        """Begin as `_connected` does; `Lease.let_go` is the end."""
+        """Begin as `_connected` does; `Lease.release` is the end."""
         self.state.check_open()  # once more: it may have been closed while the caller waited for its use
         try:
-            self.database.hold(needed=needed)
+            self.database.acquire(needed=needed)
         except JMSException as error:
             self._roll_back_after(error)
 
@@ -341,7 +341,7 @@ class LocalTransaction(OwnTransaction):
         """Lend the connection, once the store is where the session is, and return the application's view of it."""
         self.check_usable()
         with self.state:
-            self.database.hold()
+            self.database.acquire()
             try:
                 if not self.database.link.has_failed:
                     # A connection that is lost raises here; later, the application's own statement says so.
@@ -352,7 +352,7 @@ class LocalTransaction(OwnTransaction):
                     self._lent = link = self.database.lend(self._before_statement)
                     return take(link)
             finally:
-                self.database.let_go()
+                self.database.release()
 
     def _flush(self) -> None:
         """Bring the store, in the open transaction, to where the session is."""

@@ -80,7 +80,7 @@ class NoTransaction(OwnTransaction):
             self._sender.wait_until_sent()
         client, database, state = self._client, self.database, self.state
         with state.lock if state.listener is None else state:
-            database.hold()
+            database.acquire()
             try:
                 try:
                     question = client.waited_for([destination])
@@ -93,7 +93,7 @@ class NoTransaction(OwnTransaction):
                 news = News({destination: len(messages)}, messages[0].jms_delivery_time is not None)
                 client.sent(news, waited_for)
             finally:
-                database.let_go()
+                database.release()
 
     def _send_conditionally(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> None:
         if self._sender is not None:
@@ -288,7 +288,7 @@ class AutoAcknowledge(OwnAcknowledge):
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:
         return self._dequeue if consumer is None or consumer.listener is None else self._claims.operation
 
-    def take_held(self, consumer: ConsumerState) -> None:
+    def pop_buffered(self, consumer: ConsumerState) -> None:
         """Return None: nothing is fetched before it is received."""
 
     def _next(self, consumer: ConsumerState, accept: Accept | None) -> MessageRow | None:
@@ -380,10 +380,10 @@ class DupsOkAcknowledge(OwnAcknowledge):
         self._is_idle = False
         self._is_ended = False
 
-    def take_held(self, consumer: ConsumerState) -> Message | None:
+    def pop_buffered(self, consumer: ConsumerState) -> Message | None:
         if self._is_due:
             return None
-        message = super().take_held(consumer)
+        message = super().pop_buffered(consumer)
         self._watch()
         return message
 
