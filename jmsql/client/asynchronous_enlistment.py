@@ -103,20 +103,9 @@ def caller_transaction(transaction: object) -> CallerTransaction:
         TypeError: It is none of these.
     """
     if "sqlalchemy.ext.asyncio" in sys.modules:  # it needs greenlet; without the import there is no object of it
-        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
-
-        if isinstance(transaction, AsyncEngine):
-            raise TypeError(
-                "An AsyncEngine has no transaction to join; its connections have: `async with engine.begin() as …`."
-            )
-        if isinstance(transaction, async_scoped_session):
-            transaction = transaction()
-        if isinstance(transaction, AsyncSession):
-            return SessionTransaction(transaction)
-        if isinstance(transaction, AsyncConnection):
-            if transaction.sync_connection is None:
-                raise TypeError("The AsyncConnection is not connected yet; use it inside its `async with` block.")
-            return ConnectionTransaction(transaction)
+        joined = _sqlalchemy_transaction(transaction)
+        if joined is not None:
+            return joined
     if isinstance(transaction, psycopg.AsyncConnection):
         return PsycopgTransaction(transaction)
     if "asyncpg" in sys.modules:
@@ -131,3 +120,26 @@ def caller_transaction(transaction: object) -> CallerTransaction:
         f"or a Connection of asyncpg, not {kind_of(transaction)}. Those that are not awaited, use with "
         "jmsql.enlist."
     )
+
+
+def _sqlalchemy_transaction(transaction: object) -> CallerTransaction | None:
+    """Return how a session joins a transaction of SQLAlchemy; None: it belongs to another library.
+
+    Raises:
+        TypeError: It is an engine, or a connection that is not open yet.
+    """
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
+
+    if isinstance(transaction, AsyncEngine):
+        raise TypeError(
+            "An AsyncEngine has no transaction to join; its connections have: `async with engine.begin() as …`."
+        )
+    if isinstance(transaction, async_scoped_session):
+        transaction = transaction()
+    if isinstance(transaction, AsyncSession):
+        return SessionTransaction(transaction)
+    if isinstance(transaction, AsyncConnection):
+        if transaction.sync_connection is None:
+            raise TypeError("The AsyncConnection is not connected yet; use it inside its `async with` block.")
+        return ConnectionTransaction(transaction)
+    return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ import psycopg
 
 from jmsql.client._sync.session.transactions.caller import PsycopgTransaction
 from jmsql.store.statement import Result
-from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
+from jmsql.store.wire._sync.runner import Runner
 
 _sends = re.compile(rb'(?:insert into|copy) "[^"]+"\.(?:delayed_)?message\b').search
 """Finds the statement of a send. Those beside it depend on what the process knows already, so tests could not count
@@ -32,41 +31,18 @@ class DjangoTransaction(PsycopgTransaction):
         self._django = django
 
     def runner(self, schema: str) -> Runner:
-        runner = _InstrumentedRunner(self._django, self._connection, schema)
-        runner.wait_for_others()
+        runner = super().runner(schema)
+        runner.around = self._observe_sends
         return runner
 
-
-class _InstrumentedRunner(PsycopgRunner):
-    """Sends inside of Django's instruments: the log of queries, `execute_wrapper`, the debug toolbar."""
-
-    __slots__ = ("_django",)
-
-    def __init__(self, django: Any, connection: psycopg.Connection[Any], schema: str) -> None:
-        super().__init__(connection, schema)
-        self._django = django
-
-    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+    def _observe_sends(
+        self, run: Callable[[], Result], statement: bytes, parameters: Mapping[str, Any] | None
+    ) -> Result:
+        """Run sends inside of Django's instruments: the log of queries, `execute_wrapper`, the debug toolbar."""
         if not self._is_observed or not _sends(statement):
-            return super().execute(statement, parameters)
-        return self._observe(partial(super().execute, statement, parameters), statement, parameters)
-
-    def copy(self, statement: bytes, data: bytes) -> Result:
-        if not self._is_observed:
-            return super().copy(statement, data)
-        return self._observe(partial(super().copy, statement, data), statement, None)
-
-    @property
-    def _is_observed(self) -> bool:
-        """True if an instrument is in use. The debug toolbar has queries logged."""
-        django = self._django
-        # After an error, Django's cursors refuse all statements; PostgreSQL's own answer says more.
-        is_broken = django.in_atomic_block and django.needs_rollback
-        return not is_broken and bool(django.queries_logged or django.execute_wrappers)
-
-    def _observe(self, run: Callable[[], Result], statement: bytes, parameters: Mapping[str, Any] | None) -> Result:
+            return run()
         with self._django.cursor() as cursor:
-            unused, cursor.cursor = cursor.cursor, _Cursor(run, self.connection, statement, parameters)
+            unused, cursor.cursor = cursor.cursor, _Cursor(run, self._connection, statement, parameters)
             unused.close()
             try:
                 cursor.execute(statement.decode(), parameters)
@@ -76,6 +52,14 @@ class _InstrumentedRunner(PsycopgRunner):
                 raise
             result: Result = cursor.cursor.result
             return result
+
+    @property
+    def _is_observed(self) -> bool:
+        """True if an instrument is in use. The debug toolbar has queries logged."""
+        django = self._django
+        # After an error, Django's cursors refuse all statements; PostgreSQL's own answer says more.
+        is_broken = django.in_atomic_block and django.needs_rollback
+        return not is_broken and bool(django.queries_logged or django.execute_wrappers)
 
 
 class _Cursor:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import NamedTuple, TypeVar
 
 from jmsql.store.receiving.candidates import LAST_SEQUENCE, LOOK_UPS
-from jmsql.store.statement import SqlFile, array_literal, fill, record
+from jmsql.store.statement import Result, SqlFile, array_literal, fill, record
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 from jmsql.values.clock import monotonic
@@ -88,10 +88,11 @@ def while_leading(runner: R, lease: Lease) -> R:
     over. The statement at which it froze is executed late: each is right also while another client does the same.
     """
 
-    def require_lease() -> None:
+    def require_lease(run: Callable[[], Result], *_: object) -> Result:
         if runner.is_idle and not lease.is_fresh and not lease.renew(runner):
             raise LeadershipLostError
+        return run()
 
     leading = copy(runner)
-    leading.before = require_lease
+    leading.around = require_lease
     return leading

@@ -354,15 +354,21 @@ class QueueReader:
             self._return_to_late(late, max(row[:2] for row in reached))
         if end is not None and not self._was_full:
             self._bounds.passed(enumerate(end.highest))
-        # No transaction was running: no message can appear below the bounds.
-        if snapshot is None:
+        if snapshot is None:  # no transaction was running: no message can appear below the bounds
             self._late = None
-            return
-        if self._late is None:
-            self._late = LateMessages(passed)
-        self._late.passed(snapshot, self._bounds.end)
-        if not self._late.is_any:
-            self._late = None
+        else:
+            self._expect_late(snapshot, passed)
+
+    def _expect_late(self, snapshot: Snapshot, passed: int) -> None:
+        """Note the transactions that were running during a scan: their messages may appear below the bounds.
+
+        Args:
+            snapshot: The running transactions.
+            passed: The bounds' end before the scan.
+        """
+        late = LateMessages(passed) if self._late is None else self._late
+        late.passed(snapshot, self._bounds.end)
+        self._late = late if late.is_any else None
 
     def _reached_of_groups(self, rows: Sequence[MessageRow], groups: GroupScan | None) -> Sequence[MessageRow]:
         """Note the groups to read again; return the messages up to which a scan has passed all."""

@@ -184,7 +184,7 @@ class Outcome(NamedTuple):
     used_prepared: bool = False
 
 
-def converse(
+def converse(  # noqa: C901 - the one loop over libpq
     pgconn: PGconn,
     exchange: Exchange,
     prepared: PreparedStatements | None,

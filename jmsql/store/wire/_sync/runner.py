@@ -7,8 +7,9 @@ import contextlib
 import selectors
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
@@ -33,6 +34,10 @@ from jmsql.store.wire.exchange import (
 
 T = TypeVar("T")
 
+Around: TypeAlias = Callable[[Callable[[], Result], bytes, Mapping[str, Any] | None], Result]
+"""Runs a statement by its first argument, or raises an error instead. The others are its text and, unless it is a
+COPY, its parameters."""
+
 # Decisions
 #
 # A decision of the store is a generator: it yields statements, and is sent their results. So it can be read and tested
@@ -47,14 +52,12 @@ T = TypeVar("T")
 class Runner(ABC):
     """Runs statements, and decisions that take several, in its connection's current transaction."""
 
-    __slots__ = ("before", "failed", "schema")
+    __slots__ = ("around", "schema")
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
-        self.before: Callable[[], None] | None = None
-        """Called before each statement; if it raises, the statement does not run."""
-        self.failed: Callable[[Exception], None] | None = None
-        """Called with each error of a statement, before that is raised."""
+        self.around: Around | None = None
+        """Encloses each statement; set by the runner's maker."""
 
     @property
     @abstractmethod
@@ -92,16 +95,14 @@ class Runner(ABC):
             while True:
                 try:
                     try:
-                        if self.before is not None:
-                            self.before()
                         statement = query.statement.encoded(self.schema)
-                        if query.data is None:
+                        if self.around is not None:
+                            result = self._enclosed(self.around, query, statement)
+                        elif query.data is None:
                             result = self.execute(statement, query.parameters)
                         else:
                             result = self.copy(statement, query.data)
                     except Exception as error:
-                        if self.failed is not None:
-                            self.failed(error)
                         if is_driver_error(error) or isinstance(error, OSError):
                             raise translate(error, query.doing) from error
                         raise
@@ -113,6 +114,12 @@ class Runner(ABC):
         except StopIteration as end:
             returned: T = end.value
             return returned
+
+    def _enclosed(self, around: Around, query: Query[Any], statement: bytes) -> Result:
+        if query.data is None:
+            run = partial(self.execute, statement, query.parameters)
+            return around(run, statement, query.parameters)
+        return around(partial(self.copy, statement, query.data), statement, None)
 
     def iterate(self, work: Items[T]) -> Iterator[T]:
         """Run the statements of a decision, and return its results one by one, each when it is asked for.

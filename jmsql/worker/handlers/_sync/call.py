@@ -157,19 +157,7 @@ class HandlerCall(AnyCall):
         except BaseException as error:  # any exception, also SystemExit, is the handler's failure and not the worker's
             if has_returned and claim is not None and isinstance(error, JMSException):
                 self._hear_of_cancellation(claim)
-            verdict = self.verdict = self._verdict(error)
-            self.outcome = _outcome_of(verdict)
-            if self.deadline is None or not self.deadline.is_abandoned:
-                # In the handler's context, so that a handler of the log knows an error that `around` has seen there.
-                (self._context or copy_context()).run(self._tell_failure, verdict)
-                if self.listener.keep_result is not None and not self._is_cancelled:
-                    self._keep_failures(self.listener.keep_result)
-                release(self.listener, self.session, verdict)
-            self._call_back([partial(function, error) for function in self.failure_callbacks])
-            if self._is_cancelled:
-                self.session.pop_dead_letter()  # as there is none
-            else:
-                self.call_dead_letter_hooks()
+            self._settle_failure(error)
             if ends_task(error):
                 raise
             return error
@@ -182,6 +170,22 @@ class HandlerCall(AnyCall):
         if self.callbacks:
             self._call_back(self.callbacks)
         return None
+
+    def _settle_failure(self, error: BaseException) -> None:
+        """Release the message of a handler that has failed, and run the failure callbacks."""
+        verdict = self.verdict = self._verdict(error)
+        self.outcome = _outcome_of(verdict)
+        if self.deadline is None or not self.deadline.is_abandoned:
+            # In the handler's context, so that a handler of the log knows an error that `around` has seen there.
+            (self._context or copy_context()).run(self._tell_failure, verdict)
+            if self.listener.keep_result is not None and not self._is_cancelled:
+                self._keep_failures(self.listener.keep_result)
+            release(self.listener, self.session, verdict)
+        self._call_back([partial(function, error) for function in self.failure_callbacks])
+        if self._is_cancelled:
+            self.session.pop_dead_letter()  # as there is none
+        else:
+            self.call_dead_letter_hooks()
 
     def _verdict(self, error: BaseException) -> BaseException:
         """Return the error that the session gets."""

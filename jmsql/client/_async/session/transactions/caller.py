@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -25,6 +25,8 @@ from jmsql.store.wire._async.runner import PsycopgRunner, Runner
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.ext.asyncio import AsyncSession as CallersSession
+
+    from jmsql.store.statement import Result
 
 
 class CallerTransaction(ABC):
@@ -108,13 +110,17 @@ class ConnectionTransaction(CallerTransaction):
             await self._connection.begin()
         runner = await self._driver_runner(schema)
         await runner.wait_for_others()
-        runner.failed = self._invalidate
+        runner.around = self._notice_loss
         return runner
 
-    async def _invalidate(self, error: Exception) -> None:
-        """Tell SQLAlchemy that its connection is lost, so that the caller can roll back and go on as usual."""
-        if is_connection_lost(error):
-            await self._connection.invalidate(error)
+    async def _notice_loss(self, run: Callable[[], Awaitable[Result]], *_: object) -> Result:
+        """Run a statement; tell SQLAlchemy if its connection is lost, so that the caller can roll back and go on."""
+        try:
+            return await run()
+        except Exception as error:
+            if is_connection_lost(error):
+                await self._connection.invalidate(error)
+            raise
 
     async def _driver_runner(self, schema: str) -> Runner:
         pooled = await pooled_connection(self._connection)

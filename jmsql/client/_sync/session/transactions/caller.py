@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -26,6 +26,8 @@ from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session as CallersSession
+
+    from jmsql.store.statement import Result
 
 
 class CallerTransaction(ABC):
@@ -109,13 +111,17 @@ class ConnectionTransaction(CallerTransaction):
             self._connection.begin()
         runner = self._driver_runner(schema)
         runner.wait_for_others()
-        runner.failed = self._invalidate
+        runner.around = self._notice_loss
         return runner
 
-    def _invalidate(self, error: Exception) -> None:
-        """Tell SQLAlchemy that its connection is lost, so that the caller can roll back and go on as usual."""
-        if is_connection_lost(error):
-            self._connection.invalidate(error)
+    def _notice_loss(self, run: Callable[[], Result], *_: object) -> Result:
+        """Run a statement; tell SQLAlchemy if its connection is lost, so that the caller can roll back and go on."""
+        try:
+            return run()
+        except Exception as error:
+            if is_connection_lost(error):
+                self._connection.invalidate(error)
+            raise
 
     def _driver_runner(self, schema: str) -> Runner:
         pooled = pooled_connection(self._connection)

@@ -7,6 +7,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import psycopg
@@ -308,13 +309,8 @@ class AutoAcknowledge(OwnAcknowledge):
                     transaction.rollback()
                     raise
 
-            # If the connection breaks then, nobody knows the outcome: better twice than lost.
-            def failed(error: psycopg.Error) -> None:
-                if row is not None:
-                    logger.warning("%s The message is delivered, and may come again.", translate(error, "receiving"))
-                    self._tell_of_return(buffer, row)
-
-            transaction.connection.leave_commit(failed)
+            # If the connection breaks then, the outcome is unknown: better twice than lost.
+            transaction.connection.leave_commit(partial(self._commit_failed, buffer, row))
             # The commit is answered before others hear that the group is free, and before the caller waits.
             if row is None or row.group_hash is not None:
                 self.database.settle()
@@ -347,6 +343,11 @@ class AutoAcknowledge(OwnAcknowledge):
             restricted=recipient.is_restricted,
             asks=asks,
         )
+
+    def _commit_failed(self, buffer: PrefetchBuffer, row: MessageRow | None, error: psycopg.Error) -> None:
+        if row is not None:
+            logger.warning("%s The message is delivered, and may come again.", translate(error, "receiving"))
+            self._tell_of_return(buffer, row)
 
     def _tell_of_return(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
         key = buffer.key(row)
