@@ -30,6 +30,22 @@ _MOST_MESSAGES = 10_000
 _MOST_BYTES = 64 * 1024 * 1024
 
 
+# A send is on its way until its listener has returned: `_unsent` holds it until it is taken for a batch, `_untold` from
+# its outcome on. One task does both, inserting and calling, so that listeners are called in the order of the sends.
+# `_changed` guards the counts and `_unsent`; `_untold` is the task's own.
+#
+# Outcomes:
+#
+# - A message that is refused fails alone: the batch is rolled back, and each of its messages is sent by itself. Errors
+#   that would fail each of them (`_UNREACHABLE`) are not repeated for each.
+# - A connection that was lost before the commit has sent nothing, and the batch is sent once more.
+# - A connection that is lost during the commit leaves the outcome open: the listeners get error 08007, and nothing is
+#   repeated.
+#
+# A completion listener may send, and must not wait for itself: `submit` does not wait for room there, and
+# `wait_until_sent` sends the rest in the listener's own call.
+
+
 class BatchInsertion:
     """For sessions without transactions: each batch is one transaction, on a connection of its own."""
 

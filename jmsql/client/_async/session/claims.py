@@ -35,6 +35,32 @@ T = TypeVar("T")
 
 logger = logging.getLogger("jmsql")
 
+# A claim is a row of the table `delivery` with the number of the client's connection. It is committed before the
+# message is handed out, and outlives every transaction. That makes it the record of the delivery, too: if the client
+# dies, others release its claims, and each counts as a delivery.
+#
+# Invariants:
+#
+# 1. A message is delivered only while its claim certainly holds. For a while `is_certain` says so without a statement;
+#    after that the session asks the server (`_lives`), and releases the fetched messages if the server took the client
+#    for dead.
+# 2. Nothing is released twice: a release names the claim by its number, and finds nothing if the message has another
+#    holder by then.
+# 3. A row leaves `_delivered` by an acknowledgement, a release, or as it is put back. A statement that fails leaves it
+#    there, so that the next call tries again.
+# 4. A claim whose answer was lost is known to the server alone. `claim_failed` has the control connection take another
+#    number then, and its former claims are released like a dead client's.
+# 5. The messages of a group stay in order: with a failed one the session releases the other messages of its group that
+#    it holds, since they come after it.
+#
+# Things that do not work:
+#
+# - Claiming a batch with a visibility timeout: the messages behind a long delivery run out of their time while they
+#   wait. They are claimed one by one, unless all of them are delivered together and extended meanwhile.
+# - One row for the claim of a batch: with eight consumers it was no faster, since each fetch reads the sequences that
+#   others hold, and without a second look under the lock it handed messages out twice (decision 53).
+
+
 _Delivered: TypeAlias = tuple[PrefetchBuffer, int, MessageRow]
 """A message, with where it came to and the queue that it is in."""
 
@@ -97,8 +123,10 @@ class Claims(Delivery):
         self._notify_released = notify_released
         self._visibility_timeout: float | None = None
         self._buffers: set[PrefetchBuffer] = set()
+        # Deliveries that are neither acknowledged nor released. Written with the session's lock held.
         self._delivered: list[_Delivered] = []
         self._delivered_at = 0.0
+        # The claims among them with a visibility timeout, which `extend_claims` extends.
         self._extended: list[ExtendedClaim] = []
 
     def _claim(

@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql")
 
 
+# Invariants:
+#
+# 1. One listener of a session runs at a time, on one thread or task, with the session's lock held (JMS 1.1, chapter
+#    4.4.6).
+# 2. A message is settled before the next one is fetched: `handled` runs in any case, also if the listener's thread was
+#    ended. It is prepared with a failure, which a normal return replaces.
+# 3. `stop` and `close` set a flag, and then wait for the lock. The dispatcher reads the flags with the lock held, so no
+#    listener begins after `stop` has returned.
+# 4. A session closed by its own listener closes when that listener returns (`_at_end`): it cannot wait for itself.
+
+
 async def dispatch(
     state: SessionState,
     watch: Watch,

@@ -37,6 +37,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql")
 
 
+# One call of `receive`, from the inside:
+#
+# 1. The session's lock is held for each fetch, and released while the call waits. Another thread can close the session
+#    or the consumer meanwhile; both are checked after each wait, under the lock.
+# 2. The count of notifications is read before the fetch. A notification that comes after that ends the next wait at
+#    once, so that no message is missed between a fetch that found nothing and the wait.
+# 3. Before it takes a connection, the call asks if a competing consumer of the client has just found the queue empty
+#    (`is_known_empty`). It relies on that only if it would find no more itself: it holds no unsettled messages, and its
+#    source is unchanged.
+# 4. A fetch that found nothing is recorded for the competing consumers, unless a limit or this session's own messages
+#    may hide later ones.
+#
+# `pop_buffered` is the way past all this: a message that was fetched before needs neither a statement nor a wait.
+
+
 def _remaining(deadline: float | None) -> float | None:
     """Return for how many seconds more to wait; None: for ever."""
     return None if deadline is None else max(deadline - monotonic(), 0.0)

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from jmsql.client.listeners import MessageListener
 
 
+# The fields have different writers. `closed` is set by any thread, before it waits for the lock. `consumers` is written
+# with the lock held. `listener` is written by the call that sets the first listener, with the lock held, or by the
+# thread that runs a loaded session, as it begins and ends. `completion` is set once, by the first asynchronous send.
+# `guard` is replaced by the worker, from another thread, where a handler is to be interrupted: the handler's next call
+# of the session raises.
+#
+# The lock can be taken again by its owner, so that a listener, which runs with it held, can use its session.
+
+
 class SessionState:
     """How a session works, and where it is.
 

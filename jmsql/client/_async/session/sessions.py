@@ -25,6 +25,18 @@ if TYPE_CHECKING:
 _FORKED = "The connection belongs to the process that this one was forked from; make a connection in each process."
 
 
+# `_lock` guards the dictionary of sessions, and makes checking for a circle of waits and entering one a single step. It
+# is never held while a session closes or a listener runs.
+#
+# A listener that stops the connection waits for the listeners of all other sessions. If one of those waits for the
+# first in turn, both would wait for ever. So each listener notes for which sessions it waits, and the call that would
+# close a circle raises IllegalStateException (`_wait_for` follows the graph).
+#
+# A forked child has copies of all sessions, whose sockets belong to the parent. `_leave_to_parent` marks them closed in
+# the child, without locks, since a thread of the parent may have held one as it forked, and sends nothing to the
+# server.
+
+
 class OpenSession(Protocol):
     """A session, as the application knows it."""
 

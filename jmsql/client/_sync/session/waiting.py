@@ -20,6 +20,19 @@ if TYPE_CHECKING:
     from jmsql.client._sync.shared.client_context import ClientContext
 
 
+# How no notification is lost: the notifications of the session and of its queues are counted before the statement runs.
+# `wait` is given both counts, and ends at once if there are more by then. Counts only grow, so that a reader needs no
+# lock.
+#
+# How few are woken: consumers of a client that receive from the same queue by the same selector compete. A notification
+# wakes one of them (`Wait.is_chosen`). If it finds a message and not the end of the queue, it wakes another one
+# (`wake_more`); if it does not fetch after all, since it was closed or cancelled, it passes the turn on (`_pass_on`).
+#
+# Polling is the fallback for messages without a notification: the sender was killed, or a rollback released them.
+# Pauses double up to `maximum_poll_interval`. After that the control connection polls for all consumers of the client,
+# unless it is lost, or a consumer may wait at a queue that no longer exists (`may_be_gone`).
+
+
 def _channels(buffers: Sequence[PrefetchBuffer]) -> tuple[int, ...]:
     """Return where there is news of what comes to some prefetch buffers."""
     if len(buffers) == 1:

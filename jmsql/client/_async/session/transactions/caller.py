@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Result
 
 
+# `runner` joins: it returns an object that runs statements in the caller's transaction, after waiting for the
+# statements of other tasks on the same connection. The transaction begins with jmsql's first statement if the caller
+# has not begun it; `is_open`, read before, tells.
+#
+# The drivers' own operations run `in_own_task`. Some limit their time by `asyncio.timeout`, which cancels the task that
+# they run in: see `jmsql.concurrency.tasks.cancellation`.
+
+
 class CallerTransaction(ABC):
     """A transaction that belongs to the caller, who alone commits it or rolls it back."""
 

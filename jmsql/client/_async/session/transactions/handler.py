@@ -48,6 +48,19 @@ logger = logging.getLogger("jmsql")
 # several transactions. The transaction has only to delete the message with its commit, if the claim still
 # holds then: else others may have handled it.
 
+# The steps of a message, and the state in which a kill -9 leaves it:
+#
+# - Claimed: its row in `delivery` is committed. Once the server takes the client for dead, others release the claim,
+#   and the delivery counts, as for the messages that were claimed ahead.
+# - Handled: the handler's statements are in an open transaction, which PostgreSQL rolls back. The claim is released as
+#   before.
+# - Committing: one exchange has the collected sends, the result, the deletion behind the claim, and COMMIT. All of it
+#   has taken effect, or nothing. If the claim is lost, the deletion fails, and with it the transaction.
+#
+# A rollback ends the transaction first, and releases the claim after that, in the statement that counts the failure. So
+# no other consumer gets the message before the failure is counted.
+
+
 _nothing = nullcontext()
 _GROUP_ID = "JMSXGroupID"
 _AHEAD = 0.1

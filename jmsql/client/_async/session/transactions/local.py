@@ -47,6 +47,27 @@ T = TypeVar("T")
 logger = logging.getLogger("jmsql")
 
 
+# The session runs ahead of the store: messages that it sends are collected in a `SendBuffer`, and messages that it
+# delivers are deleted later, by `Locks`. Both catch up before anything that must see them, such as one of the
+# application's statements, and with the commit.
+#
+# Invariants:
+#
+# 1. Sends and receipts that `commit` reports as done are in one transaction of PostgreSQL. If one part fails, all of it
+#    is rolled back, and `commit` raises TransactionRolledBackException. Error 08007 is the exception: the connection
+#    broke while the server committed, and the outcome is not known.
+# 2. Collected messages are inserted, and delivered ones deleted, before the application's next statement. So each
+#    belongs to the savepoint in which it was sent or received.
+# 3. A transaction in which nothing has happened does not stay open while the session waits for messages
+#    (`_end_unused`).
+# 4. A caller that is cancelled while `commit` waits for its connection leaves the transaction as it is. Once `commit`
+#    has the connection, it runs to its end.
+#
+# Two locks are taken in this order: the session's (`state.lock`), which a listener holds while it runs, and `_sending`.
+# The sender of asynchronous sends takes the second one alone: a listener may wait for its own asynchronous sends
+# (decision 15).
+
+
 def local_transaction(state: SessionState, client: ClientContext) -> LocalTransaction:
     """Return how a transacted session works."""
     database = session_lease(client, transacted=True)

@@ -52,6 +52,24 @@ logger = logging.getLogger("jmsql")
 T = TypeVar("T")
 
 
+# A sixth acknowledge mode would be a member of `AcknowledgeMode`, a class here, and an entry in `_MODES`. The class
+# says when it acknowledges: `_next` comes before another message is delivered, `handled` after a listener has returned,
+# `paused` when a loaded session has run and as the session closes, `settle` before a consumer closes and before a
+# subscription ends.
+#
+# The modes differ in the place of the acknowledgement, and so in the messages that a crash repeats:
+#
+# - AUTO dequeues for `receive`: delete, hand over, commit. The row is in the client's hands before the server is asked
+#   to commit. So a connection that breaks delivers it twice at worst, and loses nothing (decision 39).
+# - AUTO with a listener, CLIENT and DUPS_OK claim, and delete behind the claim later. A crash in between repeats the
+#   message, with its redelivered flag.
+# - DUPS_OK acknowledges late: at a hundred messages, when no other one comes, or once the first has waited for
+#   `acknowledgement_delay`. A crash repeats all of them.
+#
+# A send that raises InvalidDestinationException has inserted nothing: the queue was deleted since it was looked up. It
+# is made again, once, and the send is repeated.
+
+
 class NoTransaction(OwnTransaction):
     """Messages are inserted as they are sent. They are claimed, and deleted when they are acknowledged."""
 

@@ -28,6 +28,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql")
 
 
+# A prepared transaction outlives its connection and its process, and any client may end it by its identifier. That has
+# three consequences:
+#
+# - Its deliveries are counted before it is prepared, in a transaction of their own, as before a rollback: a transaction
+#   manager that rolls back knows the identifier, and not the messages. After the commit the counts are of messages that
+#   are gone, and are forgotten.
+# - Its locks may last for days. So its session locks one message at a time, and no more than it delivers.
+# - The session waits for the end, and refuses sends and receipts meanwhile (`is_usable`). If another client has ended
+#   the transaction, `_finish_prepared` frees the session, and raises the error nevertheless.
+#
+# UNKNOWN is the phase after a connection that broke while it prepared. Rolling back asks the server then whether the
+# identifier is prepared, and both answers are handled: see `_roll_back_own`.
+
+
 class _Phase(Enum):
     """Where a session is with its global transaction."""
 

@@ -61,6 +61,23 @@ _NOBODY = Publisher()
 """A publisher in the caller's transaction has no jmsql connection."""
 
 
+# The caller ends the transaction, and jmsql may not notice how. So this class relies on nothing that a rollback could
+# undo behind its back:
+#
+# 1. Nothing is fetched ahead of its delivery, or collected until the commit. Each send and each receipt is a statement
+#    that runs at once.
+# 2. A message that a rollback has released lies behind the place from which the consumer fetches next. So the consumer
+#    goes back to the first message of each former transaction (`_look_again`), and a call that found nothing looks once
+#    more from the front (`fetch_again`).
+# 3. A transaction that has begun with a query of jmsql's, which found nothing or failed, is ended again: the caller had
+#    none open.
+# 4. Only READ COMMITTED receives. In a stricter transaction the snapshot hides the claims that others make, and it
+#    would receive their messages.
+#
+# Notifications take effect with the commit, and notifying commits wait for each other. So a process does not notify
+# with every transaction: see `NotificationPacing`.
+
+
 class EnlistedTransaction(Transaction):
     """The session's work becomes part of the caller's transaction, which it never ends.
 

@@ -42,6 +42,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+# A session has one of these objects, chosen by its mode when it is made. Each question that a mode answers in its own
+# way is a method here, so that sessions, consumers and producers need not ask for the mode.
+#
+# - `NoTransaction` (AUTO, CLIENT, DUPS_OK): sends take effect at once, received messages are dequeued or claimed.
+# - `LocalTransaction` (TRANSACTED): sends are collected, received messages are locked, and the commit ends both.
+# - `HandlerTransaction` (a worker's session): the same, but the handler's message is claimed, and others are claimed
+#   ahead.
+# - `GlobalTransaction` (XA): a `LocalTransaction` that ends in two phases.
+# - `EnlistedTransaction` (`enlist`): the caller's transaction, which the session never ends. It has no connection of
+#   its own and no listeners, and counts no deliveries.
+#
+# `OwnTransaction` is the part that all but the last share: the lease of a connection, and a delivery.
+
+
 class Transaction(ABC):
     """A session's way to send, receive, acknowledge, and end its transactions. Each session has one, for its life."""
 
