@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +13,7 @@ from jmsql.client.receiving.notified import PendingNotifications, QueueChanges
 from jmsql.store.control.wake_ups import Competition
 from jmsql.store.destinations.lookup import find_queue
 from jmsql.store.receiving.reader import QueueReader
-from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, key_of, size_of
+from jmsql.store.rows.message_rows import Claim, ClaimedRow, GroupKey, LastRow, MessageKey, MessageRow, key_of, size_of
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue
 
@@ -343,6 +343,11 @@ class BatchSize(NamedTuple):
         )
 
 
+def claims_of_groups(rows: Iterable[MessageRow]) -> set[Claim]:
+    """Return the claims on those of some messages that are in groups."""
+    return {row.handle for row in rows if row.group_hash is not None and isinstance(row, ClaimedRow)}
+
+
 class PrefetchBuffer:
     """The messages on their way to one consumer."""
 
@@ -438,7 +443,7 @@ class PrefetchBuffer:
         if asks:
             now = monotonic()
             emptiness = emptiness.after_question(now, now - started)
-        is_end = not rows or rows[-1].handle is False
+        is_end = not rows or isinstance(rows[-1], LastRow)
         was_full = len(rows) >= limit
         # Of a queue that stays full there is nothing to learn: mostly no value takes the place of the last.
         if is_end or not was_full or not emptiness.expects_more or emptiness.questions:
@@ -572,9 +577,9 @@ class PrefetchBuffer:
         return [self.key(row) for row in takewhile(lambda row: not row.delivery_count, self.rows)]
 
     @property
-    def claims(self) -> set[int]:
+    def claims(self) -> set[Claim]:
         """The claims on the messages held for delivery that are in groups."""
-        return {row.handle for row in self.rows if row.group_hash is not None}
+        return claims_of_groups(self.rows)
 
     @property
     def groups(self) -> set[int]:

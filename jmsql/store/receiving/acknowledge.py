@@ -10,7 +10,15 @@ from jmsql.store.history.keeping import RECORDED, history
 from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.receiving.receive import Client
 from jmsql.store.receiving.redelivery import Release, release
-from jmsql.store.rows.message_rows import MessageKey, MessageRow, array, key_parameters
+from jmsql.store.rows.message_rows import (
+    ClaimedRow,
+    Lock,
+    LockedRow,
+    MessageKey,
+    MessageRow,
+    array,
+    key_parameters,
+)
 from jmsql.store.statement import (
     Query,
     SqlFile,
@@ -126,12 +134,7 @@ def present(keys: Sequence[MessageKey]) -> Steps[list[MessageKey]]:
     return [key for key in keys if (key.queue_id, key.inverse_priority, key.sequence) in found]
 
 
-def claim_of(row: MessageRow) -> int | None:
-    """Return the number of the claim on a message that a transaction has received; None: it has locked the message."""
-    return row.handle if isinstance(row.handle, int) else None
-
-
-def lock_claimed(claimed: Sequence[tuple[MessageKey, MessageRow]]) -> Steps[list[MessageRow]]:
+def lock_claimed(claimed: Sequence[tuple[MessageKey, MessageRow]]) -> Steps[list[LockedRow]]:
     """Lock claimed messages, and return them as messages that the open transaction has locked.
 
     Raises:
@@ -140,10 +143,10 @@ def lock_claimed(claimed: Sequence[tuple[MessageKey, MessageRow]]) -> Steps[list
     addresses = yield from _lock_claimed.bind(key_parameters([key for key, _ in claimed]))
     if len(addresses) != len(claimed):
         raise _taken_away(len(claimed) - len(addresses), len(claimed))
-    return [row._replace(handle=address) for (_, row), address in zip(claimed, addresses, strict=True)]
+    return [row.with_lock(Lock(address)) for (_, row), address in zip(claimed, addresses, strict=True)]
 
 
-def _addresses(rows: Sequence[MessageRow]) -> str:
+def _addresses(rows: Sequence[LockedRow]) -> str:
     return '{"' + '","'.join([row.handle for row in rows]) + '"}'
 
 
@@ -172,7 +175,7 @@ class Recipient:
         """Return whether these queues may keep history: a client that knows that they keep none pays for none."""
         return self.client is None or not self.client.queues_with_history.possible.isdisjoint(queue_ids)
 
-    def delete_locked(self, rows: Sequence[MessageRow], queue_ids: Collection[int]) -> Steps[None]:
+    def delete_locked(self, rows: Sequence[LockedRow], queue_ids: Collection[int]) -> Steps[None]:
         """Delete messages that the open transaction has locked.
 
         Raises:
@@ -191,10 +194,10 @@ class Recipient:
             # have the messages by now: to commit would deliver them twice.
             raise _taken_away(len(rows) - deleted, len(rows))
 
-    def _removal(self, rows: Sequence[MessageRow]) -> Query[int]:
+    def _removal(self, rows: Sequence[LockedRow]) -> Query[int]:
         return _ask_to_delete_locked.bind(addresses=_addresses(rows), connection_id=self._connection_id)
 
-    def _recording(self, rows: Sequence[MessageRow], queue_ids: Collection[int]) -> dict[str, object]:
+    def _recording(self, rows: Sequence[LockedRow], queue_ids: Collection[int]) -> dict[str, object]:
         return {
             "addresses": _addresses(rows),
             "queue_ids": array_literal(queue_ids),
@@ -204,7 +207,7 @@ class Recipient:
 
     def last_deletions(
         self,
-        rows: Sequence[MessageRow],
+        rows: Sequence[LockedRow],
         queue_ids: Collection[int],
         recorded: Sequence[MessageKey],
         claim_ids: Sequence[int] = (),
@@ -271,7 +274,7 @@ class Recipient:
             }
         )
 
-    def last_acknowledgement(self, claimed: Sequence[tuple[int, Sequence[MessageRow]]]) -> Query[None]:
+    def last_acknowledgement(self, claimed: Sequence[tuple[int, Sequence[ClaimedRow]]]) -> Query[None]:
         """Delete claimed messages with the commit, which fails with a TransactionRolledBackException if one is lost.
 
         Args:

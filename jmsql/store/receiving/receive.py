@@ -23,7 +23,12 @@ from jmsql.store.receiving.candidates import (
 )
 from jmsql.store.receiving.late_messages import ScanStart, Snapshot
 from jmsql.store.rows.columns import BODY_COLUMNS, SHARED_BODY, and_chosen, message_columns
-from jmsql.store.rows.message_rows import MessageRow, as_message_rows
+from jmsql.store.rows.message_rows import (
+    MessageRow,
+    as_claimed_rows,
+    as_dequeued_row,
+    as_locked_rows,
+)
 from jmsql.store.statement import (
     Query,
     Result,
@@ -49,14 +54,31 @@ _COLUMNS = message_columns(joined=True)
 _NOT_OWN = "and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())"
 _KEY = "m.queue_id, m.inverse_priority, m.sequence, m.group_hash"
 _message_rows = records(MessageRow._make)
+_dequeued_rows = records(as_dequeued_row)
 _ask_to_dequeue = _sql.statement(
     "ask_to_dequeue", "receiving", _message_rows, {"columns": ", ".join(MessageRow._fields[:-2])}
 )
 
 
-def _ordered_rows(result: Result) -> list[MessageRow]:
-    """Decode messages, in the order of their delivery; PostgreSQL takes ten times as long to sort so wide rows."""
-    return list(as_message_rows(sorted(result.rows)))
+# Sorted here: PostgreSQL takes ten times as long to sort so wide rows.
+
+
+def _locked_rows(result: Result) -> list[MessageRow]:
+    """Decode locked messages, in the order of their delivery."""
+    return list(as_locked_rows(sorted(result.rows)))
+
+
+def _claimed_rows(result: Result) -> list[MessageRow]:
+    """Decode claimed messages, in the order of their delivery."""
+    return list(as_claimed_rows(sorted(result.rows)))
+
+
+def _claimed_rows_and_next(result: Result) -> list[MessageRow]:
+    """Decode claimed messages, in the order of their delivery, and the one after them, if it is there, unclaimed."""
+    found = _claimed_rows(result)
+    if found and found[-1].handle is None:
+        found[-1] = MessageRow._make(found[-1])
+    return found
 
 
 def _pair(result: Result) -> tuple[bool, bool]:
@@ -273,8 +295,7 @@ def claim_for_transaction(
 ) -> Query[list[MessageRow]]:
     """Claim the next messages for a connection, up to the first of whose deliveries something is known.
 
-    That message comes last and is not claimed: its handle is None. Messages of a queue with groups are not claimed
-    either: they are locked, and their handles are their addresses.
+    That message comes last and is not claimed. Messages of a queue with groups are not claimed either, but locked.
     """
     if groups is not None:
         return lock(queue_id, selector, start, limit, groups)
@@ -431,7 +452,7 @@ def lock_statement(
             select {_COLUMNS}, m.group_hash, m.delivery_count, m.address::text, {snapshot(grouped=grouped, of_one=True)}
             from free m {SHARED_BODY}""",
         "receiving",
-        _ordered_rows,
+        _locked_rows,
         parameters,
     )
 
@@ -468,7 +489,7 @@ def dequeue_statement(
         record: True to copy the messages to the queue's history, if it keeps one.
         restricted: True if the role may not delete, since it could then lock the tables. It asks for a removal instead,
             which keeps history where the queue has one.
-        asks: True to return, as a single message's handle, if another one follows. Not with groups.
+        asks: True to return a single message as a `LastRow` if no other one follows. Not with groups.
     """
     follows = following(selector, _NOT_OWN).condition if asks else "null"
     found, parameters = _found(
@@ -519,7 +540,7 @@ def dequeue_statement(
             where m.ctid = f.address and f.delivery_count is not null {recorded}
             returning {_DELETED_COLUMNS}, m.group_hash, f.delivery_count, {follows}, {snapshot(grouped=grouped)}""",
         "receiving",
-        _message_rows,
+        _dequeued_rows if asks else _message_rows,
         parameters,
     )
 
@@ -561,7 +582,7 @@ def claim_statement(
             select {_COLUMNS}, m.group_hash, d.delivery_count, d.claim_id, {snapshot(grouped=grouped, of_one=True)}
             from claimed d cross join {by_key("message", "m", "d")} {SHARED_BODY}""",
         "receiving",
-        _ordered_rows,
+        _claimed_rows,
         parameters,
     )
 
@@ -571,7 +592,7 @@ def _allowed_rows(result: Result) -> AllowedRows:
     size = len(Allowance._fields)
     allowance = Allowance._make(result.rows[0][-size:])
     found = sorted(row[:-size] for row in result.rows if row[0] is not None)
-    return AllowedRows(list(as_message_rows(found)), allowance)
+    return AllowedRows(list(as_claimed_rows(found)), allowance)
 
 
 def _value(by: str, alias: str) -> str:
@@ -723,7 +744,7 @@ def claim_for_transaction_statement(selector: Selector | None, *, late: bool = F
             from free m cross join claim {SHARED_BODY}
             where {is_next}""",
         "receiving",
-        _ordered_rows,
+        _claimed_rows_and_next,
         parameters,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NewType
 
 from jmsql.exceptions import JMSException
 from jmsql.messages import MESSAGE_TYPES, Message
@@ -68,11 +68,16 @@ class OutgoingMessage(NamedTuple):
         return about
 
 
-class MessageRow(NamedTuple):
-    """A message as the server returns it.
+Lock = NewType("Lock", str)
+"""The address of a message's row, for the transaction that has locked it."""
+Claim = NewType("Claim", int)
+"""The number of a claim, which fences late acknowledgements."""
 
-    `handle` acknowledges it: the row's address in the transaction that locks it, or the claim's number. Of a message
-    that was dequeued it tells whether another one follows; None: that was not asked.
+
+class MessageRow(NamedTuple):
+    """A message as the server returns it. The subclasses tell how the receiver holds it, if it does.
+
+    `handle` acknowledges it: the lock of a `LockedRow`, the claim of a `ClaimedRow`. Others have none.
 
     `snapshot` describes the transactions that were running (`Snapshot.parse`), in one of the rows that a scan returns;
     it is empty if there were none.
@@ -97,7 +102,7 @@ class MessageRow(NamedTuple):
     jms_delivery_time: int | None
     group_hash: int | None
     delivery_count: int | None
-    handle: Any
+    handle: Lock | Claim | None
     snapshot: str | None = None
 
     def message(self, destination: Destination, acknowledger: Callable[[], Any] | None = None) -> Message:
@@ -143,9 +148,52 @@ class MessageRow(NamedTuple):
         )
         return message
 
+    def with_lock(self, lock: Lock) -> LockedRow:
+        """Return the message as one that the open transaction has locked."""
+        return LockedRow._make((*self[:_HANDLE], lock, self.snapshot))
 
-as_message_rows = partial(map, partial(tuple.__new__, MessageRow))
-"""Makes rows of tuples; measured at half the time that the constructor of a named tuple takes."""
+    def with_claim(self, claim: Claim) -> ClaimedRow:
+        """Return the message as one that the client has claimed."""
+        return ClaimedRow._make((*self[:_HANDLE], claim, self.snapshot))
+
+
+class LockedRow(MessageRow):
+    """A message that the open transaction has locked."""
+
+    __slots__ = ()
+    handle: Lock
+
+
+class ClaimedRow(MessageRow):
+    """A message that the client has claimed."""
+
+    __slots__ = ()
+    handle: Claim
+
+
+class LastRow(MessageRow):
+    """A dequeued message that no other one follows in the queue."""
+
+    __slots__ = ()
+
+
+_HANDLE = MessageRow._fields.index("handle")
+
+# Measured: these take half the time of a named tuple's constructor.
+as_locked_rows = partial(map, partial(tuple.__new__, LockedRow))
+"""Makes rows of tuples that have locks."""
+as_claimed_rows = partial(map, partial(tuple.__new__, ClaimedRow))
+"""Makes rows of tuples that have claims."""
+
+
+def as_dequeued_row(columns: tuple[Any, ...]) -> MessageRow:
+    """Make a row of a tuple that tells in place of a handle if another message follows."""
+    return (MessageRow if columns[_HANDLE] else LastRow)._make((*columns[:_HANDLE], None, columns[-1]))
+
+
+def claim_of(row: MessageRow) -> Claim | None:
+    """Return the claim on a message; None: it was not claimed."""
+    return row.handle if isinstance(row, ClaimedRow) else None
 
 
 def size_of(rows: Sequence[MessageRow]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ import pytest
 
 from jmsql.store.destinations import lookup
 from jmsql.store.receiving.late_messages import ScanStart
-from jmsql.store.rows.message_rows import MessageKey, MessageRow, OutgoingMessage
+from jmsql.store.rows.message_rows import ClaimedRow, LockedRow, MessageKey, MessageRow, OutgoingMessage
 from jmsql.store.sending.send import send as store_send
 from jmsql.store.statement import Query, Steps
 from jmsql.store.wire._sync.runner import PsycopgRunner, Runner
@@ -90,9 +90,23 @@ def send(client: Client, *bodies: str, expiration: int | None = None) -> None:
     client.run(store_send([text_message(body, expiration=expiration) for body in bodies]))
 
 
-def bodies(rows: list[MessageRow]) -> list[str | None]:
+def bodies(rows: Sequence[MessageRow]) -> list[str | None]:
     """Return the texts of messages."""
     return [row.text_body for row in rows]
+
+
+def as_locked(rows: Sequence[MessageRow]) -> list[LockedRow]:
+    """Return messages, all of which are locked."""
+    found = [row for row in rows if isinstance(row, LockedRow)]
+    assert found == rows
+    return found
+
+
+def as_claimed(rows: Sequence[MessageRow]) -> list[ClaimedRow]:
+    """Return messages, all of which are claimed."""
+    found = [row for row in rows if isinstance(row, ClaimedRow)]
+    assert found == rows
+    return found
 
 
 def key(queue_id: int, row: MessageRow) -> MessageKey:

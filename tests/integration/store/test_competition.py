@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,10 +17,19 @@ from jmsql.store.history.keeping import QueuesWithHistory
 from jmsql.store.receiving import receive
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.redelivery import Release, record_attempts, record_first_deliveries
-from jmsql.store.rows.message_rows import MessageRow
+from jmsql.store.rows.message_rows import ClaimedRow, LockedRow, MessageRow
 from jmsql.store.statement import Query
 from jmsql.testing import wait_for
-from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, key, send
+from tests.integration.store.conftest import (
+    FROM_THE_FRONT,
+    Client,
+    OpenClient,
+    as_claimed,
+    as_locked,
+    bodies,
+    key,
+    send,
+)
 from tests.integration.store.plans import Plan
 
 CONNECTION = 1
@@ -42,20 +51,20 @@ every_recipient = pytest.mark.parametrize(
 )
 
 
-def lock(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
-    return client.run(receive.lock(queue_id, selector, FROM_THE_FRONT, 2))
+def lock(client: Client, queue_id: int, selector: Selector | None = None) -> list[LockedRow]:
+    return as_locked(client.run(receive.lock(queue_id, selector, FROM_THE_FRONT, 2)))
 
 
 def dequeue(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
     return client.run(receive.dequeue(queue_id, selector, FROM_THE_FRONT, 2))
 
 
-def claim(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
-    return client.run(receive.claim(queue_id, selector, FROM_THE_FRONT, 2, CONNECTION))
+def claim(client: Client, queue_id: int, selector: Selector | None = None, limit: int = 2) -> list[ClaimedRow]:
+    return as_claimed(client.run(receive.claim(queue_id, selector, FROM_THE_FRONT, limit, CONNECTION)))
 
 
 every_way = pytest.mark.parametrize("fetch", [lock, dequeue, claim])
-Fetch = Callable[..., list[MessageRow]]
+Fetch = Callable[..., Sequence[MessageRow]]
 
 
 @every_way
@@ -196,7 +205,7 @@ def test_a_commit_forgets_the_deliveries_of_its_own_claims_alone(
     own = [keys[0], keys[-1]]
     claim_id = client.run(record_first_deliveries(own, CONNECTION))
 
-    for query in recipient.last_deletions([fetched[0], fetched[-1]], {queue_id}, own, [claim_id] * 2):
+    for query in recipient.last_deletions(as_locked([fetched[0], fetched[-1]]), {queue_id}, own, [claim_id] * 2):
         mine.run(query)
     mine.connection.commit()
 
@@ -256,7 +265,7 @@ def test_consumers_at_once_share_a_queue_without_loss_or_duplicate(
         received: list[str | None] = []
         start.wait()
         while rows := consumer.run(receive.lock(queue_id, None, FROM_THE_FRONT, 7)):
-            consumer.run(RECIPIENT.delete_locked(rows, [queue_id]))
+            consumer.run(RECIPIENT.delete_locked(as_locked(rows), [queue_id]))
             consumer.connection.commit()
             received += bodies(rows)
         consumer.connection.rollback()  # it may have locked what it then found to be claimed
@@ -272,7 +281,7 @@ def test_consumers_at_once_share_a_queue_without_loss_or_duplicate(
     def by_claims(consumer: Client) -> list[str | None]:
         received: list[str | None] = []
         start.wait()
-        while rows := consumer.run(receive.claim(queue_id, None, FROM_THE_FRONT, 7, CONNECTION)):
+        while rows := claim(consumer, queue_id, limit=7):
             received += bodies(rows)
             consumer.run(RECIPIENT.acknowledge([(key(queue_id, row), row.handle) for row in rows]))
         return received
@@ -322,7 +331,7 @@ class TestTheFence:
     ) -> None:
         """Also where the claim that was lost and the one that holds its message now are the same session's."""
         send(client, "first", *["between"] * strangers, "last")
-        [lost] = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, CONNECTION))
+        [lost] = claim(client, queue_id, limit=1)
         if strangers:
             client.run(receive.claim(queue_id, None, FROM_THE_FRONT, strangers, CONNECTION + 1))
         client.run(recipient.release([Release(key(queue_id, lost), lost.handle, attempts=1)]))
@@ -342,7 +351,7 @@ class TestTheFence:
         self, strangers: int, recipient: Recipient, client: Client, queue_id: int
     ) -> None:
         send(client, "first", *["between"] * strangers, "last")
-        first, *_, last = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, strangers + 2, CONNECTION))
+        first, *_, last = claim(client, queue_id, limit=strangers + 2)
         client.run(recipient.release([Release(key(queue_id, first), first.handle)]))
 
         with pytest.raises(TransactionRolledBackException, match="The message was taken away") as failure:

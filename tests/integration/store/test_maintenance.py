@@ -12,7 +12,7 @@ from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import dequeue
 from jmsql.timings import InternalTimings
 from tests.integration.client.server import Server
-from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, key, send
+from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, as_claimed, bodies, key, send
 
 LONG_AGO = 1
 DEAD = 4711
@@ -55,7 +55,7 @@ def test_what_is_claimed_does_not_expire(client: Client, queue_id: int) -> None:
 
     Maintenance(InternalTimings()).run(client.runner, connection)
 
-    assert client.run(RECIPIENT.acknowledge([(key(queue_id, row), row.handle) for row in claimed])) == 1
+    assert client.run(RECIPIENT.acknowledge([(key(queue_id, row), row.handle) for row in as_claimed(claimed)])) == 1
 
 
 def test_claims_of_the_dead_come_back_counted(client: Client, queue_id: int) -> None:

@@ -18,9 +18,9 @@ from jmsql.store.destinations import lookup
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.reader import QueueReader
 from jmsql.store.receiving.receive import claim, claim_for_transaction, dequeue, lock
-from jmsql.store.rows.message_rows import MessageKey, MessageRow
+from jmsql.store.rows.message_rows import ClaimedRow, MessageKey, MessageRow
 from jmsql.store.sending.send import send
-from tests.integration.store.conftest import Client, OpenClient, text_message
+from tests.integration.store.conftest import Client, OpenClient, as_claimed, as_locked, text_message
 
 CONNECTION = 1
 NEVER = 3600.0
@@ -117,16 +117,16 @@ class Model:
             limit = 1
         rows = client.run(consumer.reader.read(limit, look_everywhere=looks_everywhere))
         if consumer.kind == "claim for a transaction":
-            unclaimed = [row for row in rows if not isinstance(row.handle, int)]
+            unclaimed = [row for row in rows if not isinstance(row, ClaimedRow)]
             assert not unclaimed or self.grouped
             for row in unclaimed:  # of a queue with groups; else nothing is known of deliveries
                 consumer.reader.returned(row.inverse_priority, row.sequence)
             rows = [row for row in rows if row not in unclaimed]
         consumer.received += [str(row.text_body) for row in rows]
         if consumer.kind == "lock" and rows:
-            client.run(RECIPIENT.delete_locked(rows, {self.queue_id}))
+            client.run(RECIPIENT.delete_locked(as_locked(rows), {self.queue_id}))
         elif consumer.kind.startswith("claim") and rows:
-            keys = [(MessageKey(self.queue_id, *row[:2]), row.handle) for row in rows]
+            keys = [(MessageKey(self.queue_id, *row[:2]), row.handle) for row in as_claimed(rows)]
             assert client.run(RECIPIENT.acknowledge(keys)) == len(rows)
         if consumer.kind in IN_TRANSACTIONS:
             consumer.delivered += rows

@@ -9,11 +9,12 @@ from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.late_messages import ScanStart
 from jmsql.store.receiving.reader import QueueReader
 from jmsql.store.receiving.receive import dequeue, highest_sequences, lock
+from jmsql.store.rows.message_rows import LastRow
 from jmsql.store.sending.send import send as store_send
 from jmsql.store.statement import Steps
 from jmsql.testing import wait_for
 from jmsql.timings import InternalTimings
-from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, send, text_message
+from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, as_locked, bodies, send, text_message
 
 
 @pytest.fixture
@@ -237,20 +238,20 @@ def test_what_follows_in_a_group_that_is_free_again_does_not_hide_what_lies_befo
     reader.freed(first[0].group_hash)
     rows = consumer.run(reader.read(4))
     assert bodies(rows) == ["a1", "c1", "d1", "a2"]
-    consumer.run(Recipient().delete_locked(rows, {queue_id}))
+    consumer.run(Recipient().delete_locked(as_locked(rows), {queue_id}))
 
     assert bodies(consumer.run(reader.read(1, look_everywhere=False))) == ["e1"]
 
 
 @pytest.mark.parametrize("selector", [None, "color is null"])
-def test_who_dequeues_one_is_told_whether_another_one_follows(
+def test_a_dequeued_message_tells_if_another_one_follows(
     client: Client, open_client: OpenClient, queue_id: int, selector: str | None
 ) -> None:
     chosen = None if selector is None else Selector.parse(selector)
 
     def dequeued(start: ScanStart = FROM_THE_FRONT) -> tuple[list[str | None], object]:
         rows = client.run(dequeue(queue_id, chosen, start, 1, asks=True))
-        return bodies(rows), rows[0].handle
+        return bodies(rows), not isinstance(rows[0], LastRow)
 
     late = open_client(transactions=True)
     send(late, "late")

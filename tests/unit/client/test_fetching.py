@@ -13,12 +13,13 @@ from jmsql.client.receiving.fetching import PrefetchBuffer, QueueSource
 from jmsql.client.receiving.notified import QueueChanges
 from jmsql.store.control.server import ServerClock
 from jmsql.store.receiving.receive import dequeue
-from jmsql.store.rows.message_rows import MessageRow
+from jmsql.store.rows.message_rows import LastRow, MessageRow
 from jmsql.store.statement import Steps
 from jmsql.timings import InternalTimings
 
 EMPTY = {"take": [], "has_messages": (False, False), "has_groups": False}
 ROW = MessageRow._make({**dict.fromkeys(MessageRow._fields), "inverse_priority": 5, "sequence": 1}.values())
+LAST = LastRow._make(ROW)
 
 
 def buffer() -> PrefetchBuffer:
@@ -89,14 +90,14 @@ def test_who_has_seen_the_end_asks_for_it_with_the_next_messages(monkeypatch: py
     messages = buffer()
     messages.begin_receive(waits=True)
     asked = []
-    for taken in ([], [ROW], [ROW._replace(handle=True)], [ROW._replace(handle=False)]):
+    for taken in ([], [ROW], [ROW], [LAST]):
         ends_seen = messages.emptiness.ends_seen
         answer(messages.fetch(1), EMPTY | {"take": taken})
         asked.append((messages.emptiness.ends_seen != ends_seen, messages.asks_for_end))
     assert asked == [(True, True), (False, True), (False, True), (True, True)]
     for _ in range(8):
         assert messages.asks_for_end
-        answer(messages.fetch(1), EMPTY | {"take": [ROW._replace(handle=True)]})
+        answer(messages.fetch(1), EMPTY | {"take": [ROW]})
     assert not messages.asks_for_end
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from jmsql.client._async.session.delivery import Accept, Delivery, NotifyReleased
 from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redelivery
-from jmsql.client.receiving.fetching import PrefetchBuffer
+from jmsql.client.receiving.fetching import PrefetchBuffer, claims_of_groups
 from jmsql.client.throttle import LimitReachedError, Throttle
 from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
@@ -17,7 +17,7 @@ from jmsql.store.receiving.receive import claim, claim_within_limit
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.receiving.results import acknowledged_with
 from jmsql.store.receiving.throttling import declare
-from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of
+from jmsql.store.rows.message_rows import Claim, ClaimedRow, MessageKey, MessageRow, claim_of, key_of
 from jmsql.store.statement import in_transaction
 from jmsql.values.clock import monotonic
 
@@ -61,7 +61,7 @@ logger = logging.getLogger("jmsql")
 #   others hold, and without a second look under the lock it handed messages out twice (decision 53).
 
 
-_Delivered: TypeAlias = tuple[PrefetchBuffer, int, MessageRow]
+_Delivered: TypeAlias = tuple[PrefetchBuffer, int, ClaimedRow]
 """A message, with where it came to and the queue that it is in."""
 
 _LAZY_ACKNOWLEDGEMENTS = 100
@@ -201,6 +201,7 @@ class Claims(Delivery):
         return row
 
     def _note(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
+        assert isinstance(row, ClaimedRow)
         if not self._delivered:
             self._delivered_at = monotonic()
         self._delivered.append((buffer, buffer.source.queue_id, row))
@@ -233,7 +234,9 @@ class Claims(Delivery):
             if rules is not None and row.delivery_count:
                 try:
                     if await self._redelivery.is_exhausted(rules, key, row.delivery_count):
-                        await self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
+                        await self._give_up(
+                            [Release(key, claim_of(row), dead_letter_queue_id=rules.dead_letter_queue_id)]
+                        )
                         continue
                 except BaseException:
                     buffer.keep_first(row)
@@ -252,7 +255,7 @@ class Claims(Delivery):
                 cancellations.forget(row.sequence)
 
     @property
-    def last_claim(self) -> tuple[MessageKey, int] | None:
+    def last_claim(self) -> tuple[MessageKey, Claim] | None:
         """The message that was delivered and is not acknowledged, with its claim; None: there is none, or several."""
         if len(self._delivered) != 1:
             return None
@@ -327,12 +330,12 @@ class Claims(Delivery):
     async def _lives(self) -> bool:
         return self._control.is_certain or await self._run(is_connected(self._control.connection_id))
 
-    def _claims_of_groups(self, buffer: PrefetchBuffer) -> set[int]:
+    def _claims_of_groups(self, buffer: PrefetchBuffer) -> set[Claim]:
         """Return the claims by which the session holds groups, of which more may come to a prefetch buffer.
 
         Not of those whose messages another buffer holds for delivery: they come first.
         """
-        own = {row.handle for _, _, row in self._delivered if row.group_hash is not None} | buffer.claims
+        own = claims_of_groups(row for _, _, row in self._delivered) | buffer.claims
         return own.difference(*(other.claims for other in self._buffers if other is not buffer))
 
     @property
@@ -408,7 +411,7 @@ class Claims(Delivery):
             for buffer, queue_id, row in delivered
         ]
         releases = await self._redelivery.failures(failed, failure)
-        await self._give_up(releases + [Release(buffer.key(row), row.handle) for buffer, row in held])
+        await self._give_up(releases + [Release(buffer.key(row), claim_of(row)) for buffer, row in held])
         self.has_dead_letter = any(release.dead_letter_queue_id is not None for release in releases)
         self._delivered.clear()
         self._extended.clear()
@@ -442,7 +445,7 @@ class Claims(Delivery):
         """
         if not rows:
             return []
-        releases = [Release(buffer.key(row), row.handle) for row in rows]
+        releases = [Release(buffer.key(row), claim_of(row)) for row in rows]
         try:
             await self._give_up(releases)
         except BaseException:

@@ -15,10 +15,10 @@ from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redel
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
 from jmsql.exceptions import JMSException
-from jmsql.store.receiving.acknowledge import claim_of, lock_claimed, present
+from jmsql.store.receiving.acknowledge import lock_claimed, present
 from jmsql.store.receiving.receive import Fetch, lock
 from jmsql.store.receiving.redelivery import Release, Rules
-from jmsql.store.rows.message_rows import MessageKey, MessageRow
+from jmsql.store.rows.message_rows import Claim, ClaimedRow, LockedRow, MessageKey, MessageRow, claim_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 from jmsql.values.clock import monotonic
 
@@ -104,7 +104,7 @@ class Locks(Delivery):
         # Messages that a rollback to a savepoint has brought back. Others are notified of them when the transaction
         # ends.
         self._came_back: list[MessageKey] = []
-        self._claims: dict[MessageKey, int] = {}
+        self._claims: dict[MessageKey, Claim] = {}
         """The claims that record deliveries beside the locks, or that the transaction has to release."""
         self._known = _Known.AS_BEFORE
         self._failure: Failure | None = None
@@ -220,6 +220,7 @@ class Locks(Delivery):
         if self._unlisted:
             self._list()  # before the buffer may move to another queue
         claimed = await self._claimed.claim(buffer, limit) if monotonic() >= buffer.free_until else None
+        rows: Sequence[MessageRow]
         if claimed is not None:
             rows = claimed
         else:
@@ -269,14 +270,10 @@ class Locks(Delivery):
         if replaces:
             await self._give_up()
 
-    def _to_delete(self) -> tuple[list[MessageRow], set[int]]:
+    def _to_delete(self) -> tuple[list[LockedRow], set[int]]:
         """Return the locked messages that are delivered and not deleted, and their queues."""
-        undeleted = self._undeleted
-        if self._claimed.batches and not self._claimed.has_company:
-            return [], set()
-        if self._claimed.batches:
-            undeleted = [(buffer, row) for buffer, row in undeleted if claim_of(row) is None]
-        return [row for _, row in undeleted], {buffer.source.queue_id for buffer, _ in undeleted}
+        locked = [(buffer, row) for buffer, row in self._undeleted if isinstance(row, LockedRow)]
+        return [row for _, row in locked], {buffer.source.queue_id for buffer, _ in locked}
 
     async def before_commit(self) -> Sequence[Query[object]]:
         """Delete delivered messages, and the records of their deliveries.
@@ -302,7 +299,7 @@ class Locks(Delivery):
     def _has_delivered_all_claimed(self) -> bool:
         return self._claimed.are_all(len(self._listed) + len(self._unlisted))
 
-    def _claimed_and_delivered(self) -> list[tuple[int, list[MessageRow]]]:
+    def _claimed_and_delivered(self) -> list[tuple[int, list[ClaimedRow]]]:
         return self._claimed.batches if self._has_delivered_all_claimed else self._claimed.among(self._delivered)
 
     def _recorded(self) -> tuple[Sequence[MessageKey], Sequence[int]]:
@@ -392,12 +389,12 @@ class Locks(Delivery):
             logger.info("Messages that were fetched and not delivered stay locked: %s", error)
             return False
         await self._database.rollback()
-        claimed: dict[int, list[MessageRow]] = {}
+        claimed: dict[int, list[ClaimedRow]] = {}
         for key in locked:
             buffer, row = self._listed[key]
-            row = row._replace(handle=self._claims.pop(key))
-            self._listed[key] = buffer, row
-            claimed.setdefault(key.queue_id, []).append(row)
+            claimed_row = row.with_claim(self._claims.pop(key))
+            self._listed[key] = buffer, claimed_row
+            claimed.setdefault(key.queue_id, []).append(claimed_row)
         self._undeleted = list(self._listed.values())
         self._claimed.batches += claimed.items()
         self._claimed.has_company = False

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from jmsql.store.control.cancellations import Cancellations
     from jmsql.store.control.slots import Slots
     from jmsql.store.receiving.progress import Progress
-    from jmsql.store.rows.message_rows import MessageKey
+    from jmsql.store.rows.message_rows import Claim, MessageKey
     from jmsql.store.statement import Query, Steps
 
 
@@ -731,7 +731,7 @@ class HandlerSession(Session):
         return instrumentation.processing(self._state.facts, *messages)
 
     @property
-    def claim(self) -> tuple[MessageKey, int] | None:
+    def claim(self) -> tuple[MessageKey, Claim] | None:
         """The message that was delivered, with its claim; None: it has none, or there are several messages."""
         return self._transaction.last_claim
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from jmsql.client._async.shared.redelivery import Redelivery
 from jmsql.client.receiving.fetching import PrefetchBuffer
-from jmsql.store.receiving.acknowledge import claim_of
-from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of
+from jmsql.store.rows.message_rows import Claim, ClaimedRow, MessageKey, MessageRow, key_of
 
 if TYPE_CHECKING:
     from jmsql.client._async.link.lease import Lease
@@ -16,12 +15,12 @@ if TYPE_CHECKING:
 
 # A claim is lock and record in one: it takes one exchange, and what is locked takes another to record its delivery.
 # So a transaction claims while nothing of it is open. What is claimed and not delivered is released when it ends, as a
-# lock would be. A row tells by its handle whether it was claimed (`claim_of`).
+# lock would be. The class of a row tells if it was claimed.
 
 
-def claimed_of(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]]) -> list[tuple[MessageKey, MessageRow]]:
+def claimed_of(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]]) -> list[tuple[MessageKey, ClaimedRow]]:
     """Return those of some messages that were claimed when they were received."""
-    return [(buffer.key(row), row) for buffer, row in delivered if claim_of(row) is not None]
+    return [(buffer.key(row), row) for buffer, row in delivered if isinstance(row, ClaimedRow)]
 
 
 class TransactionClaims:
@@ -30,12 +29,12 @@ class TransactionClaims:
     def __init__(self, database: Lease, redelivery: Redelivery) -> None:
         self._database = database
         self._redelivery = redelivery
-        self.batches: list[tuple[int, list[MessageRow]]] = []
+        self.batches: list[tuple[int, list[ClaimedRow]]] = []
         """What the transaction has claimed, each batch with the queue that it is in."""
         self.has_company = False
         """Whether the transaction has locked other messages."""
 
-    async def claim(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow] | None:
+    async def claim(self, buffer: PrefetchBuffer, limit: int) -> list[ClaimedRow] | None:
         """Claim up to `limit` messages, and return them; None: they have to be locked."""
         source = buffer.source
         if source.has_groups or not self._database.link.can_run_alone:
@@ -48,10 +47,9 @@ class TransactionClaims:
         )
         if rows is None:
             return None
-        claimed = rows
-        if rows and (rows[-1].handle is None or claim_of(rows[0]) is None):
+        claimed = [row for row in rows if isinstance(row, ClaimedRow)]
+        if len(claimed) < len(rows):
             # The last one was delivered before, or the queue has just got groups, and nothing is claimed.
-            claimed = rows[:-1] if rows[-1].handle is None else []
             for row in rows[len(claimed) :]:
                 source.returned(buffer.key(row))
             if not claimed:
@@ -64,20 +62,20 @@ class TransactionClaims:
         """Whether a transaction that has delivered so many messages has delivered all claimed ones and no others."""
         return not self.has_company and delivered == sum([len(rows) for _, rows in self.batches])
 
-    def among(self, delivered: Container[MessageKey]) -> list[tuple[int, list[MessageRow]]]:
+    def among(self, delivered: Container[MessageKey]) -> list[tuple[int, list[ClaimedRow]]]:
         """Return the claimed ones of the delivered messages, with the queues that they are in."""
         claimed = [
             (queue_id, [row for row in rows if key_of(queue_id, row) in delivered]) for queue_id, rows in self.batches
         ]
         return [(queue_id, rows) for queue_id, rows in claimed if rows]
 
-    def undelivered(self, delivered: Container[MessageKey]) -> dict[MessageKey, int]:
+    def undelivered(self, delivered: Container[MessageKey]) -> dict[MessageKey, Claim]:
         """Return the claims on messages that were not delivered."""
         return {
-            key: claim_id
+            key: row.handle
             for queue_id, rows in self.batches
             for row in rows
-            if (key := key_of(queue_id, row)) not in delivered and (claim_id := claim_of(row)) is not None
+            if (key := key_of(queue_id, row)) not in delivered
         }
 
     def end(self) -> None:

@@ -34,7 +34,7 @@ from jmsql.store.receiving.redelivery import (
     record_first_deliveries,
 )
 from jmsql.store.receiving.results import channel_of_kept
-from jmsql.store.rows.message_rows import MessageKey, MessageRow
+from jmsql.store.rows.message_rows import Claim, MessageKey, MessageRow
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue
 from jmsql.values.outcomes import MAXIMUM_RETRIES, Interruption, Reject, RetryAfter
@@ -69,7 +69,7 @@ class FailedDelivery(NamedTuple):
 
     buffer: PrefetchBuffer
     key: MessageKey
-    claim_id: int | None
+    claim_id: Claim | None
     number: int
 
 
@@ -307,7 +307,7 @@ class Redelivery:
             self._control.claim_failed(connection_id, error)
             raise
 
-    def record(self, keys: Sequence[MessageKey], *, is_new: bool) -> int:
+    def record(self, keys: Sequence[MessageKey], *, is_new: bool) -> Claim:
         """Record that a transaction delivers messages that it has locked; return the number of the claim on them.
 
         `is_new` says that nothing was known of earlier deliveries when they were locked.
@@ -315,7 +315,7 @@ class Redelivery:
         record = record_first_deliveries if is_new else record_deliveries
         connection_id = self._control.connection_id
         try:
-            return self._side.run(record, keys, connection_id)
+            return Claim(self._side.run(record, keys, connection_id))
         except (JMSException, KeyboardInterrupt) as error:
             self._control.claim_failed(connection_id, error)
             raise

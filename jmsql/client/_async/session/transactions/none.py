@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from jmsql.selectors import Selector
     from jmsql.store.receiving.late_messages import ScanStart
     from jmsql.store.receiving.receive import Fetch, GroupScan
-    from jmsql.store.rows.message_rows import MessageKey, MessageRow, OutgoingMessage
+    from jmsql.store.rows.message_rows import Claim, MessageKey, MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Destination
 
@@ -160,7 +160,7 @@ class NoTransaction(OwnTransaction):
         await self.unloaded(consumer.buffer)
 
     @property
-    def last_claim(self) -> tuple[MessageKey, int] | None:
+    def last_claim(self) -> tuple[MessageKey, Claim] | None:
         return self._claims.last_claim
 
     async def unloaded(self, buffer: PrefetchBuffer) -> None:

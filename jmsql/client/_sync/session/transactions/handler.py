@@ -13,11 +13,13 @@ from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.local import LocalTransaction
 from jmsql.client._sync.session.transactions.transaction import session_lease
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, failure_of
+from jmsql.client.receiving.fetching import PrefetchBuffer, claims_of_groups
 from jmsql.concurrency.threads import RLock, try_acquire
 from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.progress import ClaimedMessage
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
+from jmsql.store.rows.message_rows import ClaimedRow, MessageRow
 from jmsql.store.wire.application_sql import SavepointCommand
 from jmsql.values.clock import monotonic
 
@@ -30,11 +32,10 @@ if TYPE_CHECKING:
     from jmsql.client._sync.shared.redelivery import Redelivery
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import MessageCheck
-    from jmsql.client.receiving.fetching import PrefetchBuffer
     from jmsql.client.throttle import Throttle
     from jmsql.messages import Message
     from jmsql.store.receiving.redelivery import Rules
-    from jmsql.store.rows.message_rows import MessageKey, MessageRow
+    from jmsql.store.rows.message_rows import Claim, MessageKey
     from jmsql.store.statement import Query, Steps
     from jmsql.store.wire.application_sql import SavepointStep
 
@@ -186,7 +187,7 @@ class ChunkClaims(HandlerClaims):
         self._size = size
         self._room = 0
         self._is_empty = True
-        self._groups: set[int] = set()
+        self._groups: set[Claim] = set()
         """The claims by which the chunk that is being filled holds groups."""
 
     def start_chunk(self) -> None:
@@ -218,10 +219,10 @@ class ChunkClaims(HandlerClaims):
                 count = max(have_failed.index(True), int(self._is_empty))
         self._is_empty = False
         self._room = 0 if is_alone else self._room - count
-        self._groups |= {row.handle for row in rows[:count] if row.group_hash is not None}
+        self._groups |= claims_of_groups(rows[:count])
         return count
 
-    def _claims_of_groups(self, buffer: PrefetchBuffer) -> set[int]:  # noqa: ARG002 - it has one buffer
+    def _claims_of_groups(self, buffer: PrefetchBuffer) -> set[Claim]:  # noqa: ARG002 - it has one buffer
         return self._groups
 
 
@@ -230,7 +231,7 @@ class _Claimed(NamedTuple):
 
     buffer: PrefetchBuffer
     key: MessageKey
-    row: MessageRow
+    row: ClaimedRow
     claimed_for: float | None
     """For how many seconds it is claimed, unless that is extended; None: for as long as the client lives."""
     message: Message
@@ -508,7 +509,7 @@ class HandlerTransaction(LocalTransaction):
         super()._end_rollback()
 
     @property
-    def last_claim(self) -> tuple[MessageKey, int] | None:
+    def last_claim(self) -> tuple[MessageKey, Claim] | None:
         handled = self._received.handled
         return (handled[0].key, handled[0].row.handle) if len(handled) == 1 else None
 
@@ -549,6 +550,7 @@ class HandlerTransaction(LocalTransaction):
         return None if row is None else self._deliver(consumer, row)
 
     def _deliver(self, consumer: ConsumerState, row: MessageRow) -> Message:
+        assert isinstance(row, ClaimedRow)
         buffer = consumer.buffer
         message = row.message(consumer.destination, self.acknowledge)
         self._is_released = False

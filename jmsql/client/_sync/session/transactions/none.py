@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from jmsql.selectors import Selector
     from jmsql.store.receiving.late_messages import ScanStart
     from jmsql.store.receiving.receive import Fetch, GroupScan
-    from jmsql.store.rows.message_rows import MessageKey, MessageRow, OutgoingMessage
+    from jmsql.store.rows.message_rows import Claim, MessageKey, MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Destination
 
@@ -155,7 +155,7 @@ class NoTransaction(OwnTransaction):
         self.unloaded(consumer.buffer)
 
     @property
-    def last_claim(self) -> tuple[MessageKey, int] | None:
+    def last_claim(self) -> tuple[MessageKey, Claim] | None:
         return self._claims.last_claim
 
     def unloaded(self, buffer: PrefetchBuffer) -> None:

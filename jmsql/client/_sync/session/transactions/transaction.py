@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jmsql.store.destinations.access import Action
     from jmsql.store.receiving.receive import Fetch
     from jmsql.store.receiving.redelivery import Rules
-    from jmsql.store.rows.message_rows import MessageKey, MessageRow, OutgoingMessage
+    from jmsql.store.rows.message_rows import Claim, MessageKey, MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Destination, Queue
     from jmsql.values.policies import RedeliveryPolicy
@@ -280,7 +280,7 @@ class OwnTransaction(Transaction):
         return not self.delivery.has_delivered
 
     @property
-    def last_claim(self) -> tuple[MessageKey, int] | None:
+    def last_claim(self) -> tuple[MessageKey, Claim] | None:
         """The message that was delivered, with its claim; None: it has none, or there are several messages."""
         return None
 
