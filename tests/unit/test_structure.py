@@ -114,9 +114,10 @@ def test_few_classes_run_statements() -> None:
     assert 0 < len(names) <= MOST_RUNNERS, names
 
 
-def test_one_place_enters_a_pipeline_of_libpq() -> None:
-    # A handler's own, on psycopg's connection, is passed on to psycopg.
-    assert len(lines(r"\.enter_pipeline_mode\(|(?<!super\(\))\.pipeline\(\)")) == 1
+def test_two_places_enter_a_pipeline_of_libpq() -> None:
+    # Exchanges, and the cursor that sends BEGIN with a statement. A handler's own, on psycopg's connection, is passed on
+    # to psycopg.
+    assert len(lines(r"\.enter_pipeline_mode\(|(?<!super\(\))\.pipeline\(\)")) == 2
 
 
 def test_few_branches_tell_asyncio_from_threads() -> None:

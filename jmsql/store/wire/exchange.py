@@ -1,4 +1,4 @@
-"""One exchange with PostgreSQL as a value, and the only loop of jmsql that reads libpq's results."""
+"""One exchange with PostgreSQL as a value, and the loop that reads its results from libpq."""
 
 from __future__ import annotations
 

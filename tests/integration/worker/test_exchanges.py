@@ -83,7 +83,7 @@ def handlers(count: Count) -> dict[str, Callable[..., object]]:
 
 @pytest.mark.parametrize("concurrency", [1, 10])
 @pytest.mark.parametrize(
-    ("kind", "most"), [("def, inserting", 1 + 2.5), ("async def, inserting", 1 + 2.5), ("def", 1.5), ("async def", 1.5)]
+    ("kind", "most"), [("def, inserting", 1 + 1.5), ("async def, inserting", 1 + 1.5), ("def", 1.5), ("async def", 1.5)]
 )
 @pytest.mark.usefixtures("database")
 def test_a_message_takes_few_exchanges_beside_its_handlers_own(

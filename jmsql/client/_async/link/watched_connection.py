@@ -23,6 +23,7 @@ from jmsql.store.wire.application_sql import (
     SavepointStep,
     effects_of,
 )
+from jmsql.store.wire.beginning_cursor import BeginningCursor
 from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Exchange
 
 StatementListener = Callable[[SavepointStep | None], Awaitable[None]]
@@ -243,7 +244,7 @@ class WatchedConnection(WireConnection):
                 self.known_statements.forget()
 
 
-class _WatchedCursor(psycopg.AsyncCursor[Any]):
+class _WatchedCursor(BeginningCursor, psycopg.AsyncCursor[Any]):
     async def execute(self, query: Any, *arguments: Any, **options: Any) -> Self:
         connection = _connection(self)
         await connection.heed(query)

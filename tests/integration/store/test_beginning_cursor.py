@@ -1,0 +1,125 @@
+"""A cursor that sends BEGIN together with a prepared statement."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.pq import PipelineStatus, TransactionStatus
+
+from jmsql.store.wire.beginning_cursor import KNOWN_RELEASE, BeginningCursor
+from tests.faults.proxy import CutPoint, CuttingProxy
+
+SELECT = "select %s::integer"
+INSERT = "insert into numbers values (%s)"
+SLEEP = "select pg_sleep(%s)"
+
+
+class Cursor(BeginningCursor, psycopg.Cursor[Any]):
+    """For threads."""
+
+
+class AsyncCursor(BeginningCursor, psycopg.AsyncCursor[Any]):
+    """For asyncio."""
+
+
+@pytest.fixture
+def proxy(jmsql_url: str) -> Iterator[CuttingProxy]:
+    with CuttingProxy(jmsql_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def connection(proxy: CuttingProxy) -> Iterator[psycopg.Connection[Any]]:
+    """A connection with an empty table and three prepared statements, and no open transaction."""
+    with psycopg.connect(proxy.url, cursor_factory=Cursor) as connection:
+        connection.execute("create temporary table numbers (number integer primary key)")
+        for statement in (SELECT, SLEEP):
+            connection.execute(statement, [0], prepare=True)
+        connection.execute(INSERT, [0], prepare=True)
+        connection.commit()
+        yield connection
+
+
+def states(connection: psycopg.BaseConnection[Any]) -> tuple[TransactionStatus, PipelineStatus]:
+    """Return the states of the transaction and of libpq's pipeline."""
+    return TransactionStatus(connection.pgconn.transaction_status), PipelineStatus(connection.pgconn.pipeline_status)
+
+
+def test_the_installed_psycopg_is_a_known_release() -> None:
+    assert psycopg.__version__.startswith(KNOWN_RELEASE)
+
+
+def test_begin_takes_no_round_trip_of_its_own(connection: psycopg.Connection[Any], proxy: CuttingProxy) -> None:
+    before = proxy.requests
+    cursor = connection.execute(SELECT, [1])
+    assert proxy.requests == before + 1
+    assert cursor.fetchall() == [(1,)]
+    assert (cursor.rowcount, cursor.statusmessage) == (1, "SELECT 1")
+    assert states(connection) == (TransactionStatus.INTRANS, PipelineStatus.OFF)
+
+
+def test_the_transaction_has_the_isolation_level_of_the_connection(connection: psycopg.Connection[Any]) -> None:
+    connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+    connection.execute(SELECT, [1])
+    assert connection.execute("show transaction_isolation").fetchone() == ("serializable",)
+
+
+def test_a_rollback_undoes_the_first_statement(connection: psycopg.Connection[Any]) -> None:
+    connection.execute(INSERT, [1])
+    connection.rollback()
+    assert connection.execute("select number from numbers").fetchall() == [(0,)]
+
+
+def test_a_failed_statement_leaves_an_aborted_transaction(connection: psycopg.Connection[Any]) -> None:
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        connection.execute(INSERT, [0])
+    assert states(connection) == (TransactionStatus.INERROR, PipelineStatus.OFF)
+    connection.rollback()
+    connection.execute(INSERT, [1])
+    connection.commit()
+
+
+@pytest.mark.parametrize("parameters", [[object()], [1, 2]])
+def test_wrong_parameters_leave_an_open_transaction(
+    connection: psycopg.Connection[Any], parameters: list[object]
+) -> None:
+    with pytest.raises(psycopg.ProgrammingError):
+        connection.execute(SELECT, parameters)
+    assert states(connection) == (TransactionStatus.INTRANS, PipelineStatus.OFF)
+
+
+@pytest.mark.parametrize("cut_point", CutPoint)
+def test_a_lost_connection_is_an_operational_error(
+    connection: psycopg.Connection[Any], proxy: CuttingProxy, cut_point: CutPoint
+) -> None:
+    proxy.cut(cut_point)
+    with pytest.raises(psycopg.OperationalError):
+        connection.execute(INSERT, [1])
+    assert connection.closed
+
+
+def test_another_thread_interrupts_the_first_statement(connection: psycopg.Connection[Any]) -> None:
+    interruption = threading.Timer(0.1, connection.cancel_safe)
+    interruption.start()
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        connection.execute(SLEEP, [60])
+    interruption.join()
+    assert states(connection) == (TransactionStatus.INERROR, PipelineStatus.OFF)
+
+
+async def test_a_cancelled_task_interrupts_the_first_statement(jmsql_url: str) -> None:
+    async with await psycopg.AsyncConnection.connect(jmsql_url, cursor_factory=AsyncCursor) as connection:
+        await connection.execute(SLEEP, [0], prepare=True)
+        await connection.commit()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await connection.execute(SLEEP, [60])
+        assert states(connection) == (TransactionStatus.INERROR, PipelineStatus.OFF)
+        await connection.rollback()
+        cursor = await connection.execute(SLEEP, [0])
+        assert len(await cursor.fetchall()) == 1
