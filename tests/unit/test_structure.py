@@ -115,8 +115,8 @@ def test_few_classes_run_statements() -> None:
 
 
 def test_two_places_enter_a_pipeline_of_libpq() -> None:
-    # Exchanges, and the cursor that sends BEGIN with a statement. A handler's own, on psycopg's connection, is passed on
-    # to psycopg.
+    # Exchanges, and the cursor that sends BEGIN with a statement. A handler's own, on psycopg's connection, is passed
+    # on to psycopg.
     assert len(lines(r"\.enter_pipeline_mode\(|(?<!super\(\))\.pipeline\(\)")) == 2
 
 

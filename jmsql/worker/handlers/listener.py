@@ -112,6 +112,11 @@ class Listener(ListenerOptions):
         return message
 
     @functools.cached_property
+    def is_surrounded(self) -> bool:
+        """True if context managers surround each call of the handler."""
+        return bool(self.arounds) or any(parameter.is_entered for parameter in self.parameters)
+
+    @functools.cached_property
     def body_schema(self) -> Schema | None:
         """The schema of the messages' bodies; None: they are read as the messages have them, or not at all."""
         return None if self.body is None else schema_of_body(self.body)

@@ -61,6 +61,8 @@ class Parameter(NamedTuple):
     """True if its value comes from the message alone."""
     provided_as: type | None = None
     """The class by which an `around` function may provide it; None: it cannot."""
+    is_entered: bool = False
+    """True if its value is a context manager's, which ends with the call."""
 
     def check(self, message: Message) -> None:
         """Make sure that a message has a value for it.
@@ -297,7 +299,9 @@ def _of_session(name: str, kind: type[Any], kinds: Kinds, *, transacted: bool) -
     if transacted and kind is kinds.driver:
         return Parameter(name, lambda call: call.driver_connection(), shares_transaction=True)
     if transacted and issubclass(kind, kinds.database | kinds.orm_session):
-        return Parameter(name, _database if kind is kinds.database else _orm(kind), shares_transaction=True)
+        is_session = kind is not kinds.database
+        value = _orm(kind) if is_session else _database
+        return Parameter(name, value, shares_transaction=True, is_entered=is_session)
     return None
 
 

@@ -274,6 +274,9 @@ class OwnLink:
         # Without this a connection that the server has closed would fail in COMMIT, and a failure there can mean
         # either outcome.
         self.driver.notice_loss()
+        self._require_open()
+
+    def _require_open(self) -> None:
         self._require_whole()
         if self.driver.closed:
             raise TransactionRolledBackException(

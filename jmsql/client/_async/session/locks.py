@@ -250,6 +250,11 @@ class Locks(Delivery):
             rows = [row for row in rows if row.group_hash not in groups and buffer.key(row) not in held]
         return rows
 
+    @property
+    def has_undeleted(self) -> bool:
+        """True if a delivered message is not deleted in the open transaction."""
+        return bool(self._undeleted)
+
     async def flush(self) -> None:
         """Delete delivered messages, still in the open transaction."""
         if self._undeleted:

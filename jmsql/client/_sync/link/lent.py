@@ -141,9 +141,12 @@ class LentLink(OwnLink):
 
     def begin(self, *, works: bool = False) -> None:
         self._notice_end()
-        super().begin()
         shared = self._shared
-        if shared is not None and not shared.in_transaction():
+        if shared is None:
+            super().begin(works=works)
+            return
+        super().begin()
+        if not shared.in_transaction():
             if shared.get_transaction() is not None:  # the server refused the application's commit
                 self.connection.rollback()
             # The server hears of it with the first statement.
@@ -202,7 +205,7 @@ class LentLink(OwnLink):
             )
         self.driver.notice_loss()  # before `_notice_end`, which would take a loss for an end by the application
         self._notice_end()
-        super().require_transaction()
+        self._require_open()
         if self.has_failed:
             raise self.aborted()
 

@@ -82,7 +82,7 @@ class WatchedConnection(WireConnection):
         """Tell the listener of a statement that is about to run."""
         listener = self._listener
         if listener is not None:
-            text = self._text(query)
+            text = query if isinstance(query, str) else self._text(query)
             effects = _UNKNOWN if text is None else effects_of(text)
             self.has_changed_settings |= effects.outlives_transaction
             self.may_have_other_role |= effects.changes_role
@@ -102,8 +102,6 @@ class WatchedConnection(WireConnection):
             self.failure = error.diag.message_primary
 
     def _text(self, query: object) -> str | None:
-        if isinstance(query, str):
-            return query
         if isinstance(query, bytes):
             return query.decode(errors="replace")
         return query.as_string(self) if isinstance(query, sql.Composable) else None

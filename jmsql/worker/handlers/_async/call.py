@@ -268,21 +268,27 @@ class HandlerCall(AnyCall):
         session.handler = current()
         token = handler_in_transaction.set(listener.name) if listener.transacted else None
         try:
-            async with self._exits:
-                for around in listener.arounds:
-                    await entered(self._exits, around(self))
-                arguments = await self.arguments()
-                try:
-                    self.result = await self._function_call.run(call, listener.handler, **arguments)
-                except BaseException as error:
-                    if self.deadline is not None and self.deadline.has_caused(error):
-                        own = self.deadline.error_for(error)
-                        raise own from own.__cause__
-                    raise
+            if listener.is_surrounded:
+                async with self._exits:
+                    for around in listener.arounds:
+                        await entered(self._exits, around(self))
+                    await self._call_function()
+            else:
+                await self._call_function()
         finally:
             if token is not None:
                 handler_in_transaction.reset(token)
             session.handler = None
+
+    async def _call_function(self) -> None:
+        arguments = await self.arguments()
+        try:
+            self.result = await self._function_call.run(call, self.listener.handler, **arguments)
+        except BaseException as error:
+            if self.deadline is not None and self.deadline.has_caused(error):
+                own = self.deadline.error_for(error)
+                raise own from own.__cause__
+            raise
 
     if ASYNC:
 

@@ -251,21 +251,27 @@ class HandlerCall(AnyCall):
         session.handler = current()
         token = handler_in_transaction.set(listener.name) if listener.transacted else None
         try:
-            with self._exits:
-                for around in listener.arounds:
-                    entered(self._exits, around(self))
-                arguments = self.arguments()
-                try:
-                    self.result = self._function_call.run(call, listener.handler, **arguments)
-                except BaseException as error:
-                    if self.deadline is not None and self.deadline.has_caused(error):
-                        own = self.deadline.error_for(error)
-                        raise own from own.__cause__
-                    raise
+            if listener.is_surrounded:
+                with self._exits:
+                    for around in listener.arounds:
+                        entered(self._exits, around(self))
+                    self._call_function()
+            else:
+                self._call_function()
         finally:
             if token is not None:
                 handler_in_transaction.reset(token)
             session.handler = None
+
+    def _call_function(self) -> None:
+        arguments = self.arguments()
+        try:
+            self.result = self._function_call.run(call, self.listener.handler, **arguments)
+        except BaseException as error:
+            if self.deadline is not None and self.deadline.has_caused(error):
+                own = self.deadline.error_for(error)
+                raise own from own.__cause__
+            raise
 
     def cancel(self) -> None:
         """End the handler, since its message was cancelled; called from the control thread."""

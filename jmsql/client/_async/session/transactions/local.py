@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from jmsql.client import instrumentation
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.transaction import OwnTransaction, session_lease
 from jmsql.client._async.shared.redelivery import Failure, failure_of, failure_of_commit
-from jmsql.client.instrumentation import settling
 from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.tasks import RLock, run_to_completion, shielded
 from jmsql.exceptions import (
@@ -269,19 +269,25 @@ class LocalTransaction(OwnTransaction):
 
     async def _commit(self) -> None:
         """Insert the collected messages, then commit; roll back if anything fails."""
-        with settling(self.state.facts, "commit"):
-            try:
-                self.database.link.require_transaction()
-                last: list[Query[Any]] = []
-                question: Query[list[int]] | None = None
-                if self._send_buffer.is_used:
-                    last += await self._last_insertions()
-                    question = self._client.waited_for(self._send_buffer.destinations)
-                last += await self._locks.before_commit()
-                waited_for = await self.database.commit(last, question)
-            except JMSException as error:
-                await self._roll_back_after(error)
-            await self._committed(waited_for)
+        if instrumentation.active is None:
+            await self._commit_at_server()
+            return
+        with instrumentation.settling(self.state.facts, "commit"):
+            await self._commit_at_server()
+
+    async def _commit_at_server(self) -> None:
+        try:
+            self.database.link.require_transaction()
+            last: list[Query[Any]] = []
+            question: Query[list[int]] | None = None
+            if self._send_buffer.is_used:
+                last += await self._last_insertions()
+                question = self._client.waited_for(self._send_buffer.destinations)
+            last += await self._locks.before_commit()
+            waited_for = await self.database.commit(last, question)
+        except JMSException as error:
+            await self._roll_back_after(error)
+        await self._committed(waited_for)
 
     async def _last_insertions(self) -> list[Query[Any]]:
         """Insert the collected messages, or return the statements that do it together with the commit.
@@ -329,7 +335,7 @@ class LocalTransaction(OwnTransaction):
             await run_to_completion(self._rollback(failure_of(error)))
 
     async def _rollback(self, failure: Failure | None) -> None:
-        with settling(self.state.facts, "rollback"):
+        with instrumentation.settling(self.state.facts, "rollback"):
             await self._undo(failure)
 
     async def _undo(self, failure: Failure | None = None) -> None:
@@ -369,16 +375,22 @@ class LocalTransaction(OwnTransaction):
             await self.database.acquire()
             try:
                 with shielded():
-                    if not self.database.link.has_failed:
+                    if self._is_ahead and not self.database.link.has_failed:
                         # A connection that is lost raises here; later, the application's own statement says so.
                         await self._flush()
                     async with self._sending:
-                        await self._catch_up(None)
+                        if self._is_ahead:
+                            await self._catch_up(None)
                         self._is_shared = True
                         self._lent = link = await self.database.lend(self._before_statement)
                         return await take(link)
             finally:
                 self.database.release()
+
+    @property
+    def _is_ahead(self) -> bool:
+        """True if the session has sent or received messages of which the store does not know."""
+        return self._send_buffer.is_used or self._locks.has_undeleted
 
     async def _flush(self) -> None:
         """Bring the store, in the open transaction, to where the session is."""
@@ -388,7 +400,8 @@ class LocalTransaction(OwnTransaction):
 
     async def _before_statement(self, step: SavepointStep | None) -> None:
         """Bring the store to where the session is, before the application runs a statement."""
-        await self._catch_up(step)
+        if step is not None or self._is_ahead:
+            await self._catch_up(step)
         assert self._lent is not None  # the listener of its statements
         # Last, since the statement runs only if nothing was raised.
         self._lent.used_by_application(is_awaited=self._relies_on_application)
