@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Destination, require_destination
 
 logger = logging.getLogger("jmsql.console")
+_ERROR_CLASS = re.compile(r"\w+(?:\.\w+)*(?=:|$)")
 
 _LONGEST_ACTION = 20.0
 """Seconds after which an action stops between two steps, and says how far it came."""
@@ -148,8 +150,8 @@ class Actions:
         outcome = "failed"
         gone: Counter[str] = Counter()
         message_ids: list[str] = []
-        said = _said_by(actor, None if places is not None else choice)
         try:
+            said = _said_by(actor) if places is not None else self._said_by_choice(actor, look.queue_id, choice)
 
             def change(some: Sequence[Place]) -> None:
                 nonlocal done
@@ -174,6 +176,12 @@ class Actions:
             else:
                 self._note(actor, name, look, outcome, done, message_ids, choice=choice)
         return Done(done, unfinished, dict(gone))
+
+    def _said_by_choice(self, actor: Actor, queue_id: int, choice: Choice) -> Saying:
+        if choice.cause is None:
+            return _said_by(actor, choice)
+        group = self._database.read(looks.dead_letter_group(queue_id, choice.cause, hidden=self._hidden))
+        return _said_by(actor, choice, group)
 
     def _change(
         self, action: str, said: Saying, number: int, places: Sequence[Place], target: str | None
@@ -307,15 +315,21 @@ def _subscription(look: DestinationLook) -> str | None:
     return name if look.client_id is None else f"{look.client_id}/{name}"
 
 
-def _said_by(actor: Actor, choice: Choice | None = None) -> Saying:
-    """Return the remarks for the activity on an action that may take several steps."""
+def _said_by(actor: Actor, choice: Choice | None = None, group: looks.DeadLetterGroup | None = None) -> Saying:
+    """Return the remarks for the activity on an action that may take several steps, on the letters of a group."""
     name = actor.visitor.name or None
     if choice is None:
         return Saying(name).in_steps()
     details = [] if choice.state is None else [f"state {choice.state.value}"]
-    details += [] if choice.cause is None else ["a group of dead letters"]
+    details += [] if choice.cause is None else [f"a group of dead letters{'' if group is None else _named(group)}"]
     selector = None if choice.selector is None else choice.selector.text
     return Saying(name, selector, ", ".join(details) or None).in_steps()
+
+
+def _named(group: looks.DeadLetterGroup) -> str:
+    """Return the origin and the class of the error, and no more of its text, which the activity would keep for long."""
+    error = None if group.error is None else _ERROR_CLASS.match(group.error)
+    return f" of {group.origin or 'an unknown origin'}, {group.reason if error is None else error[0]}"
 
 
 class _Noted:

@@ -319,5 +319,10 @@ def _templates() -> Environment:
         "size": presentation.size,
         "visible": presentation.visible,
     }
-    environment.globals |= {"dict": dict, "query": urlencode, "sparkline": presentation.sparkline}
+    environment.globals |= {
+        "dict": dict,
+        "group_query": presentation.group_query,
+        "query": urlencode,
+        "sparkline": presentation.sparkline,
+    }
     return environment

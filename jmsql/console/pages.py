@@ -34,6 +34,7 @@ from jmsql.console.searching import SearchPages
 from jmsql.console.views import NUMBER, Form, Reply, RouteRow, View, message_address
 from jmsql.messages.properties import BATCH
 from jmsql.store.administration import diagnosis, lists, looks, overview
+from jmsql.store.administration.activity import LAST, Activity, activity
 from jmsql.store.administration.limits import LimitNow, limits_now
 from jmsql.store.administration.lists import Origin
 from jmsql.store.administration.looks import Choice, DestinationLook, ListedMessage, MessageState, Page, Rights
@@ -56,6 +57,7 @@ _NOTICES = 1000
 _NAMED = 5
 """How many of the chosen messages a question names."""
 _ORIGINS = 5
+_RETRIES = 20
 _STORED_MINUTES = 15
 _SUGGESTED = 500
 """How many names of queues are suggested where messages are moved to."""
@@ -190,6 +192,7 @@ class Pages:
             "has_letters_here": any(each.origin is not None for _, each in found.page.messages),
             "address": message_address,
             "rights": self._rights(),
+            "has_groups": any(each.group is not None for _, each in found.page.messages),
             "has_waiting": _has_waiting(figures, found.page),
             "matching": _matching(found.page, figures, is_first=after == BEGINNING, is_filtered=bool(chosen)),
             "states_of_messages": list(MessageState),
@@ -223,7 +226,7 @@ class Pages:
         page, has_letters, group = Page[ListedMessage]([], None), False, None
         if look.browsable:
             if choice is not None and choice.cause is not None:
-                group = yield from self._group(look.queue_id, choice.cause)
+                group = yield from looks.dead_letter_group(look.queue_id, choice.cause, hidden=self.hidden)
             if choice is not None:
                 page = yield from looks.messages(look.queue_id, choice, after, _PAGE, hidden=self.hidden)
             has_letters = yield from looks.has_dead_letters(look.queue_id)
@@ -232,11 +235,6 @@ class Pages:
         consumers = yield from looks.consumers(look.queue_id, _PAGE + 1)
         with_results = yield from keeps_results(look.queue_id)
         return _Contents(page, has_letters, group, settings, created_at, subscription, consumers, with_results)
-
-    def _group(self, queue_id: int, cause: str) -> Steps[looks.DeadLetterGroup | None]:
-        """Return the group of a cause, or None if none of the newest letters is of it."""
-        found = yield from looks.dead_letters(queue_id, hidden=self.hidden)
-        return next((group for group in found.groups if group.cause == cause), None)
 
     def _figures(self, number: int) -> DestinationOverview | None:
         return next(iter(self._figures_of([number])), None)
@@ -304,10 +302,18 @@ class Pages:
             "is_letter": "JMS_jmsql_DeadLetterReason" in letter,
             "now": time.time(),
             "rights": self._rights(),
+            "retried": self._retries(found.header.message_id) if "JMS_jmsql_DeadLetterReason" in letter else [],
             "has_result": found.header.message_id and self._database.read(has_result(found.header.message_id)),
             "title": f"Message {found.header.sequence}",
         }
         return self._reply(view, "message.html", values)
+
+    def _retries(self, message_id: str | None) -> list[Activity]:
+        """Return the retries of a message among the newest actions, the last first."""
+        if message_id is None:
+            return []
+        found, _ = self._database.read(activity(f"ID:{message_id}", LAST, _RETRIES))
+        return [each for each in found if each.action == "retry"]
 
     def dead_letters(self, view: View) -> Reply:
         """Show dead letters by where they come from and why they died."""
@@ -419,14 +425,20 @@ class Pages:
         if view.query.get("chosen") and not view.query.all("key"):
             notice = Notice("No message is chosen. Tick the boxes of messages first.", is_problem=True)
             return self._reply_elsewhere(_back(_address_of(look), view.query), notice)
-        return self._confirmation(view, action, look, view.query)
+        try:
+            return self._confirmation(view, action, look, view.query)
+        except InvalidSelectorException:
+            # The queue's page shows the error beside the selector, which can be mended there.
+            return Reply(redirect=_back(_address_of(look), view.query))
 
     def _confirmation(self, view: View, action: str, look: DestinationLook, fields: Form, problem: str = "") -> Reply:
         """Ask before an action on a queue or subscription, with the reason if an attempt has just failed."""
         places = _places(fields)
         selector, state = fields.get("selector"), _state(fields.get("state"))
         cause = _cause(fields.get("cause"))
-        group = None if cause is None else self._database.read(self._group(look.queue_id, cause))
+        group = None
+        if cause is not None:
+            group = self._database.read(looks.dead_letter_group(look.queue_id, cause, hidden=self.hidden))
         values: dict[str, Any] = {"look": look, "selector": selector, "state": state, "cause": cause, "group": group}
         if action == "move":
             origin = None if group is None else group.origin

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
+from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
 
@@ -149,6 +150,12 @@ def batch_bar(batch: BatchSummary) -> Markup:
     return Markup(
         '<svg class="bar" viewBox="0 0 100 8" role="img" aria-label="{}" preserveAspectRatio="none">{}</svg>'
     ).format(label, Markup("").join(bars))
+
+
+def group_query(group: str) -> str:
+    """Return the query of a queue's page that shows the messages of a group."""
+    quoted = group.replace("'", "''")
+    return urlencode({"selector": f"JMSXGroupID = '{quoted}'"})
 
 
 def advice(text: str) -> Markup:

@@ -136,6 +136,18 @@ def test_an_action_and_cancel_return_to_the_filtered_page(
     assert texts(jmsql_factory, "orders") == ["blue 3"]
 
 
+def test_a_selector_that_is_refused_is_mended_on_the_page_of_its_queue(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    send(jmsql_factory, "orders", "red 1")
+    orders = console.find("orders")
+    answer = console.get(f"{orders}/purge?{urlencode({'selector': 'color = = 1'})}")
+    assert answer.location == f"{console.served.prefix}{orders}?{urlencode({'selector': 'color = = 1'})}"
+    page = console.get(answer.location).text
+    assert 'value="color = = 1"' in page
+    assert 'role="alert"' in page
+
+
 def test_a_move_to_a_queue_that_does_not_exist_asks_again(
     console: Browsing, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
@@ -223,6 +235,9 @@ def test_dead_letters_go_back_one_some_or_all(console: Browsing, jmsql_factory: 
     assert console.act(path, query) == "1 message went back to where they come from."
     assert console.act(f"{letters}/retry", keys(console, letters, 0, 2)).startswith("2 messages went back")
     assert console.act(f"{letters}/retry").startswith("3 messages went back")
+    fail_all(jmsql_factory, "orders", ValueError("no"))
+    assert "Retried before" in console.get(message_paths(console.get(letters).text)[0]).text
+    assert console.act(f"{letters}/retry").startswith("6 messages went back")
     assert sorted(texts(jmsql_factory, "orders")) == list("012345")
     assert texts(jmsql_factory, "DLQ") == []
 

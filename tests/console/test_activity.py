@@ -13,6 +13,8 @@ from jmsql.store.administration import looks
 from tests.console.http import Browsing
 from tests.console.serving import Served
 from tests.console.test_actions import send
+from tests.console.test_dead_letters import retry_of
+from tests.console.test_pages import fail_all
 
 Serve = Callable[..., Served]
 
@@ -39,6 +41,19 @@ def test_actions_of_the_console_name_the_visitor_and_are_one_line_each(
     assert "13 more" in text  # of the first step, seven are named
     assert "resume" not in console.get("/activity?search=alice").text.partition("<tbody>")[2]
     assert "No action is like that" in console.get("/activity?search=nobody").text
+
+
+def test_an_action_on_a_group_of_dead_letters_names_its_error(
+    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    with Administration(jmsql_factory) as administration:
+        administration.create_queue("payments", maximum_deliveries=1)
+    send(jmsql_factory, "payments", "1", "2")
+    fail_all(jmsql_factory, "payments", ConnectionError("the bank of customer 7"))
+    path, query = retry_of(console.get("/dead-letters").text)
+    assert console.act(path, query).startswith("2 messages went back")
+    with Administration(jmsql_factory) as administration:
+        assert administration.activity()[0].details == "a group of dead letters of queue://payments, ConnectionError"
 
 
 def test_selectors_are_hidden_with_bodies(serve: Serve, jmsql_factory: jmsql.ConnectionFactory) -> None:

@@ -295,7 +295,10 @@ def test_a_selector_that_was_not_shown_limits_the_actions(
     orders = console.find("orders")
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": is_off})
     browser.get(console.served.url(orders))
+    [matching] = browser.find_elements(By.CSS_SELECTOR, ".bulk.all .shown")
+    assert matching.text == "(3 as shown)"
     browser.find_element(By.ID, "selector").send_keys("customer > 1")
+    assert matching.is_displayed() == is_off
     follow(browser, browser.find_element(By.CSS_SELECTOR, f"button[formaction$='{orders}/purge'][form]"))
     asked = browser.find_element(By.CSS_SELECTOR, "form.confirm").text
     assert "1 message of queue://orders that match customer > 1." in asked

@@ -35,7 +35,7 @@ TASKS: dict[str, tuple[list[str], str]] = {
     "retry one": (["Dead letters", "ConnectionError: the bank", "Retry …", "Retry dead letters"], "went back"),
     "retry all of one error": (["Dead letters", "Retry …", "Retry dead letters"], "went back"),
     "deliver now": (["orders", "Deliver now …", "Deliver messages now"], "can be received now"),
-    "cancel": (["orders", "(first message)", "Cancel …", "Cancel the message"], "is cancelled"),
+    "cancel": (["orders", "(first message)", "Cancel delivery …", "Cancel the message"], "is cancelled"),
     "pause": (["orders", "Pause …", "Pause delivery"], "is paused"),
     "move": (["orders", "Move …", "to: other", "Move messages"], "moved to other"),
     "purge": (["Destinations", "other", "Delete …", "Delete messages"], "deleted"),

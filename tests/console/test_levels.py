@@ -56,7 +56,7 @@ ACTIONS = {
     "move one message": Case(
         "orders", "Move …", "1 message moved to other.", of_message=True, fields={"to": "other"}
     ),
-    "cancel a message": Case("orders", "Cancel …", "The message is cancelled", of_message=True),
+    "cancel a message": Case("orders", "Cancel delivery …", "The message is cancelled", of_message=True),
     "deliver chosen messages": Case("reports", "Deliver now …", "2 messages can be received now.", chosen=2),
     "deliver all messages": Case("reports", "Deliver now …", "3 messages can be received now."),
     "deliver one message": Case("reports", "Deliver now …", "1 message can be received now.", of_message=True),

@@ -117,7 +117,7 @@ def test_dead_letters_in_a_list_tell_error_origin_and_age(
     letters = customer.find("DLQ")
     page = customer.get(letters).text
     seen = words(page)
-    assert re.search(r"ready ValueError: card was declined queue://payments under 1 min Text", seen)
+    assert re.search(r"ready ValueError: card was declined queue://payments under 1 min it.?s C-7 Text", seen)
     [origin] = set(re.findall(r'href="([^"]*/origin\?[^"]*)"', page))
     assert customer.get(html.unescape(origin)).location == customer.find("payments")
     letter = customer.get(message_paths(page)[0]).text

@@ -121,6 +121,15 @@
     });
   }
 
+  // The number belongs to the filter that was shown, not to one that is being typed.
+  const filter = document.getElementById("filter");
+  const shownCount = document.querySelector(".bulk.all .shown");
+  if (filter && shownCount) {
+    const address = new URLSearchParams(location.search);
+    const isShown = () => ["selector", "state"].every((name) => filter.elements[name].value === (address.get(name) || ""));
+    filter.addEventListener("input", () => { shownCount.hidden = !isShown(); });
+  }
+
   localize(document);
   if (live()) window.setInterval(refresh, EVERY);
 })();

@@ -148,6 +148,8 @@ class ListedMessage(NamedTuple):
     expiration: int | None
     delivery_time: int | None
     preview: str | None
+    group: str | None
+    """Its JMSXGroupID."""
     origin: str | None
     origin_subscription: str | None
     origin_client_id: str | None
@@ -361,7 +363,7 @@ def _read(make: Callable[[Iterable[Any]], T], fields: Sequence[str], *texts: str
 read_listed: Callable[[tuple[Any, ...]], ListedMessage] = _read(
     ListedMessage._make,
     ListedMessage._fields,
-    *("jms_type", "correlation_id", "preview", "origin_subscription", "origin_client_id", "error"),
+    *("jms_type", "correlation_id", "preview", "group", "origin_subscription", "origin_client_id", "error"),
 )
 """Reads a row of `shown_in_lists`."""
 _sql = SqlFile("looks")
@@ -378,9 +380,11 @@ TABLES = ((False, "present"), (True, "delayed"))
 """The statements that read messages, by whether these are delayed."""
 _FAILURE = "m.properties ->> 'JMS_jmsql_LastError'::text"
 _LISTED = fill(_sql["listed"], letter=_sql["letter"])
+_GROUP = "m.properties ->> 'JMSXGroupID'::text"
 _SHOWN = {
     "listed": _LISTED,
     "preview": _sql["preview"],
+    "group": _GROUP,
     "error": fill(_sql["error_line"], failure=f"coalesce(d.last_error, {_FAILURE})"),
     "error_line": fill(_sql["error_line"], failure=_FAILURE),
     "alike": _sql["alike"],
@@ -388,6 +392,7 @@ _SHOWN = {
 _HIDDEN = {
     "listed": _LISTED,
     "preview": "null::text",
+    "group": "null::text",
     "error": "null::text",
     "error_line": "null::text",
     "alike": "null::text",
@@ -704,7 +709,7 @@ def _whole(row: tuple[Any, ...], owner: Destination) -> WholeMessage:
     state, count, claimed_by, claimed_at, next_attempt, first_failed_at, error = row[15:]
     header = read_listed((
         *(inverse_priority, sequence, message_id, kind, jms_type, correlation_id, timestamp, expiration),
-        *(delivery_time, None, None, None, None, None, state, count, next_attempt, error),
+        *(delivery_time, None, None, None, None, None, None, state, count, next_attempt, error),
     ))  # fmt: skip
     content = None
     if body is not None:
@@ -742,6 +747,16 @@ def dead_letters(queue_id: int, *, hidden: bool = False) -> Steps[DeadLetterGrou
     )
     found = yield from statement.bind(queue_id=queue_id, window=_DEAD_LETTERS + 1)
     return DeadLetterGroups(found, sum(each.messages for each in found) > _DEAD_LETTERS)
+
+
+def dead_letter_group(queue_id: int, cause: str, *, hidden: bool = False) -> Steps[DeadLetterGroup | None]:
+    """Return the group of a cause, or None if none of the newest letters is of it.
+
+    Raises:
+        JMSSecurityException: The role may not browse the queue.
+    """
+    found = yield from dead_letters(queue_id, hidden=hidden)
+    return next((group for group in found.groups if group.cause == cause), None)
 
 
 def has_dead_letters(queue_id: int) -> Steps[bool]:

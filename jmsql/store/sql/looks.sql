@@ -135,7 +135,7 @@ order by c.connection_id;
 -- name: listed
 -- What a list says of a message `m`. A shared body is looked up for its beginning alone.
 m.inverse_priority, m.sequence, m.jms_message_id::text, m.message_type::text, m.jms_type, m.jms_correlation_id,
-       m.jms_timestamp, m.jms_expiration, m.jms_delivery_time, {preview}, {letter}
+       m.jms_timestamp, m.jms_expiration, m.jms_delivery_time, {preview}, {group}, {letter}
 
 -- name: letter
 -- Of a dead letter: where it comes from, and when it died.
