@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     )
 
 
+# asyncpg commits each statement by itself unless a transaction was begun, so joining begins none, and `end` has nothing
+# to end. Drivers of SQLAlchemy and psycopg begin one with the first statement: see `caller.py`.
+
+
 class _AsyncpgTransaction(CallerTransaction):
     """A transaction on a connection of asyncpg, where each statement commits by itself unless one was begun."""
 

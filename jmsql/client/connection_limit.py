@@ -18,6 +18,22 @@ _PATIENCE = 30.0
 """Seconds to wait for a connection, as SQLAlchemy's pools do."""
 
 
+# All of this runs in one event loop, so that no lock is needed: code between two awaits is one step. For
+# threads there is `NoLimit`: a session's connection would need a lock around each statement to be taken away, and a
+# thread costs more than a connection (decision 36).
+#
+# Invariants:
+#
+# 1. `holders` and the connections that are being returned are never more than `most`.
+# 2. The first session that waits is served first. A connection becomes its own in the step that chooses it, before its
+#    task runs; no session that comes in between can take it.
+# 3. A chosen session that is cancelled before it runs passes its turn on: with the connection, by `freed`; without, by
+#    `left`.
+# 4. A connection moves from holder to holder directly. By way of the pool, checking it in and out takes longer than a
+#    fetch. Only if the new holder cannot use it, since its transactions end in another way or it is lost, it goes back
+#    to the pool.
+
+
 class Holder(Protocol[Exchanged]):
     """Takes a connection, and keeps it for later use."""
 

@@ -32,6 +32,14 @@ _CONNECT_TIMEOUT = 3
 """Seconds. The application waits with its transaction open."""
 
 
+# The connection beside it is short and its own: the application's pool may have a single connection, which the caller
+# holds. It connects with the caller's parameters and password, assumes the caller's role, and checks that it has come
+# to the same database (`find_database`), since the same parameters may lead elsewhere.
+#
+# The thread outlives the caller's patience. It then makes the queue a little later, which does no harm, or fails
+# unnoticed; the caller makes the queue in its own transaction, as it would without a second connection.
+
+
 class Place(NamedTuple):
     """The database of a transaction, and its role there.
 

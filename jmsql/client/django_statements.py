@@ -18,6 +18,12 @@ _sends = re.compile(rb'(?:insert into|copy) "[^"]+"\.(?:delayed_)?message\b').se
 them: the server's time, a queue's number, a notification."""
 
 
+# Django counts, logs and wraps queries in its own cursors, and its tests assert their number (`assertNumQueries`). A
+# send must appear there as one statement; the statements beside it depend on the process's memory, and would make such
+# a test flaky. So the runner runs the send through Django's cursor, whose inner cursor is replaced by one that calls
+# the runner.
+
+
 class DjangoTransaction(PsycopgTransaction):
     """A transaction on Django's connection.
 

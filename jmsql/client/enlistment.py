@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from jmsql.client._sync.shared.endings import Endings
 
 
+# `caller_transaction` recognises a transaction by the classes of libraries that the application has imported. A library
+# that is not among `sys.modules` cannot have made the object, and is not imported for the question.
+
+
 class DjangoConnection(Protocol):
     """Django's `connection`, which connects when it is first used."""
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from jmsql.values.destinations import Destination
 
 
+# `active` is the only hook: None costs a comparison for each call, which the hot paths make themselves. It is written
+# by `install` and read without a lock.
+
+
 @dataclass(frozen=True, eq=False)
 class SessionFacts:
     """A session's facts for the instrumentation. Each session has its own, which tells it from others.

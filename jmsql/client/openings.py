@@ -12,6 +12,14 @@ from jmsql.concurrency.tasks import start_task
 T = TypeVar("T")
 
 
+# A caller that is cancelled while it connects loses only its wait. If the opening were cancelled with it, callers with
+# a time-out below the time that connecting takes would begin again for ever
+# (test_a_connection_that_was_being_opened_for_another_caller_goes_to_the_next_one).
+#
+# An opening has one owner at each moment: the caller that awaits it; `_left`, if that caller was cancelled; the next
+# caller, which takes it from there; or, once it is open without a caller, the pool.
+
+
 class Openings(Generic[T]):
     """Opens connections, each in a task of its own.
 

@@ -8,6 +8,14 @@ from jmsql.timings import InternalTimings, jitter
 from jmsql.values.clock import monotonic
 from jmsql.values.recently_used import RecentlyUsed
 
+# Two paces: how often a process notifies of a destination in transactions that it does not end, and how often a
+# consumer polls that nothing has woken.
+#
+# An application's transaction cannot ask after its commit whether a consumer waits, as a session's own does. So it
+# notifies always, up to a rate. Each notification advances `paid_until` by one interval; twenty may be ahead of the
+# clock before one is left out.
+
+
 _NOTIFICATIONS = 20
 """How many transactions of the application's notify of a destination without a pause between them."""
 

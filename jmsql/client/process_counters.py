@@ -8,6 +8,10 @@ from jmsql.public_names import set_module
 from jmsql.store.control.counters import Counts, meters
 from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic
 
+# Every session of the process calls `_count` while one of these counters is open, from any thread. `_lock` guards the
+# dictionary; a set of counts is a value, which a reader may keep.
+
+
 _TEMPORARY = "temporary"
 """The common name of all temporary destinations: each client would add names."""
 

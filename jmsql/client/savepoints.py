@@ -9,6 +9,11 @@ if TYPE_CHECKING:
     from jmsql.store.rows.message_rows import MessageKey
 
 
+# Two savepoints may have the same name: PostgreSQL then uses the later one until it is released, and so does `_place`.
+# The name of a rollback may be none of those on the list, where a text of several commands hides it. Then any message
+# may have come back, and the commit asks the server once (`is_one_unknown`).
+
+
 class Savepoints:
     """The messages received before each savepoint: a rollback to it brings back the others."""
 

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Query, Steps
 
 
+# Messages leave in batches, one for all queues, one for each topic, and apart those with a delivery delay, which go
+# into another table. Each destination gets its messages in the order of the sends.
+#
+# A batch is inserted when 500 messages or 4 MiB are collected, before anything that must see it, or with the commit.
+# Fewer than 50 messages for queues travel in the exchange of the commit itself (`can_go_with_commit`). More are copied,
+# which a pipeline cannot do, and a topic's subscriptions have to be known before (decision 41).
+
+
 _MOST_MESSAGES = 500
 _MOST_BYTES = 4 * 1024 * 1024
 

@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.receive import Allowance
     from jmsql.values.rates import ListenerLimit
 
+# The limit itself is in the database, and the claim takes from it (decision 87). This object only spares claims that
+# cannot succeed: it knows from the last claim's answer when the next start is due. It is wrong without harm. Too early,
+# the claim brings fewer messages; too late, at most by `_LONGEST`, which bounds the effect of a limit that another
+# release has declared since.
+
+
 _LEAD = 0.02
 """Seconds by which a consumer asks early, so that a slow start costs nothing of the rate: the server waits the rest."""
 _SHORTEST = 0.005

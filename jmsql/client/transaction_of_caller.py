@@ -9,6 +9,12 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import NamedTuple
 
+# A call that waits for another transaction's effect, such as a request for its reply, must not wait with the caller's
+# own transaction open: its own sends take effect with its commit, and the wait would end by its time-out. These
+# look-ups find the cases that are known: a transacted handler, an enlisted transaction of the same thread and task, and
+# integrations such as Django's `atomic`. A transaction that jmsql was never told of is not found.
+
+
 handler_in_transaction: ContextVar[str | None] = ContextVar("jmsql_handler_in_transaction", default=None)
 """The handler in whose transaction the caller works, also in tasks and threads that it starts; None: it is in none."""
 

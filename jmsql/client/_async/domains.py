@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from jmsql.messages import ForeignMessage, Message
 
 
+# JMS 1.1 has the interfaces of queues and of topics beside the common ones. A class here is the common class with the
+# names of one domain, and the methods of the other one refuse. A new feature goes into the common class.
+
+
 def _belongs_to_other_domain(method: str) -> Callable[..., NoReturn]:
     """Return a method that raises IllegalStateException for any arguments (JMS 1.1, chapter 4.11)."""
 

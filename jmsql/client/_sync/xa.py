@@ -24,6 +24,11 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.public_names import set_module
 from jmsql.store.global_transactions import Xid, require_prepared_transactions
 
+# XA adds to sessions the end of their transactions in two phases; sending and receiving are as in any transacted
+# session (`GlobalTransaction`). The identifier of a branch becomes PostgreSQL's name of the prepared transaction. So
+# any session can end a branch that it has not prepared, also after its client or the server was restarted.
+
+
 AnyXASession = TypeVar("AnyXASession", bound="XASession")
 
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+# Why guess at all: an empty fetch took 340 to 450 µs of the server, and the question `may_find`, which locks nothing,
+# 120 to 170. All clients that wait for a queue hear of each message, and all but one find nothing (decision 38). Both
+# estimates may be wrong without harm. Too hopeful, a fetch finds nothing; too gloomy, a question precedes a fetch that
+# finds something, or a notification is heeded up to 64 ms late.
+
+
 _SHORTEST = 0.001
 _LONGEST = 0.064
 """Back-off in seconds after an empty fetch: it doubles each time another consumer wins."""

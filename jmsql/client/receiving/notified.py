@@ -7,6 +7,11 @@ import threading
 from jmsql.store.receiving.reader import QueueReader
 from jmsql.store.rows.message_rows import GroupKey, MessageKey
 
+# A notification names a message or a group that is free again, or nothing: then something is new. Names matter because
+# a released message lies below the place from which consumers fetch. Without them a consumer would have to go back to
+# the front of its queue.
+
+
 _MOST_GROUPS = 1000
 """The most freed groups that are remembered. Sweeps find the others."""
 

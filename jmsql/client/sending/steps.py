@@ -12,6 +12,11 @@ from jmsql.messages.foreign import as_jms_message
 from jmsql.messages.properties import THEN, is_settable
 from jmsql.values.destinations import Destination, require_destination
 
+# The rest of a chain travels in the message itself (`JMS_Then`), so a step needs no table, and the send of the next
+# step is a part of the transaction that ends the one before. A step that is repeated after a crash sends once: the send
+# is undone with the rest.
+
+
 _NOT_CARRIED = frozenset((THEN, "JMSXGroupSeq", "traceparent", "tracestate"))
 """Properties of a message that its next step does not have. The span of the handler is the parent of the next send."""
 

@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql")
 
 
+# How a message reaches a session of the pool: this object waits like a consumer, and looks at the first message of the
+# queue without keeping it: the lock ends with the look. Only if there is one, or the last session took as many as it
+# may, does it ask the pool for a session, since that may wait. The session then fetches by itself, from the first
+# message that is known.
+#
+# Between the look and the fetch others may take the message. Then the session runs with nothing, and goes back to the
+# pool: `start` is called for each session that was taken from it.
+
+
 @set_module("jmsql.asyncio.connection_consumers")
 class ServerSession(Protocol):
     """A session and the thread that runs it."""

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Query, Steps
     from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
 
+# Contexts of one connection know each other by `_siblings`, a set that all of them share: the connection closes with
+# the last one. A context in the caller's transaction has a session and no connection.
+
+
 T = TypeVar("T")
 Part = TypeVar("Part", bound="MessageProducer | MessageConsumer")
 """A producer or consumer that a context makes."""

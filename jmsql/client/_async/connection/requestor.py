@@ -27,6 +27,15 @@ _REQUEST_FAILED = "JMS_jmsql_RequestFailed"
 """The property of the server's message in place of a reply: the request is a dead letter, and the text its error."""
 
 
+# A reply is found by its JMSCorrelationID: the requestor's own, or the request's JMSMessageID, which the send makes
+# known only as it returns. A fast replier may answer before that. So while a request is being sent (`_is_sending`),
+# replies that no request expects are kept in `_early`, and `_sent` looks there. `_sending` lets one request be sent at
+# a time, so that there is one such window.
+#
+# `_lock` guards `_pending` and `_early` between the threads that request and the listener. A request removes its keys
+# in any case, so a late reply finds nothing and is dropped.
+
+
 class _Pending:
     """A request that waits for its reply."""
 

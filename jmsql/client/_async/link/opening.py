@@ -27,6 +27,12 @@ _EXPECTED = "an AsyncEngine of SQLAlchemy, as sqlalchemy.ext.asyncio.create_asyn
 _limit_statements = SqlFile("administration").statement("limit_statements", "connecting", nothing)
 
 
+# These connections serve administration: one task at a time, and no session. Each statement commits by itself, or is a
+# transaction that `in_transaction` begins and ends. If anything fails in the middle of one, the connection is closed
+# (`_end_transaction`), and the next statement takes another: a rollback could be cancelled as well, and would leave the
+# transaction open.
+
+
 class ConnectionOnDemand:
     """A connection that is made when the first statement needs it. It may be used by one task at a time."""
 

@@ -130,6 +130,7 @@ class AsynchronousSender:
         self._unsent: deque[AsynchronousSend] = deque()
         self._untold: deque[tuple[AsynchronousSend, JMSException | None]] = deque()
         self._unsent_count = 0  # those that are just being inserted count as well
+        # Sends whose listeners have not returned, and their bytes: `submit` limits both.
         self._untold_count = 0
         self._bytes = 0
         self._closed = False
@@ -141,7 +142,7 @@ class AsynchronousSender:
 
     @property
     def identity(self) -> object:
-        """What tells the thread or task in which completion listeners are called, once it is started."""
+        """The identity of the thread or task in which completion listeners are called, once it is started."""
         return self._task.identity
 
     @property

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from jmsql.values.policies import RedeliveryPolicy
 
 
+# The shortest way of a message is in `receive`: if a message was fetched before and no instrumentation is installed,
+# `pop_buffered` returns it without a wait or a statement. All else goes by `Receiving.receive`.
+# tests/integration/client/test_walk.py counts the functions of both ways.
+
+
 T = TypeVar("T")
 
 

@@ -60,6 +60,17 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Query, Steps
 
 
+# A session is four parts, which share `SessionState` (its lock, its consumers, whether it is closed): the transaction
+# says how the mode sends, receives and ends; `Receiving` has the consumers and their waits; `Dispatcher` calls
+# listeners; producers send by the transaction. The public class checks that the session is open, and passes the call
+# on.
+#
+# Closing takes these steps, in this order: the flag, so that no call begins; the end of the listener that runs
+# (`Dispatcher.end`); asynchronous sends (`stop`); then, with the lock, unsettled work is undone, consumers leave their
+# subscriptions, and the connection is released. A failure to undo the work is logged, and the last steps follow
+# nevertheless: the server rolls back with the connection.
+
+
 T = TypeVar("T")
 
 logger = logging.getLogger("jmsql")

@@ -35,6 +35,11 @@ T = TypeVar("T")
 logger = logging.getLogger("jmsql")
 
 
+# `Client` is the part that a session in the caller's transaction has as well; `ClientContext` adds the links to the
+# server. `started` and `closed` are written by `Connection` and `Sessions`, from any thread. A delivery reads them with
+# the session's lock held: `stop` and `close` set them first, and wait for the locks of all sessions then.
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class Client:
     """What a session works for: a connection of jmsql's, or the application's transaction."""

@@ -12,6 +12,11 @@ from jmsql.exceptions import JMSException
 logger = logging.getLogger("jmsql")
 
 
+# The control connection's thread and the sessions' call this listener, one at a time: test_calls_do_not_overlap
+# protects `_lock`. An exception of the listener is logged and goes no further: its caller is a jmsql thread with other
+# duties.
+
+
 class OnException(Protocol):
     """An object whose method is called with a connection's problems."""
 

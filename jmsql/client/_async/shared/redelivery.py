@@ -56,6 +56,25 @@ _NEVER: tuple[float, QueuePolicy | None] = 0.0, None
 _NEVER_DELIVERED = EarlierDeliveries(0, 0, 0)
 
 
+# The decision about a failed delivery is made here, in Python, also for dead clients' messages: maintenance uses the
+# same policies (`jmsql.values.policies`), and SQL holds no second copy of the rules.
+#
+# In the order of `_after`:
+#
+# 1. An interruption, by a worker that ends, is no failure. Twenty of one message are excused, and later ones count: a
+#    handler that hangs must come to an end (decision 67).
+# 2. `RetryAfter` puts the delivery off without a failure, up to its `maximum_retries`; after that the message is
+#    rejected.
+# 3. `Reject` makes a dead letter at once, unless the message is one already: in its dead-letter queue it stays.
+# 4. A policy counts deliveries, without those that were put off or interrupted.
+# 5. Without a policy, errors count, and not deliveries: rollbacks without an error are a program's own business
+#    (decision 31). A failed commit is no error of the message.
+#
+# Statements here run beside the session's transaction, on the side connection. A rollback that cannot count before it
+# ends counts after it, and a release that fails is left to the control connection (`release_later`). In between,
+# another consumer may get the message without its redelivered flag; none gets lost.
+
+
 class FailedDelivery(NamedTuple):
     """A delivery that failed.
 
@@ -143,6 +162,8 @@ class Redelivery:
         self._destinations = destinations
         self._control = control
         self._refresh_interval = refresh_interval
+        # By queue: when the policy was looked up, and the policy. Any thread replaces the pair as a whole; two threads
+        # that look it up at once both do, and the later one counts.
         self._policies: dict[int, tuple[float, QueuePolicy | None]] = {}
 
     async def rules_of(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql")
 
 
+# A subscription belongs to the client's number at the server, which changes when the control connection is lost and
+# made again. `join_again` then takes the subscriptions along: first the temporary destinations, since a subscription
+# may be of a temporary topic, then the subscriptions that are still there, then those that were removed meanwhile. Each
+# consumer keeps its `QueueSource`, which moves to the new queue.
+
+
 class SubscriptionRegistry:
     """Joins and leaves subscriptions, one at a time; its methods may be called from any thread."""
 

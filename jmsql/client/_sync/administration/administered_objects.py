@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 AdministeredObject = ConnectionFactory | Queue | Topic
 """The objects that can be bound to a name."""
 
+# An administered object is stored as a document: the name of its class, and its parameters, without a password. Of the
+# timings it has the differences from the defaults, which may change in a later release.
+
+
 _FACTORIES = {
     kind.__name__: kind
     for kind in (

@@ -69,6 +69,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# This class checks arguments and chooses statements. The statements are in `jmsql.store.administration`, which the
+# command line and the console run, too.
+#
+# - A change runs by `_change`, which has the activity name its author. A long change comes in steps, by `_complete`.
+#   Each step commits, so locks are held for a part at a time, and a failure leaves the steps before it done.
+# - Objects are named, or given by the number of a queue or subscription that `overview` returns. A place is a message's
+#   position in its queue; an action leaves out messages that are gone.
+# - Connections are imported where they are used: a command that lists queues needs none, and would spend most of its
+#   time on the import.
+
+
 _MOST_DAYS = 36_500
 _MOST_DAYS_OF_RATES = 366
 _CANCEL_PATIENCE = 1.0

@@ -19,6 +19,11 @@ from jmsql.values.destinations import Destination, Queue, require_destination, r
 
 logger = logging.getLogger("jmsql")
 
+# The history is partitioned by days in UTC. A message is found in it by the time at which it left, so questions with a
+# time read few partitions, and those with an identifier read all. Pruning drops whole partitions where no destination
+# keeps the day any longer, and deletes rows otherwise; it waits for readers, and acknowledgements do not wait for it.
+
+
 OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged", "cancelled")
 """How a message leaves its destination."""
 

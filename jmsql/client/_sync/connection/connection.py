@@ -45,6 +45,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("jmsql")
 
+# A connection is two links to the server and the sessions' pool. The control connection (`ControlConnection`, with a
+# thread of its own) keeps the client's number alive, hears notifications and does the maintenance. The side connection
+# runs statements beside the sessions' transactions. Neither holds a message.
+#
+# Nothing that lives as long as the control connection may refer to this object strongly: `_serve` passes weak
+# references. So a connection that the application forgets to close is collected. The control connection notices that
+# (`Abandonment`), ends the links, and warns of the leak.
+#
+# `close` ends the parts in this order: listeners; then sessions, which roll back and release their messages; and with
+# the last session the links to the server (`_close_if_unused`). A listener may call it: its own session, and with it
+# the links, close when the listener returns.
+
+
 AnySession = TypeVar("AnySession", bound=Session)
 
 

@@ -18,6 +18,10 @@ from jmsql.store.connections.engine import endpoint
 from jmsql.store.schema.version import check_name
 from jmsql.timings import Timings, complete
 
+# A factory is a value: it connects to nothing, can be pickled and compared, and may be shared by threads and forked
+# processes. So all that belongs to one connection is made in `_connect`, the embedded server's schema included.
+
+
 AnyConnection = TypeVar("AnyConnection", bound=Connection)
 
 

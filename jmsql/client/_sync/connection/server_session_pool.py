@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql")
 
 
+# `_changed` guards `_idle` and `_in_use`. A session is in one of the two from the beginning to `close`: handed out, it
+# counts as in use until `_run_session` has ended. `_running` has the threads or tasks of running listeners, so that a
+# listener that closes the pool does not wait for itself.
+
+
 @set_module("jmsql.connection_consumers")
 class ThreadServerSessionPool:
     """A pool of sessions that run side by side, for connection consumers of one connection.

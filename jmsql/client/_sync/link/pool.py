@@ -26,6 +26,20 @@ _AT_ONCE = 4
 """How many tasks do something beside the sessions' transactions at once."""
 
 
+# A client has one pool for its sessions, and another for work beside them where the sessions' could be exhausted:
+# behind a pooler, whose connections open transactions may occupy, and where the number of connections is limited.
+# `Connection.open` decides that.
+#
+# How a connection moves: the pool opens it or takes an idle one; a session leases it until the limit hands it on, or a
+# pause of a worker's session or the session's end gives it back. `give_back` waits for a commit whose answer was not
+# read yet, so that an idle connection never owes an answer. A connection that the server has ended is invalidated, and
+# not given to the next session.
+#
+# SQLAlchemy's engine is made with the first connection, in a thread: importing SQLAlchemy takes longer than an event
+# loop may wait. The engine, and the number of idle connections that it keeps, are written with `_lock` held, since
+# threads share the pool.
+
+
 class HoldsTransaction(Protocol):
     """A session's part that may have a transaction open."""
 

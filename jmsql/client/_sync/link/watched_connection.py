@@ -26,6 +26,16 @@ from jmsql.store.wire.application_sql import (
 from jmsql.store.wire.beginning_cursor import BeginningCursor
 from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Exchange
 
+# How the session learns of the application's statements: the cursor classes of a lent connection call `heed` before a
+# statement runs, and psycopg's `transaction` blocks tell of their savepoints. The effects are read from the statement's
+# text (`effects_of`). A query whose text is not known counts as having any effect (`_UNKNOWN`). SQLAlchemy's statements
+# use these cursors as well, so this is the only place.
+#
+# A handler's connection is kept open (`keep_open`): commit, rollback, close and the like are refused, as is a text that
+# ends the transaction. `let_end` makes them possible again. If a COPY or a statement still holds psycopg's lock then,
+# the connection is ended: the commit would wait for the lock without a limit (decision 61).
+
+
 StatementListener = Callable[[SavepointStep | None], None]
 """Called before each statement of the application's, with its effect on a savepoint."""
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     """Reads messages of a queue, by its id and a selector, after a key: so many at most."""
 
 
+# A browser reads page by page behind the last key, and holds no lock and no snapshot between two pages. So an iteration
+# may last for hours, and shows messages that came meanwhile, unless they come before its place.
+
+
 _PAGE = 100
 
 

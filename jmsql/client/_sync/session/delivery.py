@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.receive import Fetch
 
 
+# A delivery answers `next` in up to three steps, from the cheapest to the dearest: `pop_buffered` needs no statement,
+# `next_held` may have to record the delivery or to drop stale messages, and `fetch` asks the store. There are three
+# kinds: `Locks` for transactions, `Claims` for sessions without, and `HandlerClaims`, which the sessions of a worker's
+# listener share.
+#
+# `next` returns a message that counts as delivered by then. A caller that raised after that would lose it, so callers
+# await it by `run_to_completion`.
+
+
 Accept = Callable[[MessageRow], object]
 """Raises an exception if a message is not wanted as it is, which then stays where it was."""
 

@@ -90,11 +90,17 @@ class Dispatcher:
         self.state = state
         self._client = client
         self._transaction = transaction
+        # The last time, on the monotonic clock, at which all queues were looked at. The listeners' thread alone uses
+        # it.
         self._all_asked_at = 0.0
         self._found_empty: dict[ConsumerState, int] = {}
         """How much news there had been of the queues whose last look found nothing. The listeners' thread writes it."""
+        # The messages for the next `run`, by their consumer; None: there is no load. Written with the session's lock
+        # held.
         self._loaded: ConsumerState | None = None
         self._join: Callable[[], object] = _nothing
+        # Closes the session when its listener returns, if that has called `close`. Written by the listener, and called
+        # by its own thread.
         self._at_end: Callable[[], None] = _nothing
 
     def start(self) -> None:

@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from jmsql.store.rows.message_rows import OutgoingMessage
     from jmsql.values.destinations import Destination
 
+# For the time of a block this object takes the place of the producer's transaction, so that each send passes the same
+# code as alone. Messages leave when a hundred or 4 MiB are collected, when the destination changes or delayed messages
+# follow others, and at the end of the block: one exchange has messages for one place.
+
+
 _MOST_MESSAGES = 100
 _MOST_BYTES = 4 * 1024 * 1024
 

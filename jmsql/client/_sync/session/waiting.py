@@ -102,6 +102,7 @@ class Watch(Waiting):
         database: Lease | None = None,
         delivery: Delivery | None = None,
     ) -> None:
+        # One call of `receive`, or one dispatcher, has this object, and writes all of its fields.
         self._state = state
         self._client = client
         self._database = database

@@ -19,6 +19,15 @@ from jmsql.values.destinations import Destination, Queue, TemporaryQueue, Tempor
 
 logger = logging.getLogger("jmsql")
 
+# A number that was looked up is used without asking again. The number may be stale: an administrator may delete the
+# destination, and another client make it again. A send to a queue that is gone fails at the server, and `make_again`
+# repairs it. A topic without subscriptions takes messages without an error, and a temporary queue's end is told with
+# the commit; so these two count as known for `_TRUSTED` seconds alone.
+#
+# `numbers` is read without a lock on the hot path, and written by the task or thread that has looked a destination up;
+# the last look-up counts.
+
+
 _TRUSTED = 1.0
 """Seconds for which a topic or temporary queue that was there counts as being there."""
 

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+# A read beside the client's sessions sees commits alone; a read in the caller's transaction sees its own changes, too.
+# The kind of read decides, too, how the caller hears of a result: by its client's control connection, or by a jmsql
+# connection of this process to the same database, if there is one.
+
+
 class Endings(ABC):
     """Reads how messages have ended, and knows who hears of it."""
 

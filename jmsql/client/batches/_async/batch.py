@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from jmsql.client.destination_of import HasDestination
     from jmsql.values.batches import BatchProgress
 
+# The end of a batch is found in the database, by triggers on the messages (decision 88). This class only opens it,
+# names it in the property `JMS_jmsql_Batch` of each message, and closes it.
+#
+# The open block counts as a member that has not ended, so no callback comes before it closes. A handler adds messages
+# while its own message is such a member: `hold_batch` keeps that from its end until the transaction ends. In a session
+# without transactions each send needs a hold of its own.
+
+
 _LONGEST_NAME = 255
 _LOCK_TIMEOUT = 10.0
 

@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.results import Ending
     from jmsql.store.rows.message_rows import GroupKey, MessageKey
 
+# A wait for a result is told by a notification, and reads once a second besides: the client that has stored the result
+# may die before it notifies (decision 76). The number of the channel is made of the last digits of the message's
+# identifier. Several messages may share it, and a wait that is woken for another message reads once too often.
+#
+# One read comes before the registration, and another one after it: a result that was stored in between is not notified
+# again.
+
+
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 """Longest pause between two polls for a result, in seconds; the pause doubles up to this."""

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from jmsql.client.enlistment import Enlistable
 
 
+# A connection may be shared by threads, and a session may not: so a send over a connection makes a session for itself.
+# It is a few objects, and takes its connection to the server from the pool with the first statement. `send_many` over a
+# connection is one transaction: all of the messages are sent, or none.
+
+
 @set_module("jmsql")
 def send(
     target: Session | JMSContext | Connection | Enlistable,

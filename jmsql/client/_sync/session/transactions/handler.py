@@ -350,6 +350,18 @@ class _HandlerLocks(Locks):
         self.set_aside = {}
 
 
+# A chunk is settled in parts, each in a transaction of its own. `handled` has the messages of the part that the next
+# transaction settles, `set_aside` the other claimed messages of the chunk. `select` moves messages from one to the
+# other before the next transaction.
+#
+# - A commit ends the messages of `handled`, behind their claims.
+# - A rollback of several messages puts them aside, still claimed: the worker calls the handler again with each half.
+#   Nothing is fetched twice, and no other consumer sees them meanwhile (decision 75).
+# - A rollback of a single message releases it as failed. So does one of a part that was put off or interrupted, which
+#   says nothing about its messages.
+# - `join` takes all of it together, so that the last rollback, when the session closes, releases it.
+
+
 class Chunk:
     """The chunk of messages that a handler's session has received, and the parts in which it is settled.
 

@@ -302,6 +302,8 @@ class AutoAcknowledge(OwnAcknowledge):
 
     def __init__(self, state: SessionState, client: ClientContext, database: Lease) -> None:
         super().__init__(state, client, database)
+        # True if the statement of the current call asks for the end of the queue as well. `_next` writes it for
+        # `_dequeue`, with the session's lock held.
         self._asks = False
 
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:
@@ -395,6 +397,8 @@ class DupsOkAcknowledge(OwnAcknowledge):
         super().__init__(state, client, database)
         self._delay = client.timings.acknowledgement_delay
         self._thread: BackgroundTask | None = None
+        # The thread sets `_is_idle` before it looks for deliveries, and a delivery clears it and notifies. So a
+        # delivery that comes between the look and the wait ends the wait; at worst the thread looks once too often.
         self._changed = Notifications()
         self._is_idle = False
         self._is_ended = False
