@@ -403,12 +403,19 @@ _begin_look = _sql.statement("begin_look", "looking at the store", nothing)
 _rights = _sql.statement(
     "rights", "looking at the rights", record(Rights._make), {"administers": _administers} | ACCESS
 )
-_destinations = _sql.statement(
-    "destinations",
-    "looking at the destinations",
-    records(_read(DestinationLook._make, DestinationLook._fields, "subscription", "client_id")),
-    PARTS,
-)
+
+
+def destination_statement(chosen: str = "") -> Statement[list[DestinationLook]]:
+    """Return the statement that reads destinations by their numbers.
+
+    Args:
+        chosen: A condition on them, with its ``where``.
+    """
+    decode = records(_read(DestinationLook._make, DestinationLook._fields, "subscription", "client_id"))
+    return _sql.statement("destinations", "looking at the destinations", decode, PARTS | {"chosen": chosen})
+
+
+_destinations = destination_statement()
 _settings = _sql.statement("settings", "looking at a destination", rows)
 _subscription = _sql.statement(
     "subscription",

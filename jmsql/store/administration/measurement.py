@@ -6,10 +6,8 @@ store; an overview counts to a limit.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import NamedTuple
 
-from jmsql.store.administration.inspection import ACCESS
 from jmsql.store.statement import SqlFile, record, records
 
 LONGEST_LOOK = 60.0
@@ -18,39 +16,6 @@ LONGEST_LOOK = 60.0
 
 STATES = ("ready", "claimed", "waiting", "delayed", "expired")
 """The states of messages, as the fields of a measurement are called."""
-
-
-class DestinationMeasurement(NamedTuple):
-    """A queue, a topic, or the subscriptions of one name: its messages, and its rates so far.
-
-    `oldest` is when the oldest message could first have been delivered, in milliseconds since the epoch; None: it has
-    no message. The counts are the clients' recorded ones; `waited` and `handled` are microseconds. Where the role may
-    not browse it, `browsable` is False, and its messages count as 0.
-    """
-
-    number: int
-    kind: str
-    destination: str
-    subscription: str | None
-    client_id: str | None
-    ready: int
-    claimed: int
-    waiting: int
-    delayed: int
-    expired: int
-    redelivered: int
-    oldest: int | None
-    oldest_claim: datetime | None
-    consumers: int
-    sent: int
-    acknowledged: int
-    rolled_back: int
-    redeliveries: int
-    waited: float
-    calls: int
-    handled: float
-    paused: bool
-    browsable: bool
 
 
 class StoreMeasurement(NamedTuple):
@@ -81,10 +46,6 @@ class TableMeasurement(NamedTuple):
 
 
 _sql = SqlFile("measurement")
-destinations = _sql.statement(
-    "destinations", "measuring the destinations", records(DestinationMeasurement._make), ACCESS
-).bind()
-"""All destinations that are not temporary, by kind and name."""
 store = _sql.statement("store", "measuring the store", record(StoreMeasurement._make)).bind()
 """Measurements of the store as a whole."""
 tables = _sql.statement("tables", "measuring the tables", records(TableMeasurement._make)).bind()

@@ -16,10 +16,10 @@ from jmsql.public_names import set_module
 from jmsql.store.administration import looks, measurement
 from jmsql.store.administration.inspection import ACCESS
 from jmsql.store.administration.looks import COUNTED, DestinationLook
-from jmsql.store.administration.measurement import DestinationMeasurement, StoreMeasurement
+from jmsql.store.administration.measurement import StoreMeasurement
 from jmsql.store.administration.rates import Counters, Rate, Rates
 from jmsql.store.destinations.lookup import require_access
-from jmsql.store.statement import SqlFile, Statement, Steps, column, record, records, rows, value
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, record, records, rows, value
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Destination, Queue, Topic
 from jmsql.values.postgresql_text import to_postgresql
@@ -39,6 +39,7 @@ _COUNTED_FIRST, _COUNTED_LATER = 200_000, 50_000
 """How many messages an overview by depth counts to find the deepest queues, and one that follows, with other queues."""
 _CONSUMERS = 100
 _MICROSECONDS = 1e6
+_NO_RATES = (None, None, None)
 _FEW = 100
 
 
@@ -158,16 +159,6 @@ class _Counts(NamedTuple):
         return max(self.messages, self.delayed, self.deliveries) > limit
 
 
-class _TopicFacts(NamedTuple):
-    topic_id: int
-    name: str
-    paused: bool
-    sent: int
-    acknowledged: int
-    rolled_back: int
-    redelivered: int
-
-
 def require_pattern(like: object) -> None:
     """Make sure that a pattern is one of SQL's LIKE, and can be sent.
 
@@ -283,6 +274,34 @@ class Memory:
         return [number for _, number in sorted(moves, key=lambda each: (-each[0], each[1]))]
 
 
+def _of_topic(row: tuple[Any, ...]) -> DestinationOverview:
+    topic_id, name, paused, *counters = row
+    no_messages = (None, None, None, None, None, None, None, None, 0)
+    fields = (-topic_id, "topic", Topic(name), None, None, *no_messages, *counters, 0.0, 0, 0.0, *_NO_RATES, paused)
+    return DestinationOverview._make(fields)
+
+
+def _measured(row: tuple[Any, ...]) -> DestinationOverview:
+    """Read a destination with exact counts."""
+    number, kind, name, subscription, client_id = row[:5]
+    oldest, oldest_claim, consumers = row[11:14]
+    waited, calls, handled, paused, browsable = row[18:]
+    hidden = kind == "topic" or not browsable
+    return DestinationOverview._make((
+        *(number, kind, Queue(name) if kind == "queue" else Topic(name), subscription, client_id),
+        *(None if hidden else BoundedCount(counted) for counted in row[5:11]),
+        *(None if oldest is None else _moment(oldest), oldest_claim, consumers),
+        *row[14:18],
+        *(waited / _MICROSECONDS, calls, handled / _MICROSECONDS),
+        *_NO_RATES,
+        paused,
+    ))  # fmt: skip
+
+
+def _moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
 _sql = SqlFile("overview")
 _WANTED = {"wanted": _sql["wanted"]}
 _last_of_window = _sql.statement("last_of_window", "looking at the destinations", record(tuple))
@@ -297,7 +316,9 @@ _named: dict[str, Statement[list[Any]]] = {
     "subscription": _sql.statement("named_subscriptions", "looking at the subscriptions", column),
     "topic": _sql.statement("named_topics", "looking at the topics", column),
 }
-_topics = _sql.statement("topics", "looking at the topics", records(_TopicFacts._make))
+_topics = _sql.statement("topics", "looking at the topics", records(_of_topic))
+_chosen = looks.destination_statement(_sql["chosen"])
+_measure = SqlFile("measurement").statement("destinations", "measuring the destinations", records(_measured), ACCESS)
 _counts = _sql.statement("counts", "counting messages", records(_Counts._make), ACCESS)
 _depth = _sql.statement("depth", "counting messages", value(int))
 _dead_letters = _sql.statement("dead_letters", "counting the dead letters", rows)
@@ -327,14 +348,17 @@ def overview(
         moment: When that is, in seconds of any clock; None: now.
     """
     if count_limit is None:
-        measured = yield from measurement.destinations
-        found = [_of_measurement(each) for each in measured if _matches(each, like, kind)]
+        found = yield from measure(like, kind)
     else:
         found = yield from looks.read_only(_bounded(limit, order, memory, count_limit, like, kind))
-    rates = memory.rates(((each.number, _counters_of(each)) for each in found), moment)
-    moved = [_with_rates(each, rates.get(each.number)) for each in found]
+    moved = _with_rates(found, memory, moment)
     key = _KEYS[order]
     return (moved if key is None else sorted(moved, key=key))[:limit]
+
+
+def measure(like: str | None = None, kind: str | None = None) -> Query[list[DestinationOverview]]:
+    """Return all destinations that are not temporary, by kind and name, with exact counts: it reads all messages."""
+    return _measure.bind(pattern=like, kind=kind)
 
 
 def _bounded(
@@ -472,21 +496,16 @@ def _described(numbers: Sequence[int], wanted: dict[str, Any]) -> Steps[list[Des
     described: dict[int, DestinationOverview] = {}
     for start in range(0, len(numbers), looks.DESTINATIONS_AT_ONCE):
         part = numbers[start : start + looks.DESTINATIONS_AT_ONCE]
-        for each in (yield from looks.destinations([number for number in part if number > 0])):
-            if each.exists and not each.temporary and _is_wanted(each, wanted):
+        for each in (yield from _chosen.bind(wanted, queue_ids=[number for number in part if number > 0])):
+            if each.exists and not each.temporary:
                 described[each.queue_id] = _of_look(each)
         topic_ids = [-number for number in part if number < 0]
         if topic_ids and wanted["kind"] in {None, "topic"}:
             for topic in (yield from _topics.bind(topic_ids=topic_ids, pattern=wanted["pattern"])):
-                described[-topic.topic_id] = _of_topic(topic)
+                described[topic.number] = topic
         if len(described) >= wanted["limit"]:
             break
     return [described[number] for number in numbers if number in described]
-
-
-def _is_wanted(each: DestinationLook, wanted: dict[str, Any]) -> bool:
-    kind, pattern = wanted["kind"], wanted["pattern"]
-    return kind in {None, each.kind} and (_is_like(each.name, pattern) or _is_like(each.subscription, pattern))
 
 
 def _counted(found: Sequence[DestinationOverview], most: int) -> Steps[list[DestinationOverview]]:
@@ -531,66 +550,14 @@ def _of_look(look: DestinationLook) -> DestinationOverview:
         look.subscription,
         look.client_id,
         *(none, none, none, none, none, none),
-        None if look.oldest is None else datetime.fromtimestamp(look.oldest / 1000, UTC),
+        None if look.oldest is None else _moment(look.oldest),
         None,
         0,
         *(look.sent, look.acknowledged, look.rolled_back, look.redelivered),
         *(look.waited / _MICROSECONDS, look.calls, look.handled / _MICROSECONDS),
-        *(None, None, None),
+        *_NO_RATES,
         look.paused,
     )
-
-
-def _of_topic(topic: _TopicFacts) -> DestinationOverview:
-    return DestinationOverview(
-        *(-topic.topic_id, "topic", Topic(topic.name), None, None),
-        *(None, None, None, None, None, None),
-        *(None, None, 0),
-        *(topic.sent, topic.acknowledged, topic.rolled_back, topic.redelivered),
-        *(0.0, 0, 0.0),
-        *(None, None, None),
-        topic.paused,
-    )
-
-
-def _of_measurement(each: DestinationMeasurement) -> DestinationOverview:
-    """Return an exact measurement as an overview."""
-    hidden = each.kind == "topic" or not each.browsable
-
-    def counted(number: int) -> BoundedCount | None:
-        return None if hidden else BoundedCount(number)
-
-    return DestinationOverview(
-        each.number,
-        each.kind,
-        Queue(each.destination) if each.kind == "queue" else Topic(each.destination),
-        each.subscription,
-        each.client_id,
-        *(counted(each.ready), counted(each.claimed), counted(each.waiting)),
-        *(counted(each.delayed), counted(each.expired), counted(each.redelivered)),
-        None if each.oldest is None else datetime.fromtimestamp(each.oldest / 1000, UTC),
-        each.oldest_claim,
-        each.consumers,
-        *(each.sent, each.acknowledged, each.rolled_back, each.redeliveries),
-        *(each.waited / _MICROSECONDS, each.calls, each.handled / _MICROSECONDS),
-        *(None, None, None),
-        each.paused,
-    )
-
-
-def _matches(each: DestinationMeasurement, like: str | None, kind: str | None) -> bool:
-    return kind in {None, each.kind} and any(_is_like(name, like) for name in (each.destination, each.subscription))
-
-
-def _is_like(name: str | None, pattern: str | None) -> bool:
-    """Tell whether a name is like a pattern, as SQL does."""
-    if pattern is None:
-        return True
-    parts, characters = [], iter(pattern)
-    for character in characters:
-        wildcard = {"%": ".*", "_": "."}.get(character)
-        parts.append(wildcard or re.escape(next(characters, "") if character == "\\" else character))
-    return name is not None and re.fullmatch("".join(parts), name, re.DOTALL) is not None
 
 
 def _counters_of(each: DestinationOverview) -> Counters:
@@ -599,7 +566,14 @@ def _counters_of(each: DestinationOverview) -> Counters:
     return Counters(each.sent, each.acknowledged, each.rolled_back, depth)
 
 
-def _with_rates(each: DestinationOverview, rate: Rate | None) -> DestinationOverview:
+def _with_rates(
+    found: Sequence[DestinationOverview], memory: Memory, moment: float | None = None
+) -> list[DestinationOverview]:
+    rates = memory.rates(((each.number, _counters_of(each)) for each in found), moment)
+    return [_with_rate(each, rates.get(each.number)) for each in found]
+
+
+def _with_rate(each: DestinationOverview, rate: Rate | None) -> DestinationOverview:
     if rate is None:
         return each
     if each.kind == "topic":  # acknowledgements count for its subscriptions
@@ -616,8 +590,7 @@ def of(numbers: Sequence[int], memory: Memory, most: int = COUNTED) -> Steps[lis
     """Return some queues and subscriptions by number, but for those that are gone."""
     looked_at = yield from looks.destinations(numbers)
     found = yield from _counted([_of_look(each) for each in looked_at if each.exists], most)
-    rates = memory.rates((each.number, _counters_of(each)) for each in found)
-    return [_with_rates(each, rates.get(each.number)) for each in found]
+    return _with_rates(found, memory)
 
 
 def listed(
@@ -637,8 +610,7 @@ def listed(
     rest = [number for number in (yield from _by_name(wanted)) if number not in known]
     described = yield from _described([*numbers, *rest], wanted)
     found = yield from _counted(described[:limit], COUNTED)
-    rates = memory.rates((each.number, _counters_of(each)) for each in found)
-    return [_with_rates(each, rates.get(each.number)) for each in found]
+    return _with_rates(found, memory)
 
 
 def depth(queue: Queue | int, most: int) -> Steps[BoundedCount]:

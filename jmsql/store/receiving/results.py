@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 from jmsql.messages import Message, TextMessage
 from jmsql.store.statement import Query, Result, SqlFile, Steps, fill, nothing, row_count
@@ -40,17 +40,16 @@ class Ending(NamedTuple):
     note: str | None = None
     """The handler's further report."""
 
-    @classmethod
-    def _of(cls, columns: tuple[Any, ...]) -> Self:
-        moments = [None if each is None else _EPOCH + timedelta(microseconds=each) for each in columns[5:10]]
-        return cls(*columns[:5], *moments, *columns[10:])
-
 
 UNKNOWN = Ending("unknown", None, None, None, 0, None, None, None, None, None, None, None, None)
 
 
 def _first(result: Result) -> Ending | None:
-    return Ending._of(result.rows[0]) if result.rows else None  # noqa: SLF001 - its own module
+    if not result.rows:
+        return None
+    columns = result.rows[0]
+    moments = [None if each is None else _EPOCH + timedelta(microseconds=each) for each in columns[5:10]]
+    return Ending(*columns[:5], *moments, *columns[10:])
 
 
 def _moment(time: str) -> str:

@@ -60,7 +60,8 @@ left join lateral (
     select m.inverse_priority, case when {is_sent} then greatest(m.jms_timestamp, m.jms_delivery_time) end as since
     from jmsql_internal.message m
     where m.queue_id = q.queue_id and m.inverse_priority > f.inverse_priority
-    order by m.queue_id, m.inverse_priority, m.sequence limit 1) g on true;
+    order by m.queue_id, m.inverse_priority, m.sequence limit 1) g on true
+{chosen};
 
 -- name: delivery_of_m
 select t.claim_id, t.connection_id, t.claimed_at, t.next_attempt, t.delivery_count, t.last_error, t.first_failed_at

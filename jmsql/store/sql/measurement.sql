@@ -56,6 +56,8 @@ select min(number), kind, destination, subscription, client_id,
        coalesce(sum(waited), 0)::float8, coalesce(sum(calls), 0)::bigint, coalesce(sum(handled), 0)::float8,
        bool_or(paused), bool_and(is_browsable)
 from measured
+where (%(kind)s::text is null or kind = %(kind)s::text)
+  and (%(pattern)s::text is null or destination like %(pattern)s::text or subscription like %(pattern)s::text)
 group by kind, destination, subscription, client_id
 order by kind, destination, subscription, client_id;
 

@@ -51,6 +51,11 @@ where q.queue_id = w.queue_id and q.deleted_at is null and q.connection_id is nu
   and (%(pattern)s::text is null or coalesce(q.name, o.name) like %(pattern)s::text or s.name like %(pattern)s::text)
 offset 0
 
+-- name: chosen
+-- Of the destinations by their numbers, those of a kind and of some names.
+where (%(kind)s::text is null or case when s.queue_id is null then 'queue' else 'subscription' end = %(kind)s::text)
+  and (%(pattern)s::text is null or coalesce(q.name, o.name) like %(pattern)s::text or s.name like %(pattern)s::text)
+
 -- name: pages
 select pg_relation_size('jmsql_internal.message'::regclass) / current_setting('block_size')::bigint,
        pg_relation_size('jmsql_internal.delayed_message'::regclass) / current_setting('block_size')::bigint;

@@ -5,7 +5,8 @@ from __future__ import annotations
 from jmsql import ConnectionFactory, Queue
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.doctor import Health, Thresholds, examine
-from jmsql.store.administration.measurement import LONGEST_LOOK, destinations
+from jmsql.store.administration.measurement import LONGEST_LOOK
+from jmsql.store.administration.overview import measure
 from tests.texts import send_texts
 
 
@@ -29,8 +30,8 @@ def test_measurements_are_the_same_through_it(
     for factory in (jmsql_factory, direct_factory):
         assert factory.url is not None
         with open_runner(factory.url, factory.schema, statement_timeout=LONGEST_LOOK) as runner:
-            depths.append([(each.destination, each.ready) for each in runner.run(destinations)])
-    assert depths[0] == depths[1] == [("orders", 2)]
+            depths.append([(str(each.destination), str(each.ready)) for each in runner.run(measure())])
+    assert depths[0] == depths[1] == [("queue://orders", "2")]
     with open_runner(jmsql_factory.url or "", jmsql_factory.schema) as runner:
         timeout = runner.connection.execute("show statement_timeout").fetchone()
     assert timeout == ("0",), "no other client is to find what one has set"
