@@ -42,6 +42,14 @@ if TYPE_CHECKING:
     AwaitedTransaction = AsyncSession | async_scoped_session[Any] | AsyncConnection | psycopg.AsyncConnection[Any]
 
 
+# An application is a description: it has listeners, schedules and settings, and no connection. The worker's processes,
+# `running` and `drain` each run it in their own way, by the same `HandlerCall`, so that a handler behaves the same in
+# all three.
+#
+# `Router._register` is the one way in. It makes the listeners first and adds them then, so that a refused function
+# leaves nothing registered here.
+
+
 @set_module("jmsql.worker")
 class Application(Router):
     """The listeners that a worker runs: ``jmsql worker package.module:name``.

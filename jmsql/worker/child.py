@@ -47,6 +47,18 @@ _USAGE_ERROR = 2
 _JMS_ERROR = 3
 
 
+# The main thread of a process supervises and waits; it neither handles messages nor talks to the server after the
+# start. So it reports and ends in time whatever handlers do. It leaves its loop for one of four reasons: SIGTERM, the
+# supervisor's end, a limit that was reached, or a task that takes no more messages.
+#
+# How it ends: tasks take no more messages, running handlers have the drain timeout, those that run on are interrupted
+# and rolled back within `rollback_timeout`, and after `exit_timeout` the supervisor kills it. If handlers were cut off,
+# the process ends by `os._exit`: Python would wait for threads that a handler has started.
+#
+# Objects that were loaded at the start are frozen for the garbage collector. To collect them at the exit would take
+# half as long as loading them.
+
+
 class Child:
     """Runs the listeners of an application until it is told to stop."""
 
@@ -59,6 +71,8 @@ class Child:
         self._watch = HandlerWatch(list, settings.warn_transaction_after)
         self._process_counters: ProcessCounters | None = None
         self._next_heartbeat = 0.0
+        # A socket and not a flag: the thread that has received the last message of the quota wakes the main thread out
+        # of its `select`.
         self._limit_signal, self._limit_reached = socket.socketpair()
         self._quota: MessageQuota | None = None
         if settings.max_messages is not None:

@@ -16,6 +16,13 @@ from jmsql.worker.reports import Listening, Progress, Refusal, ReportReader, Ret
 from jmsql.worker.settings import Settings
 from jmsql.worker.timings import WorkerTimings
 
+# The channel to a process is its lifeline in both directions. The supervisor sees the end of a process by the end of
+# the stream, and a process sees the end of the supervisor, however that ended, in the same way. A process that a
+# handler has forked may hold the channel open, so the supervisor asks the system as well (`has_ended`):
+# test_a_helper_that_outlives_its_process_hides_neither_the_death_nor_the_messages.
+#
+# The fields are written by the supervisor's thread, as it reads reports, and read by the health endpoint's.
+
 
 class ChildProcess:
     """Starts a process, and reads its reports."""
@@ -33,6 +40,7 @@ class ChildProcess:
         self._exit_timeout = settings.timings.exit_timeout
         self._heartbeat: datetime | None = None
         self._last_sign = self.started
+        # When a process that was told to end is killed, on the monotonic clock; None: it was not told.
         self._kill_at: float | None = None
         self.channel, channel = socket.socketpair()
         self._reader = ReportReader(self.channel)
@@ -155,6 +163,8 @@ class ProcessSlot:
         self.current: ChildProcess | None = None
         self.successor: ChildProcess | None = None
         self.restarts = 0
+        # The pause before the next start after a death. It doubles each time, and is reset once a process has lived for
+        # `stable_duration`.
         self._pause = timings.minimum_restart_delay
         self._restart_at = 0.0
 

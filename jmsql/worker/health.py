@@ -12,6 +12,11 @@ from typing import Any
 
 from jmsql.worker.loading import RefusalError
 
+# The server answers from threads of its own, which read the supervisor's state: a slow client holds up no other, and a
+# connection that says nothing ends after `timeout`. It asks for no password, and shows counts and names, but no
+# messages.
+
+
 _QUESTIONS = {"/health": "healthy", "/ready": "ready"}
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 

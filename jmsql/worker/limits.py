@@ -9,6 +9,12 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+# The limits of a worker's processes vary by up to a tenth, so that processes that started together do not end together.
+#
+# The process compares its memory at every check, and finishes its messages when the limit is reached. So the limit ends
+# leaks, and does not bound a handler that takes much at once.
+
+
 MEBIBYTE = 1024 * 1024
 _JITTER = 0.1
 """The largest share by which a process's limit is lower, so that the processes do not end together."""

@@ -16,6 +16,9 @@ from jmsql.worker.handlers.bodies import body_schema
 from jmsql.worker.handlers.listener import Listener
 from jmsql.worker.loading import choose_listeners, load_application
 
+# `jmsql worker --list` imports the application as a process would, connects to nothing, and calls nothing. Programs
+# read its output, so an application that prints as it is imported prints to standard error.
+
 
 def listeners_of(
     application: str, concurrency: int, only: Sequence[str] = (), without: Sequence[str] = ()

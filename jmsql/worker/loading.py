@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from jmsql.worker.handlers.listener import Listener
 
 
+# Mistakes of the first start are named with a way out: a module that cannot be imported from here, an application
+# without listeners because no module imports those that register them, a pattern of `--only` without a match.
+# `RefusalError` has the reason in a line; the traceback of an application's own failure begins at its own lines.
+
+
 _REGISTERS = re.compile(r"^ *@\w+\.listener\(", re.MULTILINE)
 _MOST_SHOWN = 5
 

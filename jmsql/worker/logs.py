@@ -8,6 +8,10 @@ import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 
+# Applications configure the log as they are imported, and `dictConfig` disables all loggers that it does not name. So
+# `complete_log` runs after the import. It enables the loggers of jmsql again, since a worker must not be silent about
+# failures, and changes formats and levels only where an option asks for that.
+
 
 class LogFormat(StrEnum):
     """The format of the log."""

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 
+# Counters must not fall when a process is replaced. So the supervisor adds the last report of an ended process to its
+# totals, in the same step in which it forgets the process, and a scrape adds the reports of the living ones.
+
+
 @dataclass
 class Totals:
     """The calls and messages of processes, by listener and by destination."""

@@ -15,6 +15,10 @@ from typing import Any, TypeAlias
 
 from jmsql.store.control.counters import Counts
 
+# A report is the whole state so far, and no change since the last one: a process that is killed loses the numbers since
+# its last one, and the supervisor adds up the last reports of ended processes.
+
+
 DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds at which the histogram of the handler's calls is divided."""
 
@@ -191,6 +195,7 @@ class ReportReader:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        # The beginning of a report whose end has not come: a socket gives pieces of any size.
         self._unread = b""
 
     def read(self) -> list[Report] | None:

@@ -29,6 +29,11 @@ from jmsql.worker.handlers.options import (
     time_limit,
 )
 
+# `include` hands on the listeners that a router has, and each that it gets later: `_register` calls the parents. So
+# neither the order of imports nor of `include` matters, unlike in FastAPI, which copies those that are there at the
+# time (decision 74).
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql.worker")
 
 
+# In an application's own process nothing can be replaced: a thread that is lost, or a listener that takes no more
+# messages, ends the block of `running` with the error, and the application decides.
+#
+# The watcher is a task of the same event loop. It ends the block by cancelling the task that has entered it, and takes
+# the cancellation back (`uncancel`) when that has arrived, unless another one was requested as well: then the task was
+# to be cancelled in any case.
+
+
 class Running:
     """Handles messages until `end`: coroutine functions in the event loop, other handlers in threads."""
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("jmsql.worker")
 
+# A release that declares a schedule no more does not delete it: workers of another release may run beside it, and still
+# declare it. The time since the last declaration tells an administrator that a schedule is left over.
+
+
 _UNDEFINED_TABLE = "42P01"
 _INTERVAL = 300.0
 """Seconds between two times at which a process says that it declares its schedules."""

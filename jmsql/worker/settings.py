@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from jmsql.client._sync.connection.factory import ConnectionFactory
 
 
+# Settings travel to a process as an argument, in JSON, so each field has to survive that:
+# test_settings_pass_through_text. The database's URL goes by the environment, since other users of the machine can read
+# arguments.
+
+
 @dataclass(frozen=True, kw_only=True)
 class HandlerSettings:
     """How the handlers of a process are called.

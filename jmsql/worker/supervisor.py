@@ -23,6 +23,27 @@ from jmsql.worker.metrics import Totals, WorkerMetrics
 from jmsql.worker.reports import Limit, outcomes
 from jmsql.worker.settings import Settings
 
+# The supervisor handles no messages, and imports nothing of the application: an error in its code, at the import or
+# later, cannot stop the process that starts others again (decision 16). Processes are started with `python -m`, and not
+# forked, so that a hang-up brings new code, and no connection, lock or thread is inherited.
+#
+# One thread does all of the work. It waits for reports and signals in one selector (`_look`), and for a process only
+# once that has ended or closed its channel. The threads of the health endpoint read, and take the list of processes
+# under `_lock`.
+#
+# The states of a slot, with the transitions between them:
+#
+# - It has a process: `current`. A hang-up starts its successor, which takes the slot once it is ready; until then the
+#   old one receives.
+# - It has none: the process has died. Another one is started after a pause, which doubles with each early death, up to
+#   `maximum_restart_delay`.
+# - Its process retires at a limit of messages or memory: it receives no more and ends by itself. The slot is filled at
+#   once, or after a pause if the process has handled nothing.
+#
+# A broken release stops with its first process: slots are renewed one after the other, and if a successor does not
+# start, the rest keep their processes.
+
+
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
@@ -75,10 +96,15 @@ class Supervisor:
         self._source_files = source_files
         self._selector = selectors.DefaultSelector()
         self._started = 0
+        # Written by the supervisor's thread under `_lock`, and read by the health endpoint's threads under it, together
+        # with `_ended_totals`: a process is in one of the two.
         self._children: list[ChildProcess] = []
         self._slots: list[ProcessSlot] = []
+        # Slots that wait for a new process after a hang-up, in the order in which they get one.
         self._to_renew: list[ProcessSlot] = []
         self._has_begun = False
+        # None while the worker works. After a signal, or a first process that cannot begin, it is the exit code, and no
+        # other process is started.
         self._exit_code: int | None = None
         self._was_cut_off = False
         self._ended_totals = Totals()

@@ -33,6 +33,16 @@ from jmsql.store.statement import (
     value,
 )
 
+# A locked message is deleted by its address (`ctid`), which the lock keeps in place; a claimed one by its key and the
+# claim's number, since no lock keeps its address.
+#
+# A deletion that goes with the commit fails if it finds too few messages. As a count, the answer would be read after
+# the commit, when it is too late to undo the rest. Without a commit, the count is returned.
+#
+# A role that row security restricts may not delete, since it could lock the table as well. It inserts a request, and a
+# trigger deletes (decision 29).
+
+
 _sql = SqlFile("receiving")
 _SPARSEST = 4
 """The longest range that is read for some messages, as a multiple of their number."""

@@ -13,6 +13,11 @@ from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import SqlFile, Statement, Steps, fill, first_value, integers_literal, nothing, records
 from jmsql.values.postgresql_text import to_postgresql
 
+# These statements serve `drain`, which handles a test's messages in the test's transaction. They choose messages by the
+# number of the transaction that has sent them, and delete them as they are taken. In autocommit mode there is no such
+# transaction, and they take committed messages.
+
+
 _sql = SqlFile("own_messages")
 _CHOICES = {False: _sql["sent_by_transaction"], True: _sql["committed"]}
 """The messages of a queue: the transaction's own, or all."""

@@ -42,6 +42,22 @@ from jmsql.store.statement import (
     value,
 )
 
+# Five statements hand out messages, over the same scan (`candidates`). They differ in the hold on a message, and so in
+# its end:
+#
+# - `lock`: a row lock of the open transaction. Its end, or the client's death, releases it without a trace.
+# - `claim`: a row in `delivery` with the client's number. It lasts until it is acknowledged or released, the client is
+#   taken for dead, or the visibility timeout is over.
+# - `claim_within_limit`: the same, for as many messages as a listener's limit over all workers allows.
+# - `claim_for_transaction`: the same by a plain insertion, up to the first message that was delivered before. That one
+#   is returned unclaimed, to be locked and recorded by itself.
+# - `dequeue`: deletes and returns. The caller commits once it has the messages.
+#
+# Each reads a message's state twice: in the scan, by the statement's snapshot, and again under the row's lock, by a
+# function with a snapshot of its own. Another consumer may have claimed and released the message in between (decision
+# 8).
+
+
 T = TypeVar("T")
 
 _sql = SqlFile("receiving")

@@ -27,6 +27,14 @@ from jmsql.store.statement import (
 )
 from jmsql.values.policies import MOST_ERRORS, RedeliveryPolicy, delay_after_error
 
+# A message that has used up its deliveries is marked in the statement that counts the last failure: from then on no
+# consumer gets it. `bury` moves it later, once no transaction has it locked. The client calls that after its rollback,
+# and maintenance once a second (decision 19).
+#
+# Most releases write the columns of `delivery` alone. More is said of messages that were put off, interrupted or
+# rejected, in `delivery_outcome`, by statements with more parts.
+
+
 _BURIED_AT_ONCE = 500
 _DEFAULT_DEAD_LETTER_QUEUE_ID = 0
 UNIQUE_VIOLATION = "23505"

@@ -7,6 +7,11 @@ from collections.abc import Iterable
 from jmsql.store.statement import Query, SqlFile, integers_literal, nothing, value
 from jmsql.values.rates import ListenerLimit
 
+# A slot is a claim of a handler, so it ends with the claim in all ways in which a message can end. Two cases need the
+# presence of its client: a client that lost its control connection has lost its claims, while its handlers may run on;
+# and a process that is frozen keeps its claims, and must not keep its slots (decision 87).
+
+
 _sql = SqlFile("throttling")
 _declare = _sql.statement("declare", "declaring the limit of a listener", nothing)
 _show_presence = _sql.statement("show_presence", "holding the slots of handlers", value(bool))

@@ -13,6 +13,16 @@ from jmsql.messages.codecs.registry import is_registered
 from jmsql.messages.codecs.schemas import Schema, schema_of
 from jmsql.messages.types.typed_json import parse_strict_json
 
+# Where the body comes from: a message says how it is read by its class, and the handler says by its annotation. Text,
+# bytes and `object` are given as the message has them. Anything else is JSON in a text or bytes, or a map, or an
+# object, and is read by the library that describes the annotation. An object that is of the annotated class already is
+# not converted.
+#
+# A value that does not fit is the message's fault, and no retry would mend it: the caller turns the
+# MessageFormatException into `Reject`. The error names the place in the body and shows no value, since errors go to the
+# log.
+
+
 Read: TypeAlias = Callable[[Message], object]
 """Reads the body; raises MessageFormatException if the message has no such body."""
 

@@ -9,6 +9,13 @@ from functools import cached_property
 
 from jmsql.values.clock import monotonic
 
+# A time-out is decided twice: the watcher notices that the time is over, and the handler may return in the same moment.
+# Whichever comes first under `_lock` settles the message. The other one finds out: `returned` raises the TimeoutError
+# to the caller, even if the watcher has not looked yet, and `expire` returns False.
+#
+# In an event loop, `asyncio.timeout` ends the handler, and the watcher acts only if the handler goes on or blocks the
+# loop. The limit begins after this deadline, so a cancellation by it always finds the deadline over (`has_caused`).
+
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """Return the event loop that runs in this thread, if one does."""

@@ -71,6 +71,15 @@ if TYPE_CHECKING:
     _FirstBody: TypeAlias = Callable[Concatenate[Body, ...], object]
 
 
+# The sender writes the message, and reads it again with the parameters of the handler (`checked_message`): nothing else
+# could tell that the handler would refuse it, such as a pydantic validator. So a wrong body is an error of the sender,
+# and no dead letter.
+#
+# A function may be in several applications, by its router. It sends only where all of them agree about destination and
+# schema; in no application, its queue may still get a prefix, and a message to the plain name would wait for ever
+# (decision 74).
+
+
 class _Owner(Protocol):
     @property
     def schema(self) -> str:
@@ -97,6 +106,7 @@ class ListenerFunction(Generic[P, R_co]):
         self.name = name_of(function)
         self.options = options
         self._declared = destination
+        # The applications that have it. Written by `place`, as they register it or include its router.
         self._places: list[tuple[_Owner, Listener]] = []
         if is_coroutine_function(function):
             _mark_coroutine_function(self)

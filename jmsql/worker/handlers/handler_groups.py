@@ -32,6 +32,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql.worker")
 
 
+# The process's first thread supervises, and must never wait for a handler. So blocking handlers run in daemon threads,
+# coroutine functions in an event loop that has a thread of its own, and everything that may block (ending a handler,
+# stopping, closing) is started in another daemon thread, with a Future for its result. Such a thread may never return;
+# the process ends without it (`CUT_OFF`).
+#
+# A watcher reads the tasks' fields without a lock: each is replaced as a whole by the task, and a call that has just
+# ended is at worst taken for one that runs. `supervise` may find the same overdue handler several times;
+# `Deadline.expire` lets one of them act.
+
+
 class WatchedTask(Protocol):
     """A thread or task that calls the handler of a listener."""
 
@@ -66,6 +76,7 @@ class HandlerWatch:
     def __init__(self, tasks: Callable[[], Sequence[WatchedTask]], warn_transaction_after: float) -> None:
         self._find_tasks = tasks
         self._warn_transaction_after = warn_transaction_after
+        # Calls whose long transactions were named in the log. `supervise` drops those that have ended.
         self._named: set[Handling] = set()
 
     @property

@@ -42,6 +42,13 @@ logger = logging.getLogger("jmsql.worker")
 _lose_replies: set[str] = set()
 """Handlers whose lost replies the log has named."""
 
+# `Listener` is a value: the options, the handler, and the application's additions to both. A router's function becomes
+# a listener for each application that includes it, since its parameters depend on the `around` functions there.
+#
+# `HandlerCall` is the part of a call that applications see, in `around` functions and as a parameter. The worker's
+# class of the same name (`_async/call.py`) inherits it, and adds how the call runs.
+
+
 _LONGEST_NOTE = 200
 
 DEFAULT_REDELIVERY = RedeliveryPolicy(

@@ -19,6 +19,14 @@ from jmsql.store.connections.greenlet import require_greenlet
 from jmsql.values.outcomes import UNREADABLE, RejectBecause
 from jmsql.worker.handlers.bodies import body_reader, is_optional, members_of
 
+# A signature is read once, when the handler is registered, so that a mistake is an error at the import and not with the
+# first message. Each parameter becomes a function of the call. The order in which an annotation is understood: a class
+# that `around` provides; the message, the session or another object of the call; the connection of its transaction;
+# else a body. A parameter with a default is left to it.
+#
+# The classes of SQLAlchemy's ORM are compared only if the application has imported them: a process loads nothing that
+# its handlers do not need.
+
 
 class Source(Protocol):
     """A call of a handler, as the source of its parameters' values."""

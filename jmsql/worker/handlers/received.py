@@ -9,6 +9,10 @@ from jmsql.messages import Message, TextMessage, decode_message
 from jmsql.messages.codecs.schemas import Schema
 from jmsql.values.destinations import Destination
 
+# The check before a send has no message yet, and a handler may ask for any header. So the message is encoded and
+# decoded as the store would do it, with plausible values for the headers that only a send sets.
+
+
 _NORMAL_PRIORITY = 4
 _PERSISTENT = 2
 _IDENTIFIER = f"ID:{uuid.UUID(int=0)}"

@@ -63,6 +63,8 @@ class ConnectionPool:
         self._facts = facts
         self._lock = threading.Lock()
         self._engine: AsyncEngine | None = None
+        # How many sessions share connections, for each of which the engine's pool keeps one more idle connection at
+        # most. Written under `_lock`.
         self._sharing = 0
         self.open_connections: WeakSet[psycopg.AsyncConnection[Any]] = WeakSet()
         """Those that were taken, and have not been given up since."""

@@ -53,6 +53,8 @@ class Sessions:
         self._lock = threading.RLock()
         self.guard = owning_loop()
         self._why_closed = "The connection is closed."
+        # The open sessions, and the dispatchers that know their states. Written under `_lock`; a snapshot is taken to
+        # close them.
         self._open: dict[OpenSession, Dispatcher] = {}
         self.waits: dict[object, Collection[SessionState]] = {}
         """The sessions whose listeners a listener waits for, by the waiting listener's identity."""

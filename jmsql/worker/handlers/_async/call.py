@@ -57,6 +57,36 @@ AnySession = TypeVar("AnySession", bound="DatabaseSession")
 
 logger = logging.getLogger("jmsql.worker")
 
+# One call of a handler, in this order: the `around` functions are entered, the values of the parameters are read, the
+# function runs, `around` is left, the reply or the next step is sent, the result is kept, and the transaction commits.
+# All of this is inside the message's transaction, if the listener is transacted, so an error anywhere undoes all of it
+# and fails the delivery. After the commit only callbacks follow, whose errors are logged and change nothing.
+#
+# Four others may end the call: its time-out, a cancelled message, a lost slot of a limit, and the end of the worker.
+# Each sets a flag first, and interrupts then, so that `_verdict` knows the cause of any error that follows. In that
+# order of precedence:
+#
+# - Cancelled: the message is gone, and nothing is counted.
+# - Cut off, by the worker's end or a lost slot: the delivery is interrupted, and has not failed. `Reject` and
+#   `RetryAfter` stand, since the handler has decided by then.
+# - Timed out: an error of the message, a TimeoutError.
+# - Any other error is the handler's own.
+#
+# In an event loop the call is a task, which is cancelled. In a thread the running statement is interrupted; if none
+# runs, an exception is raised at the function's current line (`jmsql.concurrency.interruptible_call`), but not in code
+# of jmsql, which may hold a lock or be in the middle of an exchange. A function that calls jmsql in a loop is there
+# whenever another thread looks, so the next call of its session raises as well (`Interrupted`).
+#
+# Things that do not work:
+#
+# - Raising a second exception if the function goes on: it would land in the cleanup after the first one (decision 78).
+# - Ending a handler by PostgreSQL's `transaction_timeout`: it ends the connection, so the message comes again without
+#   an error (decision 48).
+# - Keeping the handler's session for the next call as it is: a context that the handler has kept could send in the next
+#   message's transaction. So each call closes its contexts (`HandlerContext`), which
+#   test_what_outlives_a_handler_sends_nothing_in_the_transaction_of_another protects.
+
+
 _INTERRUPTION_PAUSE = 0.005
 """Seconds after which a handler that cannot be interrupted now is tried again: it is in code of jmsql."""
 
@@ -116,7 +146,9 @@ class HandlerCall(AnyCall):
         """How long the call took, with its commit, once `run` has returned."""
         self.deadline = None if listener.timeout is None else Deadline(listener.timeout)
         self._exits = AsyncExitStack()
+        # The call of the function alone: nothing may be raised in `around`, whose cleanup has to run, or in the commit.
         self._function_call = InterruptibleCall()
+        # Contexts that the handler was given. The end of the call closes them.
         self._contexts: list[HandlerContext] = []
         self.verdict: BaseException | None = None
         """The error that the session was told of, once `run` has returned; None: the message was handled."""

@@ -16,6 +16,11 @@ from jmsql.worker.handlers.listener import Listener
 logger = logging.getLogger("jmsql.worker")
 
 
+# A call with a chunk settles all of its messages, or none, or the one that a `Reject` names. The verdict decides which:
+# `is_divided` says that the rest is handled again in parts, by `ChunkTask`. Replies are a list with one element for
+# each message, since nothing else tells which reply answers which message.
+
+
 class ChunkCall(HandlerCall):
     """A call of a listener's handler with a list of messages, which the session's transaction settles together.
 

@@ -37,6 +37,17 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection
 
 
+# A test calls handlers in its own transaction, which it rolls back at the end. So a savepoint stands for each message's
+# transaction, and messages are taken by a statement that sees the transaction's own sends, which no session of a worker
+# could.
+#
+# The session has the methods that `HandlerCall` uses of a worker's session, and nothing else of it: nothing is claimed,
+# extended, cancelled or instrumented. `HandlerRuns._run` passes it where a `HandlerSession` is expected, so a method
+# that `HandlerCall` begins to use has to come here as well; the tests of `drain` notice.
+#
+# In autocommit mode, where the test has no transaction, each message has one of its own.
+
+
 class SavepointSession(EnlistedSession):
     """A session in the caller's transaction, with a savepoint in place of each message's transaction.
 

@@ -33,6 +33,37 @@ from jmsql.worker.timings import WorkerTimings
 logger = logging.getLogger("jmsql.worker")
 
 
+# A process has one client for all its listeners, and for each listener a number of tasks: threads for plain functions,
+# tasks of an event loop for coroutine functions. Each has a session and a consumer of its own.
+#
+# How a message is taken:
+#
+# - The tasks of a listener share a turn. The task that has it waits for a message; when it gets one, the next task
+#   takes its place. A task that has just handled a message fetches once without the turn, so that a backlog is handled
+#   in parallel (decision 36).
+# - Transacted tasks share claims (`HandlerClaims`). One exchange claims the messages that the handlers take in a tenth
+#   of a second, and each task takes one from there without a statement (decision 51).
+#
+# Other threads touch a `HandlerThread`, too. `stop` sets `_is_stopping` from the thread that ends the process.
+# `has_ended` and `failure` are written by the task itself, or, where its handler does not end, by a watcher's thread in
+# its place (`replace_process`); `is_lost` is written by that thread alone.
+#
+# Invariants:
+#
+# 1. A message that has failed is released before the task takes another one. If the server cannot be told, `_settle`
+#    tries again until it can, or the session closes.
+# 2. A lost thread takes no further message: `is_lost` is set before its successor opens.
+# 3. Nothing is claimed after `stop_receiving`: the connection is stopped first, then claims ahead are released, then
+#    the tasks are told.
+#
+# Things that do not work:
+#
+# - A connection consumer, which loads sessions from a pool. A slow handler would hold up the consumer, and stopping
+#   would find messages between it and a session (decision 16).
+# - Killing a thread. Python has no such call, so an overdue thread gets an exception, then is replaced by another
+#   thread, and in the end by another process.
+
+
 class HandlerThread:
     """Calls the handler of one listener with one message after the other, in a session of its own.
 
@@ -283,6 +314,19 @@ class HandlerThread:
             logger.warning("%s: %s", self.listener, error)
 
 
+# A chunk that fails is halved until the message that fails is alone. The messages stay claimed by this session
+# meanwhile (`Chunk`), so nothing is fetched twice. A half is a transaction of its own, and each half is checked again:
+# messages that have expired are put back, and if the claims may be lost, all of the rest is.
+#
+# Two errors do not halve: `RetryAfter`, since a service that is closed is closed for all messages of the chunk, and an
+# interruption, which says nothing about them. `Reject` with an index takes that message out, and calls the handler
+# again with the others.
+#
+# One task fills its chunk at a time, with the listener's turn: tasks that filled theirs together would split the
+# messages, and each would wait. It gives up its connection before it waits for the turn, or those that wait could have
+# all of them (decision 75).
+
+
 _SETTLING = 0.05
 """Seconds between two fetches for one chunk, so that messages that come one by one take few."""
 _LONGEST_SILENCE = 0.25
@@ -424,6 +468,14 @@ def _create_consumer(listener: Listener, session: HandlerSession, if_changed: Su
 logger = logging.getLogger("jmsql.worker")
 
 
+# How a process ends its handlers, in three stages: `stop_receiving`, after which no message comes; then the drain
+# timeout, in which running handlers finish; then `cut_off`, which interrupts them, and the close of the connection,
+# which rolls back the rest.
+#
+# `_cut_off` asks again and again for a while. A thread may have been between two statements as it was first
+# interrupted, and closing its session would wait for the next one.
+
+
 class Handlers:
     """Handles the messages of listeners, on a connection of its own.
 
@@ -439,9 +491,12 @@ class Handlers:
         self._quota = quota
         self._timings = settings.timings
         self._ended = Notifications()
+        # One for each transacted listener. Complete before `start`: the successor of a lost thread shares those of its
+        # listener.
         self._claims: list[HandlerClaims] = []
         self._held = Notifications()
         self._is_watching = False
+        # Set once, by `stop_receiving`. `_replace` reads it after a successor has begun, and stops that.
         self._is_ending = False
         self.members: list[HandlerThread] = []
         """Each handles one message at a time."""
