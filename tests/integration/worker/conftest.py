@@ -16,7 +16,6 @@ import pytest
 import sqlalchemy
 
 from jmsql.testing import wait_for
-from tests.preloaded import WORKER_MODULES, preloaded_programs
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
@@ -164,18 +163,11 @@ WriteApplication = Callable[[str], None]
 _WITH_OTHER_PYTHON = "import sys; sys.executable = {!r}; from jmsql.cli import main; main()"
 
 
-@pytest.fixture(scope="session")
-def preloaded_python() -> Iterator[str]:
-    """The interpreter of `preloaded_processes`."""
-    with preloaded_programs(WORKER_MODULES) as programs:
-        yield str(programs.directory / "python")
-
-
 @pytest.fixture
-def preloaded_processes(preloaded_python: str) -> None:
-    """Has `start_worker` fork the worker's processes, with their libraries: each takes a second less.
+def fresh_processes() -> None:
+    """Has `start_worker` start the worker's processes as it does for users.
 
-    The supervisor starts as it does for users. It knows its processes by other numbers than they do themselves.
+    The supervisor of forked processes knows them by other numbers than they do themselves.
     """
 
 
@@ -197,10 +189,13 @@ def start_worker(
     database: Any,
     write_application: WriteApplication,
 ) -> Iterator[StartWorker]:
-    """Starts workers, and ends those that are left."""
+    """Starts workers, and ends those that are left.
+
+    The supervisor starts as it does for users, and its processes are forked, unless a test asks for `fresh_processes`.
+    """
     workers = []
     program = ["-m", "jmsql.cli"]
-    if "preloaded_processes" in request.fixturenames:
+    if "fresh_processes" not in request.fixturenames:
         program = ["-c", _WITH_OTHER_PYTHON.format(request.getfixturevalue("preloaded_python"))]
 
     def start(source: str, *options: str) -> Worker:

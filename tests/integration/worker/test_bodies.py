@@ -17,8 +17,6 @@ from jmsql.testing import wait_for
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 HANDLERS = """
 import dataclasses, json
 from decimal import Decimal

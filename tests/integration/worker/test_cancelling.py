@@ -22,8 +22,6 @@ from jmsql.testing import wait_for
 from jmsql.worker import Application, HandlerCall
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 SLEEP = sqlalchemy.text("select pg_sleep(600)")
 INSERTION = sqlalchemy.text("insert into handled values (:text, 0, 0)")
 

@@ -10,8 +10,6 @@ from jmsql import ConnectionFactory, Topic
 from jmsql.testing import receive_all, wait_for
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase, WriteApplication
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 SUBSCRIPTION = """
     select t.name, s.selector from jmsql_internal.subscription s join jmsql_internal.topic t using (topic_id)
     where s.name = 'desk'"""

@@ -29,8 +29,6 @@ from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatab
 from tests.integration.worker.test_handlers import send
 from tests.integration.worker.test_running import until
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 AGAIN = RedeliveryPolicy(maximum_deliveries=3, delay=0.01)
 INSERTION = sqlalchemy.text("insert into handled (text) values (:text)")
 

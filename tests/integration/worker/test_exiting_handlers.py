@@ -20,8 +20,6 @@ from jmsql.worker import Application
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send, texts_in
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 ORDERS = Queue("orders")
 AGAIN = RedeliveryPolicy(delay=0.01)
 EXITS = pytest.mark.parametrize("error", [SystemExit, GeneratorExit, asyncio.CancelledError])

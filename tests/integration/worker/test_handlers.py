@@ -14,8 +14,6 @@ from jmsql.cli.application import app
 from jmsql.testing import receive_all, wait_for
 from tests.integration.worker.conftest import PATIENCE, StartWorker, Worker, WorkerDatabase
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 
 def send(factory: ConnectionFactory, queue: str, *bodies: object) -> None:
     with factory.create_context() as context:

@@ -9,6 +9,7 @@ import urllib.request
 from typing import Any
 
 import psycopg
+import pytest
 import sqlalchemy
 from psycopg import sql
 
@@ -32,6 +33,7 @@ def ask(worker: Worker, question: str) -> tuple[int, Any]:
             return error.code, json.load(error) if is_document else None
 
 
+@pytest.mark.usefixtures("fresh_processes")
 def test_the_health_endpoint_tells_of_the_processes(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:

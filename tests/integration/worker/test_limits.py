@@ -104,6 +104,7 @@ def handle(message, database):
 """
 
 
+@pytest.mark.usefixtures("fresh_processes")
 def test_a_process_that_has_grown_is_replaced_and_says_with_what_it_began(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:

@@ -21,8 +21,6 @@ from tests.integration.worker.conftest import KILLED_BEFORE_STEP, PATIENCE, Star
 from tests.integration.worker.test_handlers import send
 from tests.texts import receive, send_texts
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 DEAD = "select reason, deliveries, error, body from jmsql.dead_letters order by body"
 KINDS = pytest.mark.parametrize(
     ("prefix", "transacted"), [("", True), ("", False), ("async ", True), ("async ", False)]

@@ -9,8 +9,6 @@ from jmsql.testing import wait_for
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 WORLDS = pytest.mark.parametrize("world", ["def", "async def"])
 
 PREFACE = """

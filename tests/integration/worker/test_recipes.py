@@ -14,8 +14,6 @@ from jmsql.worker import Application
 from tests.documentation import Block, blocks, run
 from tests.integration.worker.conftest import KILLED_BEFORE_STEP, PATIENCE, StartWorker, WorkerDatabase
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 PAGE = "docs/recipes.md"
 SHOWN_ENGINE_URL = "postgresql+psycopg://shop@db/shop"
 TABLES = "published, booking, invoice, letter, album"

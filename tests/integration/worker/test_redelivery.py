@@ -13,8 +13,6 @@ from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatab
 from tests.integration.worker.test_handlers import send
 from tests.unreadable_messages import READABLE, UNREADABLE, store_unreadable
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 DEAD = "select original_destination, reason, deliveries, body from jmsql.dead_letters"
 
 

@@ -27,8 +27,6 @@ from tests.integration.client.server import CONTROL, Server
 from tests.integration.worker.conftest import KILLED_BEFORE_STEP, PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send, texts_in
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 ORDERS = Queue("orders")
 KINDS = pytest.mark.parametrize(
     ("is_async", "transacted"), [(False, True), (False, False), (True, True), (True, False)]

@@ -39,8 +39,6 @@ from jmsql.worker import Application, Reject
 from tests.background import Background
 from tests.integration.worker.conftest import KILLED_BEFORE_STEP, PATIENCE, StartWorker, WorkerDatabase
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 DAY = timedelta(days=1)
 KINDS = pytest.mark.parametrize(
     ("is_async", "transacted"), [(False, True), (False, False), (True, True), (True, False)]

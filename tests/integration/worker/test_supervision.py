@@ -33,6 +33,7 @@ def test_the_log_names_server_and_database(start_worker: StartWorker, jmsql_clea
     assert f"Handling messages in {parse_url(jmsql_clean_url).place} with 1 process." in worker.log
 
 
+@pytest.mark.usefixtures("fresh_processes")
 def test_a_killed_process_is_replaced_and_loses_nothing(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
@@ -62,6 +63,7 @@ def note(message):
 """
 
 
+@pytest.mark.usefixtures("fresh_processes")
 def test_a_hang_up_brings_new_code_and_what_is_handled_is_listed_once(
     start_worker: StartWorker,
     write_application: WriteApplication,

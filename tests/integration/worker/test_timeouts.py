@@ -15,8 +15,6 @@ from jmsql.worker import Application, WorkerTimings
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
 
-pytestmark = pytest.mark.usefixtures("preloaded_processes")
-
 FAILED = "select delivery_count, last_error from jmsql.messages where queue = 'orders' and last_error <> ''"
 HANDLERS = """
 @app.listener("orders", transacted={transacted}, timeout=0.5, redelivery=jmsql.RedeliveryPolicy(2, delay=600.0))
