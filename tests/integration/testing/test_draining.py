@@ -140,12 +140,12 @@ async def transaction(kind: Any, url: sqlalchemy.URL) -> AsyncIterator[Any]:
 
 def rows_in_all_tables(url: sqlalchemy.URL) -> dict[str, int]:
     with psycopg.connect(text(url)) as observer:
-        tables = observer.execute(
-            "select relname, oid::regclass::text from pg_class where relkind in ('r', 'p') "
+        [(counts,)] = observer.execute(
+            "select string_agg(format('select %L, count(*) from %s', relname, oid::regclass), ' union all ') "
+            "from pg_class where relkind in ('r', 'p') "
             "and (relnamespace = 'jmsql_internal'::regnamespace or relname = 'drained_article')"
         ).fetchall()
-        counts = {name: observer.execute(f"select count(*) from {table}".encode()).fetchone() for name, table in tables}
-    return {name: 0 if count is None else count[0] for name, count in counts.items()}
+        return dict(observer.execute(counts.encode()).fetchall())
 
 
 async def done(result: Any) -> Any:

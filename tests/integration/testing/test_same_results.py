@@ -465,10 +465,11 @@ async def by_worker(cases: Sequence[Case], url: sqlalchemy.URL) -> dict[int, Res
             for case in cases:
                 await asyncio.to_thread(wait_for, partial(is_settled, case), PATIENCE)
         stored = await names(observer)
-        return {
-            case.number: (*became(states(case)), found_by(app.factory, case, ids[case.number]), stored)
-            for case in cases
-        }
+        with app.factory.create_context() as context:
+            return {
+                case.number: (*became(states(case)), found_by(context, case, ids[case.number]), stored)
+                for case in cases
+            }
 
 
 def became(states: list[tuple[str, str]]) -> tuple[str, str]:
@@ -480,12 +481,12 @@ def became(states: list[tuple[str, str]]) -> tuple[str, str]:
     return state, last_line.removeprefix("jmsql.")
 
 
-def found_by(factory: Any, case: Case, request_id: str | None) -> list[tuple[object, ...]]:
-    return [about(queue, each, request_id) for queue in case.written for each in browsed(factory, queue)]
+def found_by(context: jmsql.JMSContext, case: Case, request_id: str | None) -> list[tuple[object, ...]]:
+    return [about(queue, each, request_id) for queue in case.written for each in browsed(context, queue)]
 
 
-def browsed(factory: Any, queue: Queue) -> list[Message]:
-    with factory.create_context() as context, context.create_browser(queue) as browser:
+def browsed(context: jmsql.JMSContext, queue: Queue) -> list[Message]:
+    with context.create_browser(queue) as browser:
         return list(browser)
 
 
