@@ -9,7 +9,11 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 IN_ONE_PROCESS = {
-    "Chromium": ("tests/console/test_browser.py", "tests/console/test_levels.py"),
+    "Chromium": (
+        "tests/console/test_browser.py",
+        "tests/console/test_incident.py",
+        "tests/console/test_levels.py",
+    ),
     "the session of Spark": (
         "tests/spark/archive/test_archive.py",
         "tests/spark/connecting/test_secrets.py",
@@ -66,6 +70,7 @@ TOGETHER = (
     "tests/integration/spark/test_replica.py",
     "tests/integration/spark/test_statistics_report.py",
     "tests/integration/store/test_looks.py",
+    "tests/integration/store/test_plans.py",
     "tests/integration/testing/test_same_results.py",
     "tests/integration/topics/test_fan_out.py",
     "tests/integration/topics/test_plans.py",

@@ -289,26 +289,43 @@ def keep_plans(statements: Planned) -> None:
         statement.plan(CASES[name].parameters)
 
 
-@pytest.fixture
-def database(jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to tables in which there is nothing, and never was."""
-    jmsql.migrate(jmsql_url, SCHEMA)
+@pytest.fixture(scope="module")
+def administrator(jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection for the module, with tables that are empty and always were."""
     with psycopg.connect(jmsql_url, autocommit=True) as connection:
-        connection.execute(f"insert into {SCHEMA}_internal.queue (name) values ('groups')")  # beside DLQ
+        make_tables(connection, jmsql_url)
         yield connection
-        connection.execute(f"drop schema {SCHEMA}, {SCHEMA}_internal cascade")
+        drop_tables(connection)
+
+
+def make_tables(connection: psycopg.Connection[Any], url: str) -> None:
+    jmsql.migrate(url, SCHEMA)
+    connection.execute(f"insert into {SCHEMA}_internal.queue (name) values ('groups')")  # beside DLQ
+
+
+def drop_tables(connection: psycopg.Connection[Any]) -> None:
+    connection.execute(f"drop schema {SCHEMA}, {SCHEMA}_internal cascade")
+
+
+@pytest.fixture
+def database(administrator: psycopg.Connection[Any], jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to empty tables for a test that fills them; the next test gets new tables."""
+    yield administrator
+    drop_tables(administrator)
+    make_tables(administrator, jmsql_url)
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - NOT_FOR_A_MESSAGE))
-def test_plans_are_kept_for_single_messages(database: psycopg.Connection[Any], name: str) -> None:
+def test_plans_are_kept_for_single_messages(administrator: psycopg.Connection[Any], jmsql_url: str, name: str) -> None:
     """A plan for one message takes longer to make than to run."""
     case = CASES[name]
-    statement = PlannedStatement(database, name, case.statement)
-    database.execute("set plan_cache_mode = auto")
-    for _ in range(12):
-        statement.plan({name: _first(name, value) for name, value in case.parameters.items()})
-    plans = "select generic_plans, custom_plans from pg_prepared_statements where name = left(%s, 63)"
-    assert database.execute(plans, (name,)).fetchall() == [(7, 5)]
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        statement = PlannedStatement(connection, name, case.statement)
+        connection.execute("set plan_cache_mode = auto")
+        for _ in range(12):
+            statement.plan({name: _first(name, value) for name, value in case.parameters.items()})
+        plans = "select generic_plans, custom_plans from pg_prepared_statements where name = left(%s, 63)"
+        assert connection.execute(plans, (name,)).fetchall() == [(7, 5)]
 
 
 def _first(name: str, value: object) -> object:
