@@ -21,6 +21,9 @@ CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
 ARGUMENTS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
+    # One process for all pages, without those that Chromium keeps for the next page and for the last ones.
+    *("--renderer-process-limit=1", "--process-per-site", "--in-process-gpu", "--disable-extensions"),
+    "--disable-features=SpareRendererForSitePerProcess,BackForwardCache,PaintHolding,Translate,OptimizationHints",
 )
 ALICE, BOB = Visitor("alice", Level.OPERATE), Visitor("bob", Level.LOOK)
 

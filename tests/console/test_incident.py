@@ -42,6 +42,11 @@ TASKS: dict[str, tuple[list[str], str]] = {
 }
 """The texts of what is clicked, one after the other, and a text of the last page. A text with a colon is typed."""
 
+CLICKABLE = """
+return [...document.querySelectorAll("a, button:not(form.chosen button)")].filter(
+  (each) => each.checkVisibility() && each.innerText.trim().startsWith(arguments[0]));
+"""
+
 
 @contextmanager
 def incident(factory: jmsql.ConnectionFactory) -> Iterator[None]:
@@ -68,11 +73,7 @@ def incident(factory: jmsql.ConnectionFactory) -> Iterator[None]:
 
 def clicked(browser: webdriver.Chrome, text: str) -> None:
     """Click the first link or button with this text, but none for chosen messages."""
-    found = [
-        each
-        for each in browser.find_elements(By.CSS_SELECTOR, "a, button:not(form.chosen button)")
-        if each.text.startswith(text) and each.is_displayed()
-    ]
+    found = browser.execute_script(CLICKABLE, text)
     assert found, (text, browser.find_element(By.TAG_NAME, "main").text)
     follow(browser, found[0])
 
