@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from jmsql.public_names import set_module
 from jmsql.timings import check_seconds, require_margin, require_order
 
-
 # How the times at the end of a process follow each other, from the signal on: handlers have `drain_timeout` to finish.
 # The process then interrupts them, for up to `cancel_timeout`, and gives up waiting for its groups at `drain_timeout`
 # plus `rollback_timeout`. The supervisor kills it at `drain_timeout` plus `exit_timeout`, which is why
