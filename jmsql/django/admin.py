@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy
 
 from jmsql.django.configuration import database_alias, schema_name
 from jmsql.django.models import DeadLetter, Message
-from jmsql.store.administration import looks
+from jmsql.store.administration import emptying
 from jmsql.store.administration.cancelling import Cancellation, cancel
 from jmsql.store.administration.dead_letters import retry
 from jmsql.store.administration.delivering import deliver
@@ -113,7 +113,7 @@ class _ViewAdmin(admin.ModelAdmin):
     @admin.action(permissions=["purge"], description=gettext_lazy("Delete selected messages"))
     def purge(self, request: HttpRequest, queryset: Any) -> None:
         """Delete the selected messages, `MOST` at the most, but for those that a client holds."""
-        self._act(request, queryset, looks.purge, "{} deleted.")
+        self._act(request, queryset, emptying.purge_at, "{} deleted.")
 
     def _act(
         self, request: HttpRequest, queryset: Any, work: Callable[[Queue, list[Place]], Items[int]], told: str

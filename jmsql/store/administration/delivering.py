@@ -12,11 +12,9 @@ from jmsql.store.administration.looks import (
     Window,
     choose,
     condition_of,
-    key_parameters,
     located,
-    parts_of,
 )
-from jmsql.store.administration.places import BEGINNING, BEGINNING_OF_DELAYED, Place
+from jmsql.store.administration.places import BEGINNING, BEGINNING_OF_DELAYED, Place, key_parameters, parts_of
 from jmsql.store.destinations.lookup import last_sequence
 from jmsql.store.statement import Item, Items, SqlFile, Steps, rows, value
 from jmsql.values.destinations import Queue
@@ -65,7 +63,7 @@ def deliver(queue: Queue | int, places: Iterable[Place]) -> Items[int]:
         InvalidDestinationException: There is no such queue.
     """
     queue_id, _ = yield from located(queue)
-    for delayed, part in parts_of(sorted(places)):
+    for delayed, part in parts_of(sorted(places), WINDOW):
         yield Item((yield from _deliver[delayed].bind(key_parameters(part), queue_id=queue_id)))
 
 
@@ -81,7 +79,7 @@ def deliver_chosen(queue: Queue, selector: Selector | None, limit: int | None) -
     place: Place | None = BEGINNING
     while place is not None and remaining != 0:
         window = yield from choose_waiting(queue_id, choice, place)
-        for delayed, part in parts_of(window.places[:remaining]):
+        for delayed, part in parts_of(window.places[:remaining], WINDOW):
             delivered = yield from _deliver[delayed].bind(key_parameters(part), queue_id=queue_id)
             remaining = None if remaining is None else remaining - delivered
             yield Item(delivered)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -18,21 +17,17 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from jmsql.exceptions import (
     InvalidDestinationException,
     InvalidSelectorException,
-    JMSException,
     JMSSecurityException,
 )
 from jmsql.messages import Message
 from jmsql.selectors import Selector
-from jmsql.store.administration.dead_letters import HOMELESS, IS_HOMELESS, Retry, origins
-from jmsql.store.administration.emptying import FREE, PURGE
+from jmsql.store.administration.dead_letters import IS_HOMELESS
 from jmsql.store.administration.inspection import ACCESS
-from jmsql.store.administration.places import BEGINNING_OF_DELAYED, Place
+from jmsql.store.administration.places import BEGINNING_OF_DELAYED, Place, key_parameters, parts_of
 from jmsql.store.destinations.lookup import existing_queue
-from jmsql.store.rows.columns import DELAYED_COLUMNS, and_chosen
+from jmsql.store.rows.columns import and_chosen
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import (
-    Item,
-    Items,
     Query,
     SqlFile,
     Statement,
@@ -448,27 +443,9 @@ _ends = {
     False: _sql.statement("end_of_present", "looking at the messages", rows),
     True: _sql.statement("end_of_delayed", "looking at the messages", rows),
 }
-_retry_keys = _sql.statement("retry_keys", "moving dead letters back", rows)
-_homeless_of_keys = Statement(
-    "homeless_of_keys", fill(HOMELESS, letters=_sql["letters_of_keys"]), "looking for the origins of dead letters", rows
-)
-_candidates_of_keys = _sql["candidates_of_keys"]
-_move_parts = {
-    "free_of_keys": fill(FREE, candidates=_candidates_of_keys),
-    "noted": _sql["noted_move"],
-    "moved_columns": ", ".join([*(name for name, _ in DELAYED_COLUMNS if name != "destination"), "body_id"]),
-}
 _message_ids = {
     False: _sql.statement("message_ids", "looking at the messages", column),
     True: _sql.statement("message_ids_of_delayed", "looking at the messages", column),
-}
-_purge = {
-    False: Statement("purge_keys", fill(PURGE, candidates=_candidates_of_keys), "purging", rows),
-    True: _sql.statement("purge_delayed_keys", "purging", rows),
-}
-_move = {
-    False: _sql.statement("move_keys", "moving messages", rows, _move_parts),
-    True: _sql.statement("move_delayed_keys", "moving messages", rows, _move_parts),
 }
 
 
@@ -814,9 +791,6 @@ def history(
     return past, tuple(end[0]) if end else None
 
 
-# Actions
-
-
 class Window(NamedTuple):
     """Where the chosen messages of a window are, and the place where the next window begins, if there is one."""
 
@@ -845,79 +819,9 @@ def choose(queue_id: int, choice: Choice, after: Place, *, hidden: bool = False)
 def message_ids(queue_id: int, places: Sequence[Place]) -> Steps[list[str]]:
     """Return the JMSMessageIDs of the messages that are at places, but for those without one."""
     found: list[str] = []
-    for delayed, part in parts_of(places):
+    for delayed, part in parts_of(places, WINDOW):
         found += yield from _message_ids[delayed].bind(key_parameters(part), queue_id=queue_id)
     return found
-
-
-def key_parameters(places: Sequence[Place]) -> dict[str, object]:
-    """Return the parameters that name messages of one table."""
-    return {"firsts": [each.first for each in places], "sequences": [each.sequence for each in places]}
-
-
-def parts_of(places: Iterable[Place]) -> Iterator[tuple[bool, list[Place]]]:
-    """Yield the places of one table, as many as a statement takes at once."""
-    chosen = list(dict.fromkeys(places))
-    for delayed in (False, True):
-        some = [each for each in chosen if each.delayed is delayed]
-        for start in range(0, len(some), WINDOW):
-            yield delayed, some[start : start + WINDOW]
-
-
-def purge(queue: Queue | int, places: Iterable[Place]) -> Items[int]:
-    """Delete messages, but for those that a session holds or that are gone.
-
-    Yields:
-        How many were deleted, after each step. Each step commits.
-
-    Raises:
-        InvalidDestinationException: There is no such queue.
-    """
-    queue_id, _ = yield from located(queue)
-    for delayed, part in parts_of(places):
-        found = yield from _purge[delayed].bind(key_parameters(part), queue_id=queue_id)
-        yield Item(int(found[0][0 if delayed else -1]) if found else 0)
-
-
-def move(queue: Queue | int, target: Queue, places: Iterable[Place]) -> Items[int]:
-    """Move messages to another queue, but for those that a session holds or that are gone.
-
-    Yields:
-        How many were moved, after each step. Each step is a transaction: a message is in one of the queues.
-
-    Raises:
-        InvalidDestinationException: One of the queues is not there.
-        JMSException: They are in that queue.
-    """
-    queue_id, _ = yield from located(queue)
-    target_id, _ = yield from located(target)
-    if queue_id == target_id:
-        raise JMSException("The messages are in that queue already.")
-    for delayed, part in parts_of(places):
-        found = yield from _move[delayed].bind(key_parameters(part), queue_id=queue_id, target=target_id)
-        yield Item(int(found[0][0]))
-
-
-def retry(queue: Queue | int, places: Iterable[Place]) -> Steps[Retry]:
-    """Move dead letters back to where they come from.
-
-    Other messages stay, as do those that a session holds, and those whose origin is gone.
-
-    Raises:
-        InvalidDestinationException: There is no such queue.
-    """
-    queue_id, _ = yield from located(queue)
-    chosen = list(dict.fromkeys(places))
-    returned: Counter[str] = Counter()
-    gone: Counter[str] = Counter()
-    for delayed, part in parts_of(chosen):
-        if not delayed:
-            keys = key_parameters(part)
-            back = origins((yield from _retry_keys.bind(keys, queue_id=queue_id)))
-            returned.update(back)
-            if sum(back.values()) < len(part):
-                gone.update(origins((yield from _homeless_of_keys.bind(keys, queue_id=queue_id))))
-    return Retry(dict(returned), len(chosen) - returned.total(), dict(gone))
 
 
 def parse_selector(text: str | None) -> Selector | None:

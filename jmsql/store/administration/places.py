@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from jmsql.public_names import set_module
@@ -60,3 +61,17 @@ def require_place(value: object) -> Place:
     if not (-1 <= value.first <= last and 0 <= value.sequence <= _LAST):
         raise ValueError(f"No message can be at {value!r}: use the delivery.place of one that was browsed.")
     return value
+
+
+def key_parameters(places: Sequence[Place]) -> dict[str, object]:
+    """Return the parameters that name messages of one table."""
+    return {"firsts": [each.first for each in places], "sequences": [each.sequence for each in places]}
+
+
+def parts_of(places: Iterable[Place], at_once: int) -> Iterator[tuple[bool, list[Place]]]:
+    """Yield the places of one table, as many as a statement takes at once, by whether they are delayed."""
+    chosen = list(dict.fromkeys(places))
+    for delayed in (False, True):
+        some = [each for each in chosen if each.delayed is delayed]
+        for start in range(0, len(some), at_once):
+            yield delayed, some[start : start + at_once]

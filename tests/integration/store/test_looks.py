@@ -13,7 +13,7 @@ from jmsql import JMSException, Queue
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.messages.types.typed_json import parse_json
 from jmsql.selectors import Selector
-from jmsql.store.administration import browsing, diagnosis, limits, looks, overview, results
+from jmsql.store.administration import browsing, diagnosis, emptying, limits, looks, overview, results
 from jmsql.store.administration.looks import Choice, MessageState
 from jmsql.store.administration.overview import Memory, OverviewOrder
 from jmsql.store.administration.places import BEGINNING, Place
@@ -341,9 +341,9 @@ def test_actions_read_what_they_change(store: psycopg.Connection[Any], runner: P
     letters = number_of(store, "letters")
     window = runner.run(looks.choose(letters, Choice(), BEGINNING))
     for work in (
-        looks.retry(letters, window.places[:100]),
-        looks.purge(letters, window.places[:100]),
-        looks.move(letters, DEEP, window.places[100:200]),
+        emptying.retry_at(letters, window.places[:100]),
+        emptying.purge_at(letters, window.places[:100]),
+        emptying.move_at(letters, DEEP, window.places[100:200]),
     ):
         found = list(plans_of(runner, work, generic))
         assert all(rows <= MOST_ROWS for _, rows in found), found

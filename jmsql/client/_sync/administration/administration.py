@@ -14,7 +14,7 @@ from jmsql.concurrency.threads import call, in_thread, sleep
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store.administration import batches, browsing, inspection, looks, overview, searching
+from jmsql.store.administration import batches, browsing, inspection, overview, searching
 from jmsql.store.administration.activity import LAST, Activity, activity_days, every_activity, set_activity_days
 from jmsql.store.administration.batches import BatchSummary
 from jmsql.store.administration.cancelling import Cancellation, cancel
@@ -26,7 +26,7 @@ from jmsql.store.administration.dead_letters import (
     retry,
 )
 from jmsql.store.administration.delivering import deliver, deliver_chosen
-from jmsql.store.administration.emptying import move, purge
+from jmsql.store.administration.emptying import move, move_at, purge, purge_at, retry_at
 from jmsql.store.administration.inspection import (
     BrowsedMessage,
     ClientSummary,
@@ -636,7 +636,7 @@ class Administration:
         """
         if places is not None:
             _refuse_both(selector)
-            return self._complete(looks.purge(_queue(queue), map(require_place, places)), progress)
+            return self._complete(purge_at(_queue(queue), map(require_place, places)), progress)
         return self._complete(purge(_queue_name(queue), Selector.parse(selector)), progress, selector)
 
     def subscribe(
@@ -734,7 +734,7 @@ class Administration:
         """
         if places is not None:
             _refuse_both(selector, limit)
-            return self._change(looks.retry(_queue(queue), map(require_place, places)))
+            return self._change(retry_at(_queue(queue), map(require_place, places)))
         return self._change(retry(_queue_name(queue), Selector.parse(selector), limit), selector)
 
     def move(
@@ -772,7 +772,7 @@ class Administration:
         if places is not None:
             _refuse_both(selector, limit)
             target = require_queue(target)
-            return self._complete(looks.move(_queue(source), target, map(require_place, places)), progress)
+            return self._complete(move_at(_queue(source), target, map(require_place, places)), progress)
         steps = move(_queue_name(source), _queue_name(target), Selector.parse(selector), limit)
         return self._complete(steps, progress, selector)
 
