@@ -295,6 +295,8 @@ class Lease:
         Raises:
             JMSException: PostgreSQL refused, or the connection is lost.
         """
+        if not self.is_transacted:
+            return await self.attempt(work)
         await self._take_connection()
         link = self._connected_link
         if not (link.is_idle and link.is_clear):

@@ -82,8 +82,6 @@ class Locks(Delivery):
     back to, the commit looks for the messages that came back.
     """
 
-    operation: Fetch = staticmethod(lock)
-
     def __init__(self, database: Lease, redelivery: Redelivery, *, is_frugal: bool = False) -> None:
         self._database = database
         self._redelivery = redelivery
@@ -110,6 +108,10 @@ class Locks(Delivery):
         self._failure: Failure | None = None
         """The reason of a rollback that is under way."""
         self._has_exhausted = False
+
+    @property
+    def operation(self) -> Fetch:
+        return lock
 
     @property
     def has_delivered(self) -> bool:
@@ -277,8 +279,9 @@ class Locks(Delivery):
 
     def _to_delete(self) -> tuple[list[LockedRow], set[int]]:
         """Return the locked messages that are delivered and not deleted, and their queues."""
-        locked = [(buffer, row) for buffer, row in self._undeleted if isinstance(row, LockedRow)]
-        return [row for _, row in locked], {buffer.source.queue_id for buffer, _ in locked}
+        undeleted = self._undeleted
+        locked = [row for _, row in undeleted if isinstance(row, LockedRow)]
+        return locked, {buffer.source.queue_id for buffer, row in undeleted if isinstance(row, LockedRow)}
 
     async def before_commit(self) -> Sequence[Query[object]]:
         """Delete delivered messages, and the records of their deliveries.

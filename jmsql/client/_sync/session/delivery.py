@@ -34,10 +34,13 @@ NotifyReleased = Callable[[Sequence[MessageKey]], None]
 class Delivery(ABC):
     """A way to fetch messages from the store, and to hand them out one by one."""
 
-    operation: Fetch
-    """The store's operation that hands out messages."""
     has_dead_letter = False
     """True if the last release has made a message a dead letter. `HandlerSession.pop_dead_letter` sets it back."""
+
+    @property
+    @abstractmethod
+    def operation(self) -> Fetch:
+        """The store's operation that hands out messages."""
 
     @property
     @abstractmethod

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from jmsql.client._sync.session.claims import Claims
+from jmsql.client._sync.session.claiming import Claiming, before_lone
 from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.local import LocalTransaction
 from jmsql.client._sync.session.transactions.transaction import session_lease
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jmsql.messages import Message
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.store.rows.message_rows import Claim, MessageKey
-    from jmsql.store.statement import Query, Steps
+    from jmsql.store.statement import Query
     from jmsql.store.wire.application_sql import SavepointStep
 
 
@@ -71,7 +71,7 @@ _LONGEST = 2 * _AHEAD
 """After so many seconds messages that were claimed ahead are released: the handlers have become slow."""
 
 
-class HandlerClaims(Claims):
+class HandlerClaims:
     """The messages of a listener's handlers in a process: one session claims, and any of them delivers.
 
     Claimed ahead are messages that were not delivered before and are of no group. The others are claimed one by one: so
@@ -82,27 +82,33 @@ class HandlerClaims(Claims):
 
     Args:
         client: The connection of the sessions.
-        database: The connection to the server of the session that has made it.
         buffer: The messages that are claimed, and not delivered.
+        extends_all: True if all of them are delivered together, and their claims extended meanwhile.
     """
 
-    _is_shared = True
-
-    def __init__(self, client: ClientContext, database: Lease, buffer: PrefetchBuffer) -> None:
-        super().__init__(database, client.control, client.redelivery, client.returned)
+    def __init__(self, client: ClientContext, buffer: PrefetchBuffer, *, extends_all: bool = False) -> None:
         self.buffer = buffer
+        """Written with `_lock` held."""
         self.on_held: Callable[[], object] = lambda: None
-        """Called when something is claimed ahead, which `release_overdue` is to release in time."""
+        """Called when something is claimed ahead, which `release_overdue` is to release in time. Set once."""
         self._client = client
+        self._claiming = Claiming(
+            client.control, client.redelivery, client.returned, is_shared=True, extends_all=extends_all
+        )
         self._lock = RLock()
         self._claimed_at = 0.0
+        """When messages were claimed last, on the monotonic clock. Written with `_lock` held."""
         buffer.hold_for(min(_AHEAD, client.timings.prefetch_duration))
-        buffer.source.fetch_by(self.operation)
+        buffer.source.fetch_by(self._claiming.operation)
+
+    def limit_by(self, throttle: Throttle, buffer: PrefetchBuffer) -> None:
+        """Claim the messages of a prefetch buffer within a limit over all workers."""
+        self._claiming.limit_by(throttle, buffer)
 
     def take(self) -> MessageRow | None:
         """Return the message as `next_on` does if it was claimed before, which takes no statement."""
         with try_acquire(self._lock):
-            return self.pop_buffered(self.buffer)
+            return self._claiming.pop_buffered(self.buffer)
 
     def next_on(self, database: Lease) -> MessageRow | None:
         """Return the next message, which the caller settles; None: the queue has no message now.
@@ -110,10 +116,15 @@ class HandlerClaims(Claims):
         Args:
             database: The connection of the caller's session, where no transaction is open.
         """
+        claiming, buffer = self._claiming, self.buffer
         with self._lock:
-            self._connection = database
-            row = self.next(self.buffer)
-        if self.buffer.rows:
+            while True:
+                row = None
+                if buffer.rows:
+                    row = claiming.pop_buffered(buffer) or claiming.next_held(database, buffer)
+                if row is not None or not self._fetch(database, buffer.next_limit()):
+                    break
+        if buffer.rows:
             self.on_held()
         return row
 
@@ -140,30 +151,23 @@ class HandlerClaims(Claims):
         buffer = self.buffer
         held = len(buffer.rows)
         try:
-            self._client.returned(self.closed(buffer))
+            self._client.returned(self._claiming.release_rows(None, buffer, buffer.discard_rows()))
         except JMSException as error:
             logger.warning("Messages that were claimed ahead come late to other consumers: %s", error)
         else:
             buffer.slow_down(held)
 
-    def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
-        found = super().fetch(buffer, 1 if buffer.source.has_groups else limit)
+    def _fetch(self, database: Lease, limit: int) -> bool:
+        """Claim up to `limit` messages by the connection of the caller's session; return True if there are any."""
+        claiming, buffer = self._claiming, self.buffer
+        claimed = claiming.claim(database, buffer, 1 if buffer.source.has_groups else limit, buffer.claims)
         self._claimed_at = monotonic()
-        return found
-
-    @staticmethod
-    def _comes_alone(row: MessageRow, rules: Rules | None) -> bool:
-        return row.group_hash is not None or (rules is not None and bool(row.delivery_count))
-
-    def _note(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
-        """Note nothing: the transaction does that delivers it."""
-
-    def _run(self, work: Query[T] | Steps[T]) -> T:
-        return self._connection.run_alone(work)
-
-    def _has_given_up(self, releases: list[Release]) -> bool:  # noqa: ARG002 - it is done beside the session
-        """Return False: another session may have the connection by now."""
-        return False
+        if claimed is None:
+            return False
+        rows, rules = claimed
+        is_counted = rules is not None
+        count = before_lone(rows, lambda row: row.group_hash is not None or (is_counted and bool(row.delivery_count)))
+        return claiming.keep(database, buffer, rows, count)
 
 
 class ChunkClaims(HandlerClaims):
@@ -175,20 +179,20 @@ class ChunkClaims(HandlerClaims):
 
     Args:
         client: The connection of the sessions.
-        database: The connection to the server of the session that has made it.
         buffer: The claimed messages of the chunk that are not delivered.
         size: The most messages of a chunk.
     """
 
-    _extends_all = True
-
-    def __init__(self, client: ClientContext, database: Lease, buffer: PrefetchBuffer, size: int) -> None:
-        super().__init__(client, database, buffer)
+    def __init__(self, client: ClientContext, buffer: PrefetchBuffer, size: int) -> None:
+        super().__init__(client, buffer, extends_all=True)
         self._size = size
+        # Of the chunk that is being filled. Written by the session that fills it.
         self._room = 0
+        """How many more messages it takes."""
         self._is_empty = True
+        """True if it has no message yet."""
         self._groups: set[Claim] = set()
-        """The claims by which the chunk that is being filled holds groups."""
+        """The claims by which it holds groups."""
 
     def start_chunk(self) -> None:
         """Begin another chunk."""
@@ -201,19 +205,24 @@ class ChunkClaims(HandlerClaims):
         """True if nothing more is claimed for the chunk."""
         return self._room <= 0
 
-    def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:  # noqa: ARG002 - the chunk says how many
-        return not self.is_full and Claims.fetch(self, buffer, buffer.within_size(self._room))
+    def _fetch(self, database: Lease, limit: int) -> bool:  # noqa: ARG002 - the chunk says how many
+        claiming, buffer = self._claiming, self.buffer
+        if self.is_full:
+            return False
+        claimed = claiming.claim(database, buffer, buffer.within_size(self._room), self._groups)
+        return claimed is not None and claiming.keep(database, buffer, claimed[0], self._fill(*claimed))
 
     def release_overdue(self) -> None:
         """Release nothing: the session is about to deliver its messages, and would get a part of its chunk."""
 
-    def _together(self, buffer: PrefetchBuffer, rows: list[MessageRow], rules: Rules | None) -> int:
+    def _fill(self, rows: list[MessageRow], rules: Rules | None) -> int:
+        """Return how many of the messages that were claimed the chunk takes, and note them."""
         count = len(rows)
         if not count:
             return 0
         is_alone = rules is not None and rules.policy.maximum_deliveries == 1
         if any(row.delivery_count for row in rows):
-            have_failed = self._redelivery.have_failed(buffer, rows)
+            have_failed = self._client.redelivery.have_failed(self.buffer, rows)
             if any(have_failed):
                 is_alone = True
                 count = max(have_failed.index(True), int(self._is_empty))
@@ -221,9 +230,6 @@ class ChunkClaims(HandlerClaims):
         self._room = 0 if is_alone else self._room - count
         self._groups |= claims_of_groups(rows[:count])
         return count
-
-    def _claims_of_groups(self, buffer: PrefetchBuffer) -> set[Claim]:  # noqa: ARG002 - it has one buffer
-        return self._groups
 
 
 class _Claimed(NamedTuple):
@@ -490,10 +496,10 @@ class HandlerTransaction(LocalTransaction):
         """
         self._consumer = consumer
         if claims is None and chunk is None:
-            claims = HandlerClaims(self._client, self.database, consumer.buffer)
+            claims = HandlerClaims(self._client, consumer.buffer)
         elif claims is None:
             assert chunk is not None
-            claims = ChunkClaims(self._client, self.database, consumer.buffer, chunk)
+            claims = ChunkClaims(self._client, consumer.buffer, chunk)
         if isinstance(claims, ChunkClaims):
             self._received.divides = True
             self.chunk = Chunk(self._received, claims, self._client, self._client.redelivery)
