@@ -68,7 +68,7 @@ def test_an_effect_is_seen(body: str) -> None:
     assert effects(function)
 
 
-def test_what_is_only_defined_is_no_effect() -> None:
+def test_a_function_that_is_only_defined_is_no_effect() -> None:
     function = ast.parse("def __init__(self):\n    self.later = lambda: engine.connect()").body[0]
     assert isinstance(function, ast.FunctionDef)
     assert not effects(function)

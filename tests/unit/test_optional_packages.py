@@ -53,7 +53,7 @@ def test_library_is_imported_without_optional_packages(module: str) -> None:
     assert result.returncode == 0
 
 
-def test_the_worker_brings_what_coroutine_functions_need() -> None:
+def test_the_workers_extra_brings_the_packages_for_coroutine_functions() -> None:
     project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())["project"]
     required = _required("worker", project["optional-dependencies"])
     assert any(each.name == "sqlalchemy" and "asyncio" in each.extras for each in required)
@@ -75,7 +75,7 @@ Endpoint(parse_url("postgresql://localhost/shop")).open_async_engine((None,), ob
     ],
     ids=["handler", "engine"],
 )
-def test_without_greenlet_an_error_says_what_to_install(program: str) -> None:
+def test_without_greenlet_an_error_names_the_package_to_install(program: str) -> None:
     blocked = f"import sys; sys.modules['greenlet'] = None; import jmsql, jmsql.worker{program}"
     result = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
     *_, last = result.stderr.splitlines()

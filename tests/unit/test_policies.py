@@ -66,7 +66,7 @@ def test_a_policy_is_a_value() -> None:
         ({"maximum_deliveries": 1, "dead_letter_queue": ""}, InvalidDestinationException, "at least one character"),
     ],
 )
-def test_what_is_out_of_bounds_is_refused_with_the_reason(
+def test_values_out_of_bounds_are_refused_with_the_reason(
     arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

@@ -86,11 +86,11 @@ def test_a_name_is_public_in_one_place() -> None:
 
 
 @pytest.mark.parametrize("module", AWAITED)
-def test_what_is_awaited_has_the_same_names(module: str) -> None:
+def test_the_awaited_api_has_the_same_names(module: str) -> None:
     assert {THREADS_AND_TASKS.get(name, name) for name in blocking(module).__all__} == {*public(module).__all__}
 
 
-def test_the_package_itself_has_what_most_programs_need() -> None:
+def test_the_package_itself_has_the_names_that_most_programs_need() -> None:
     assert 35 <= len(jmsql.__all__) <= 60
 
 
@@ -153,7 +153,7 @@ def test_the_version_is_that_of_the_installed_package() -> None:
     assert jmsql.__version__ == importlib.metadata.version("jmsql")
 
 
-def test_importing_the_package_loads_what_a_program_uses_and_nothing_else() -> None:
+def test_importing_the_package_loads_no_module_that_a_program_does_not_use() -> None:
     program = (
         "import sys, jmsql\n"
         "libraries = {'alembic', 'lark', 'psycopg', 'sqlalchemy'}\n"

@@ -65,12 +65,12 @@ def test_values_that_contradict_each_other_are_refused(values: dict[str, Any], a
         ({"heartbeat_timeout": 16}, "heartbeat_timeout is at most 15 s, not 16 s.*count on that"),
     ],
 )
-def test_what_users_set_is_checked(values: dict[str, Any], advice: str) -> None:
+def test_timings_are_checked(values: dict[str, Any], advice: str) -> None:
     with pytest.raises(ValueError, match=advice):
         Timings(**values)
 
 
-def test_a_client_completes_what_its_user_has_set() -> None:
+def test_a_client_completes_the_users_timings() -> None:
     assert complete(Timings()) == InternalTimings()
     timings = complete(Timings(heartbeat_timeout=2, maximum_reconnect_delay=0.05, idle_connection_timeout=9))
     assert (timings.heartbeat_interval, timings.minimum_reconnect_delay, timings.idle_connection_timeout) == (
@@ -90,7 +90,7 @@ def test_it_is_a_value() -> None:
         timings.prefetch_duration = 1.0  # type: ignore[misc]
 
 
-def test_it_shows_and_keeps_what_differs_from_the_defaults() -> None:
+def test_it_shows_and_keeps_differences_from_the_defaults() -> None:
     assert repr(Timings()) == "Timings()"
     timings = Timings(prefetch_duration=2.0, connect_timeout=3)
     assert repr(timings) == "Timings(connect_timeout=3, prefetch_duration=2.0)"
@@ -100,7 +100,7 @@ def test_it_shows_and_keeps_what_differs_from_the_defaults() -> None:
         from_differences({"sweep": 1, "other": 2})
 
 
-def test_what_a_test_has_set_is_kept_too() -> None:
+def test_internal_timings_are_kept_too() -> None:
     timings = InternalTimings(sweep_interval=2.0, connect_timeout=3)
     assert repr(timings) == "InternalTimings(connect_timeout=3, sweep_interval=2.0)"
     assert from_differences(timings.differences()) == timings

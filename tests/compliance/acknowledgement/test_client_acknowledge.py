@@ -53,7 +53,7 @@ def test_acknowledging_any_message_covers_all_delivered_so_far(
 
 @pytest.mark.requirement("session.CLIENT_ACKNOWLEDGE", "session.recover", "message.redelivered.receive")
 @pytest.mark.case("session-client-acknowledge-02")
-def test_recover_brings_back_what_was_received_after_the_acknowledged_message(
+def test_recover_brings_back_messages_received_after_the_acknowledged_one(
     client_session: Session, consumer: MessageConsumer
 ) -> None:
     assert receive_texts(consumer, 2) == TEXTS[:2]

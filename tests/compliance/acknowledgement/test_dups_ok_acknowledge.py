@@ -35,7 +35,7 @@ def test_second_consumer_may_get_messages_twice_and_misses_none(
 
 @pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE")
 @pytest.mark.case("session-dups-ok-acknowledge-01")
-def test_what_the_session_received_is_acknowledged_at_the_latest_when_it_closes(
+def test_received_messages_are_acknowledged_at_the_latest_when_the_session_closes(
     lazy_session: Session, session: Session, place: Place
 ) -> None:
     send_texts(session, place.destination, *TEXTS)

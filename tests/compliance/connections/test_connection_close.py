@@ -43,7 +43,7 @@ def test_closed_connection_refuses_every_use(connection: Connection) -> None:
 @pytest.mark.requirement("connection.close", "connection.close.resources")
 @pytest.mark.case("connection-close-02")
 @pytest.mark.parametrize("transacted", [False, True])
-def test_what_a_closed_connection_made_refuses_every_use(
+def test_objects_of_a_closed_connection_refuse_every_use(
     connection: Connection, queue: Queue, transacted: bool
 ) -> None:
     session = connection.create_session(transacted)
@@ -84,7 +84,7 @@ def receive_two_of_three(session: Session, queue: Queue) -> None:
         (AcknowledgeMode.DUPS_OK, ["c"]),
     ],
 )
-def test_close_releases_what_its_sessions_hold(
+def test_close_releases_the_messages_of_its_sessions(
     jmsql_factory: ConnectionFactory, connection: Connection, queue: Queue, mode: AcknowledgeMode, left: list[str]
 ) -> None:
     session = connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode)

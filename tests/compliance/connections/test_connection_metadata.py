@@ -24,7 +24,7 @@ def test_group_properties_and_delivery_count_are_listed(connection: Connection) 
 
 
 @pytest.mark.requirement("connection.metadata.properties")
-def test_what_is_listed_is_what_messages_have(connection: Connection, session: Session, queue: Queue) -> None:
+def test_messages_have_exactly_the_listed_properties(connection: Connection, session: Session, queue: Queue) -> None:
     """What a client sets can be set if it is listed, and what the provider sets is there in a received message."""
     message = Message()
     message.set_string_property("JMSXGroupID", "group")

@@ -19,7 +19,7 @@ def send(session: Session, queue: Queue, *texts: str) -> None:
 @pytest.mark.requirement("connection.stopped")
 @pytest.mark.case("connection-start-stop-01")
 @pytest.mark.parametrize("mode", list(AcknowledgeMode))
-def test_stopped_connection_does_not_deliver_what_was_sent_before(
+def test_stopped_connection_does_not_deliver_earlier_messages(
     connection: Connection, session: Session, queue: Queue, mode: AcknowledgeMode
 ) -> None:
     consumer = connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode).create_consumer(queue)

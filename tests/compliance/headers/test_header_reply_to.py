@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.requirement("message.replyTo"), pytest.mark.usefixture
 
 @pytest.mark.case("header-reply-to-01")
 @pytest.mark.parametrize("kind", CLASSES)
-def test_answer_reaches_who_waits_for_it(session: Session, queue: Queue, kind: type[Message]) -> None:
+def test_answer_reaches_the_waiting_requestor(session: Session, queue: Queue, kind: type[Message]) -> None:
     answers = Queue("answers")
     request = filled(kind)
     request.jms_reply_to = answers

@@ -54,7 +54,7 @@ SENDS = (send, send_without_a_destination_of_its_own, send_asynchronously, send_
 @pytest.mark.requirement("message.destination", "message.identifier", "message.expiration.send", "message.send")
 @pytest.mark.parametrize("how", SENDS)
 @pytest.mark.parametrize("kind", CLASSES)
-def test_send_ignores_what_the_client_set_and_says_what_was_sent(
+def test_send_ignores_the_clients_headers_and_sets_those_of_the_sent_message(
     api: Api, session: Session, queue: Queue, how: Send, kind: type[Message]
 ) -> None:
     message = filled(kind)

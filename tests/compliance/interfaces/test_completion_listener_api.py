@@ -143,7 +143,7 @@ class TestExceptions:
             (QUEUE, object(), MessageFormatException),
         ],
     )
-    def test_what_the_call_raises_is_not_told(
+    def test_errors_that_the_call_raises_do_not_reach_the_listener(
         self, context: JMSContext, destination: Destination, body: object, error: type[Exception]
     ) -> None:
         told = Told()
@@ -155,7 +155,7 @@ class TestExceptions:
         assert [message.get_body(str) for message in told.completed] == ["next"]
         assert told.failed == []
 
-    def test_what_it_cannot_raise_is_told_with_the_message(self, context: JMSContext, other: JMSContext) -> None:
+    def test_later_errors_reach_the_listener_with_the_message(self, context: JMSContext, other: JMSContext) -> None:
         told = Told()
         temporary = other.create_temporary_queue()
         message = context.create_text_message("text")

@@ -117,7 +117,7 @@ class TestReceiveBody:
 
     @pytest.mark.parametrize("mode", ACKNOWLEDGE_BY_THEMSELVES)
     @pytest.mark.parametrize("wrong", WRONG)
-    def test_a_body_that_is_refused_is_delivered_next_as_if_nobody_had_asked(
+    def test_a_refused_body_is_delivered_next_as_a_first_delivery(
         self, context: JMSContext, other: JMSContext, wrong: str
     ) -> None:
         make_message, body_type = WRONG[wrong]
@@ -159,9 +159,7 @@ class TestReceiveBody:
         assert received == ["refused", "next"]
 
     @pytest.mark.parametrize("mode", ACKNOWLEDGE_BY_THEMSELVES)
-    def test_what_came_before_a_body_that_is_refused_stays_acknowledged(
-        self, context: JMSContext, other: JMSContext
-    ) -> None:
+    def test_messages_before_a_refused_body_stay_acknowledged(self, context: JMSContext, other: JMSContext) -> None:
         other.create_producer().send(QUEUE, "a").send(QUEUE, "b").send(QUEUE, "c")
         consumer = context.create_consumer(QUEUE)
         assert consumer.receive_body(str, PATIENCE) == "a"
@@ -335,7 +333,7 @@ class TestSelector:
     def test_none_and_the_empty_text_are_no_selector(self, context: JMSContext, selector: str | None) -> None:
         assert context.create_consumer(QUEUE, selector).message_selector is None
 
-    def test_it_tells_its_selector_and_delivers_what_matches(self, context: JMSContext) -> None:
+    def test_it_shows_its_selector_and_delivers_matching_messages(self, context: JMSContext) -> None:
         consumer = context.create_consumer(QUEUE, "colour = 'blue'")
         assert consumer.message_selector == "colour = 'blue'"
         context.create_producer(properties={"colour": "red"}).send(QUEUE, "red")

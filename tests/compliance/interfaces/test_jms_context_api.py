@@ -204,7 +204,7 @@ class TestStartAndStop:
 
 
 class TestClose:
-    def test_it_closes_what_the_context_has_made(self, context: JMSContext) -> None:
+    def test_it_closes_the_contexts_producers_and_consumers(self, context: JMSContext) -> None:
         producer, consumer = context.create_producer(), context.create_consumer(QUEUE)
         browser = context.create_browser(QUEUE)
         context.close()
@@ -400,7 +400,7 @@ class TestTransactions:
                 call()
 
     @pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT])
-    def test_recover_delivers_again_what_is_not_acknowledged(self, context: JMSContext, other: JMSContext) -> None:
+    def test_recover_delivers_unacknowledged_messages_again(self, context: JMSContext, other: JMSContext) -> None:
         other.create_producer().send(QUEUE, "a").send(QUEUE, "b").send(QUEUE, "c")
         consumer = context.create_consumer(QUEUE)
         assert consumer.receive_body(str, PATIENCE) == "a"
@@ -461,7 +461,7 @@ class TestDestinations:
 
 
 class TestConsumers:
-    def test_no_local_leaves_out_what_the_connection_publishes(self, context: JMSContext, other: JMSContext) -> None:
+    def test_no_local_leaves_out_the_connections_own_messages(self, context: JMSContext, other: JMSContext) -> None:
         local = context.create_consumer(TOPIC)
         no_local = context.create_consumer(TOPIC, no_local=True)
         with context.create_context(AcknowledgeMode.AUTO) as sibling:
@@ -575,7 +575,7 @@ class TestConsumers:
         other.create_producer().send(TOPIC, "late")
         assert receive_all(context.create_durable_consumer(TOPIC, "name")) == []
 
-    def test_a_browser_shows_what_is_there_and_leaves_it(self, context: JMSContext) -> None:
+    def test_a_browser_shows_waiting_messages_and_leaves_them(self, context: JMSContext) -> None:
         producer = context.create_producer()
         producer.set_property("colour", "blue").send(QUEUE, "a")
         producer.set_property("colour", "red").send(QUEUE, "b")

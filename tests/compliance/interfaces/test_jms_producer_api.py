@@ -167,7 +167,7 @@ class TestSettings:
             ("delivery_delay", -1),
         ],
     )
-    def test_what_is_not_legal_is_refused(self, producer: JMSProducer, name: str, value: int) -> None:
+    def test_illegal_values_are_refused(self, producer: JMSProducer, name: str, value: int) -> None:
         before = getattr(producer, name)
         with pytest.raises((JMSException, ValueError)):
             getattr(producer, f"set_{name}")(value)
@@ -281,7 +281,7 @@ class TestProperties:
         with pytest.raises(ValueError, match="seven"):
             producer.get_int_property("text")
 
-    def test_what_is_not_set_is_none_as_text_and_as_an_object(self, producer: JMSProducer) -> None:
+    def test_unset_properties_are_none_as_text_and_as_an_object(self, producer: JMSProducer) -> None:
         assert producer.get_string_property("name") is None
         assert producer.get_object_property("name") is None
         assert not producer.property_exists("name")

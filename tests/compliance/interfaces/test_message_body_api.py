@@ -64,7 +64,7 @@ ASSIGNABLE = [
 
 
 @pytest.mark.parametrize(("message", "body", "types", "_others"), ASSIGNABLE)
-def test_body_is_given_as_its_class_and_what_that_descends_from(
+def test_body_is_given_as_its_class_or_a_base_of_it(
     message: Message, body: object, types: tuple[type, ...], _others: tuple[type, ...]
 ) -> None:
     for body_type in types:

@@ -103,13 +103,13 @@ def test_every_priority_and_both_modes_travel(producer: MessageProducer, session
 
 
 @pytest.mark.parametrize("message", [None, "text", object(), 5])
-def test_what_is_no_message_is_a_format_error(producer: MessageProducer, message: Any) -> None:
+def test_another_object_than_a_message_is_a_format_error(producer: MessageProducer, message: Any) -> None:
     with pytest.raises(MessageFormatException):
         producer.send(message)
 
 
 @pytest.mark.parametrize("destination", ["", "jms://orders", 5, object()])
-def test_what_is_no_destination_is_an_invalid_one(session: Session, destination: Any) -> None:
+def test_another_object_than_a_destination_is_an_invalid_destination(session: Session, destination: Any) -> None:
     with pytest.raises(InvalidDestinationException):
         session.create_producer(destination)
     with pytest.raises(InvalidDestinationException):
@@ -140,7 +140,7 @@ def test_closed_producer_refuses_everything_but_closing(producer: MessageProduce
         producer.send(Message())
 
 
-def test_close_waits_for_what_is_on_its_way(producer: MessageProducer, session: Session, queue: Queue) -> None:
+def test_close_waits_for_sends_on_their_way(producer: MessageProducer, session: Session, queue: Queue) -> None:
     entered, go_on, told = threading.Event(), threading.Event(), []
 
     def listener(message: Message, error: JMSException | None) -> None:

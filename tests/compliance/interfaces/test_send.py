@@ -43,7 +43,7 @@ def received(session: Session, destination: Destination | str) -> list[Message]:
         return receive_all(consumer)
 
 
-def test_a_message_is_sent_with_what_is_asked_for(api: Api, connection: Connection, session: Session) -> None:
+def test_a_message_is_sent_with_the_given_options(api: Api, connection: Connection, session: Session) -> None:
     identifier = api.send(
         connection,
         "orders",
@@ -113,7 +113,7 @@ def test_threads_share_a_connection(api: Api, connection: Connection, session: S
     assert len(set(identifiers)) == 20
 
 
-def test_what_cannot_be_sent_is_refused(api: Api, connection: Connection, session: Session) -> None:
+def test_wrong_arguments_are_refused(api: Api, connection: Connection, session: Session) -> None:
     with pytest.raises(TypeError, match=r"not object|not str"):
         api.send("orders", "orders", "text")
     with pytest.raises(InvalidDestinationException, match=r"write queue://NAME or topic://NAME"):
@@ -165,7 +165,7 @@ def test_without_a_transaction_it_is_there_at_once(
 
 
 @THREADS_ALONE
-def test_type_checkers_know_what_it_takes_and_returns(connection: Connection, session: Session) -> None:
+def test_type_checkers_know_its_parameters_and_result(connection: Connection, session: Session) -> None:
     identifier: str = jmsql.send(connection, "orders", Order(1), delivery_delay=timedelta(), reply_to=Queue("answers"))
     jmsql.send(session, Topic("prices"), None, correlation_id=identifier, time_to_live=5)
     with pytest.raises(TypeError):

@@ -93,7 +93,7 @@ def test_received_properties_are_read_only_for_every_setter_until_they_are_clear
 
 
 @pytest.mark.requirement("properties.method.getPropertyNames")
-def test_property_exists_tells_what_is_set_and_headers_are_none() -> None:
+def test_property_exists_is_true_of_set_properties_and_not_of_headers() -> None:
     message = Message()
     message.jms_type = "type"
     message.jms_correlation_id = "id"
@@ -203,7 +203,7 @@ def test_bytes_are_written_in_java_s_format_or_read_by_every_method(kind: str) -
 
 @pytest.mark.requirement("message.bytes.eof")
 @pytest.mark.parametrize("kind", FORMATS)
-def test_read_of_what_is_cut_off_takes_nothing(kind: str) -> None:
+def test_read_of_a_truncated_value_takes_nothing(kind: str) -> None:
     _, encoded = FORMATS[kind]
     message = BytesMessage()
     message.write_bytes(encoded[:-1])

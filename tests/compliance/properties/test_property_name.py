@@ -77,7 +77,7 @@ def test_names_that_differ_in_case_are_different_properties() -> None:
         "JMS_jmsql_anything",
     ],
 )
-def test_client_does_not_set_what_is_the_provider_s(name: str) -> None:
+def test_client_cannot_set_the_providers_properties(name: str) -> None:
     message = Message()
     with pytest.raises(JMSException, match="the provider's to set"):
         message.set_string_property(name, "value")

@@ -66,7 +66,7 @@ def test_names_literals_and_calculations_make_calculations(selecting: Selecting)
 
 @pytest.mark.requirement("selector.expression.arithmetic", "selector.operator.comparison.types")
 @pytest.mark.parametrize("expression", ["s + 1", "1 - s", "-s", "s * f", "f / 2"])
-def test_nothing_is_calculated_of_what_is_no_number(selecting: Selecting, expression: str) -> None:
+def test_arithmetic_with_other_values_than_numbers_is_unknown(selecting: Selecting, expression: str) -> None:
     for operator in ("=", "<>", "<", ">="):
         assert selecting.truth(f"{expression} {operator} 1", s="1", f=True) is None
 

@@ -44,7 +44,7 @@ def test_error_is_raised_at_once_and_shows_the_place(session: Session, selector:
 
 @pytest.mark.requirement("selector.expression")
 @pytest.mark.parametrize("mode", list(AcknowledgeMode))
-def test_every_kind_of_session_receives_what_the_selector_is_true_of(
+def test_every_kind_of_session_receives_selected_messages_alone(
     connection: Connection, queue: Queue, mode: AcknowledgeMode
 ) -> None:
     session = connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode)

@@ -56,7 +56,7 @@ def test_session_and_all_that_it_made_may_be_closed_after_its_connection(
 @pytest.mark.requirement("session.close")
 @pytest.mark.case("session-close-02")
 @MODES
-def test_closed_session_and_what_it_made_refuse_every_use(session_to_close: Session, queue: Queue) -> None:
+def test_closed_session_and_its_objects_refuse_every_use(session_to_close: Session, queue: Queue) -> None:
     session = session_to_close
     producer, consumer = session.create_producer(queue), session.create_consumer(queue)
     browser = session.create_browser(queue)

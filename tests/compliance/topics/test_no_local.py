@@ -58,7 +58,7 @@ def test_listener_hears_none_of_its_connections_messages(
     assert texts_of(heard) == ["theirs"]
 
 
-def test_durable_subscription_leaves_out_what_its_client_published_while_it_was_closed(
+def test_durable_subscription_leaves_out_its_clients_messages_from_while_it_was_closed(
     session: Session, others: Session
 ) -> None:
     subscribe(session, durable=True, no_local=True).close()

@@ -79,7 +79,7 @@ def test_sending_and_receiving_are_one_unit(
 
 @pytest.mark.requirement("session.transactions")
 @pytest.mark.case("session-commit-01")
-def test_transaction_does_not_receive_what_it_sends(transacted: Session, place: Place) -> None:
+def test_transaction_does_not_receive_its_own_messages(transacted: Session, place: Place) -> None:
     consumer = place.consumer(transacted)
     transacted.create_producer(place.destination).send(transacted.create_text_message("a"))
     assert consumer.receive(timeout=0) is None

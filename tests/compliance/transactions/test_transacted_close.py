@@ -67,7 +67,7 @@ def test_close_undoes_the_applications_statements(
 
 
 @CLOSE
-def test_close_keeps_what_was_committed(
+def test_close_keeps_committed_work(
     jmsql_factory: ConnectionFactory, connection: Connection, queue: Queue, close: Close
 ) -> None:
     transacted = connection.create_session(transacted=True)
@@ -79,7 +79,7 @@ def test_close_keeps_what_was_committed(
 
 
 @CLOSE
-def test_close_rolls_back_what_a_listener_left_open(
+def test_close_rolls_back_the_open_transaction_of_a_listener(
     jmsql_factory: ConnectionFactory, connection: Connection, queue: Queue, close: Close
 ) -> None:
     transacted = connection.create_session(transacted=True)

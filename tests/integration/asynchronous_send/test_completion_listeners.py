@@ -77,7 +77,7 @@ class TestListener:
         producer.close()
         assert stored(server) == numbers(10)
 
-    def test_what_it_raises_is_logged_and_harms_nobody(
+    def test_its_error_is_logged_and_harms_no_other_listener(
         self, producer: MessageProducer, completions: Completions, caplog: pytest.LogCaptureFixture
     ) -> None:
         def failing(*_: object) -> None:
@@ -126,7 +126,7 @@ class TestOrder:
         producer.close()
         assert stored(server) == numbers(300)
 
-    def test_so_they_do_in_a_transaction(
+    def test_asynchronous_sends_of_a_transaction_keep_their_order(
         self, transacted: Session, queue: Queue, completions: Completions, server: Server
     ) -> None:
         producer = transacted.create_producer(queue)

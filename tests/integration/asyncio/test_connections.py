@@ -176,7 +176,7 @@ async def test_a_connection_that_was_being_opened_for_another_caller_goes_to_the
     assert opener.opened == 2
 
 
-async def test_a_connection_that_nobody_waits_for_any_more_goes_back() -> None:
+async def test_a_connection_whose_caller_has_gone_returns_to_the_pool() -> None:
     opener = Opener()
     await opener.give_up()
     opener.may_open.set()

@@ -68,7 +68,7 @@ def test_expired_messages_are_counted(
     assert callbacks(connection) == [counts(total=2, expired=2)]
 
 
-def test_a_dead_letter_that_is_retried_corrects_the_counts_and_calls_nobody_back_again(
+def test_a_retried_dead_letter_corrects_the_counts_and_sends_no_second_callback(
     administration: Administration, connection: Connection
 ) -> None:
     with jmsql.batch(connection, "import", on_end="ends") as batch:

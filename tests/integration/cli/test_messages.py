@@ -126,7 +126,7 @@ class TestSend:
             (("x", "--time-to-live", "inf"), "--time-to-live"),
         ],
     )
-    def test_what_cannot_be_sent_is_refused(self, jmsql: Command, arguments: tuple[str, ...], said: str) -> None:
+    def test_wrong_arguments_are_refused(self, jmsql: Command, arguments: tuple[str, ...], said: str) -> None:
         outcome = jmsql("send", "orders", *arguments)
         assert outcome.exit_code == 2
         assert said in " ".join(outcome.errors.replace("│", "").split())

@@ -94,7 +94,7 @@ class TestSend:
         assert jmsql("send", "orders", "y", "--json").document["destination"] == "queue://orders"
         assert jmsql("receive", "orders", "--all").text == "x\ny\n"
 
-    def test_what_is_no_destination_is_refused(self, jmsql: Command) -> None:
+    def test_another_object_than_a_destination_is_refused(self, jmsql: Command) -> None:
         outcome = jmsql("send", "file://orders", "x")
         assert outcome.exit_code == 2
         assert "topic://NAME" in outcome.errors

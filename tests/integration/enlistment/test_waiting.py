@@ -90,7 +90,7 @@ async def test_tasks_that_wait_are_woken(async_engine: AsyncEngine, jmsql_clean_
         await receiving
 
 
-def test_connections_that_are_closed_wake_nobody(jmsql_factory: jmsql.ConnectionFactory, jmsql_schema: str) -> None:
+def test_closed_connections_wake_no_consumer(jmsql_factory: jmsql.ConnectionFactory, jmsql_schema: str) -> None:
     with jmsql_factory.create_connection():
         assert is_listening(jmsql_schema)
     assert not is_listening(jmsql_schema)

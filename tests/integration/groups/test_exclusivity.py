@@ -81,7 +81,7 @@ def test_its_holder_gets_more_of_the_group(holder: Receiver, others: Session, qu
     assert receive_places(holder.consumer, 1) == [("a", 3)]
 
 
-def test_a_message_with_a_higher_priority_is_the_first_of_its_group_but_waits_for_who_holds_it(
+def test_a_message_of_a_higher_priority_is_the_first_of_its_group_and_waits_for_the_holder(
     holder: Receiver, other: Receiver, others: Session, queue: Queue
 ) -> None:
     send_group(others, queue, "a", 2)

@@ -42,7 +42,7 @@ class TestSession:
             end()
         assert texts_of(receive_all(consumer)) == ["commit"]
 
-    def test_those_who_subscribed_before_the_commit_get_it(
+    def test_subscribers_from_before_the_commit_get_it(
         self, transacted: Session, session: Session, topic: Topic
     ) -> None:
         transacted.create_producer(topic).send(transacted.create_text_message("a"))
@@ -91,7 +91,7 @@ class TestSession:
         transacted.commit()
         assert [texts_of(receive_all(consumer)) for consumer in consumers] == [texts, texts]
 
-    def test_topic_that_nobody_wants_takes_messages(self, transacted: Session, session: Session) -> None:
+    def test_topic_without_subscribers_takes_messages(self, transacted: Session, session: Session) -> None:
         for sending in (transacted, session):
             sending.create_producer(Topic("unheard")).send(sending.create_text_message("a"))
         transacted.commit()

@@ -120,7 +120,7 @@ def is_handled(database: WorkerDatabase) -> bool:
 
 
 @kinds
-async def test_it_sees_the_call_and_what_the_handler_returns(
+async def test_it_sees_the_call_and_the_handlers_result(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, is_async: bool, transacted: bool
 ) -> None:
     committed: list[bool] = []
@@ -141,7 +141,7 @@ async def test_it_sees_the_call_and_what_the_handler_returns(
 
 @kinds
 @pytest.mark.parametrize("error", [LookupError("no such article"), Reject("no such article")], ids=["error", "Reject"])
-async def test_it_sees_what_the_handler_raises(
+async def test_it_sees_the_handlers_error(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, is_async: bool, transacted: bool, error: Exception
 ) -> None:
     def fail(_: str) -> None:
@@ -158,7 +158,7 @@ async def test_it_sees_what_the_handler_raises(
 
 @kinds
 @pytest.mark.parametrize("place", ["before", "after"])
-async def test_what_it_raises_itself_fails_the_message(
+async def test_its_own_error_fails_the_message(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, is_async: bool, transacted: bool, place: str
 ) -> None:
     called: list[str] = []
@@ -275,7 +275,7 @@ async def test_it_provides_values_by_their_classes(jmsql_factory: ConnectionFact
     assert seen == {"blocking": ("kite", 0.0), "awaited": ("lantern", None)}
 
 
-async def test_a_class_that_it_does_not_provide_fails_the_message_with_what_to_do(
+async def test_a_class_that_it_does_not_provide_fails_the_message_with_advice(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     app = Application(jmsql_factory, around=Around())

@@ -374,7 +374,7 @@ async def test_a_chunk_that_is_cut_off_comes_again_and_does_not_count(
 
 
 @pytest.mark.parametrize("kind", ["statement", "statements", "python", "asyncio"])
-async def test_whatever_is_cut_off_counts_as_interrupted_once(
+async def test_a_call_that_is_cut_off_counts_as_interrupted_once(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, kind: str
 ) -> None:
     """A chunk, the half of a chunk with the half that waits, a group, members of a batch, and a single message."""

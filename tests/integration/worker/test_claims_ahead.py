@@ -72,7 +72,7 @@ def receive_all(connection: Connection, count: int) -> dict[str, bool]:
     return {str(message.get_body(str)): message.jms_redelivered for message in received if message is not None}
 
 
-def test_what_waits_behind_a_slow_handler_goes_to_others_as_if_nobody_had_claimed_it(
+def test_messages_behind_a_slow_handler_go_to_others_as_first_deliveries(
     jmsql_factory: ConnectionFactory, connection: Connection, database: WorkerDatabase, start_handlers: StartHandlers
 ) -> None:
     send(jmsql_factory, "orders", *(f"{number:03}" for number in range(200)))
@@ -86,7 +86,7 @@ def test_what_waits_behind_a_slow_handler_goes_to_others_as_if_nobody_had_claime
     wait_for(lambda: database.queued() == 0, PATIENCE)
 
 
-def test_a_worker_that_stops_releases_at_once_what_it_has_claimed_ahead(
+def test_a_worker_that_stops_releases_at_once_the_messages_claimed_ahead(
     jmsql_factory: ConnectionFactory, connection: Connection, database: WorkerDatabase, start_handlers: StartHandlers
 ) -> None:
     send(jmsql_factory, "orders", *(f"{number:03}" for number in range(200)))
@@ -102,7 +102,7 @@ def test_a_worker_that_stops_releases_at_once_what_it_has_claimed_ahead(
     assert database.queued() == 0
 
 
-def test_a_message_of_a_higher_priority_waits_for_no_more_than_what_is_claimed_ahead(
+def test_a_message_of_a_higher_priority_waits_only_for_messages_claimed_ahead(
     jmsql_factory: ConnectionFactory, connection: Connection, start_handlers: StartHandlers
 ) -> None:
     handled: list[str] = []

@@ -101,7 +101,7 @@ def is_alive(process: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_what_runs_finish_and_takes_no_more(
+def test_a_signal_lets_running_handlers_finish_and_takes_no_more(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, number: signal.Signals
 ) -> None:
     worker = start_worker(OF_ALL_KINDS, "--log-level", "debug")
@@ -123,7 +123,7 @@ def test_a_signal_lets_what_runs_finish_and_takes_no_more(
     wait_for(lambda: database.rows("select body from jmsql.messages order by 1") == LEFT)
 
 
-def test_what_runs_at_the_deadline_is_rolled_back_and_handled_elsewhere(
+def test_messages_that_run_at_the_deadline_are_rolled_back_and_handled_elsewhere(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     """In Python, in a statement, and without a transaction; in a thread and in an event loop."""

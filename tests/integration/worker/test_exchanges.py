@@ -118,7 +118,7 @@ def test_a_message_takes_few_exchanges_beside_its_handlers_own(
     assert 1 < for_each <= most
 
 
-def test_what_is_counted_is_what_a_client_asks(proxy: CuttingProxy, database: WorkerDatabase) -> None:
+def test_the_count_of_exchanges_grows_with_a_clients_work(proxy: CuttingProxy, database: WorkerDatabase) -> None:
     """A message sent and received takes an exchange each, so that the bound above means something."""
     with (
         ConnectionFactory(proxy.url).create_connection() as connection,

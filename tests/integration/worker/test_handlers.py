@@ -121,7 +121,7 @@ def failing(message):
 """
 
 
-def test_handlers_are_given_what_they_ask_for(
+def test_handlers_get_the_values_of_their_parameters(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, jmsql_clean_url: str
 ) -> None:
     @register_type(name="worker test order")

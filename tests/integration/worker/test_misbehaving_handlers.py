@@ -142,7 +142,7 @@ async def test_a_handler_that_closes_its_session_has_failed_and_the_next_message
     assert "leave closing it to the worker" in deaths(database)[0][2].lower()
 
 
-async def test_what_outlives_a_handler_sends_nothing_in_the_transaction_of_another(
+async def test_code_that_outlives_a_handler_sends_nothing_in_another_transaction(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     app, said, has_returned = Application(jmsql_factory), list[BaseException | None](), threading.Event()
@@ -175,7 +175,7 @@ async def test_what_outlives_a_handler_sends_nothing_in_the_transaction_of_anoth
 
 
 @pytest.mark.parametrize("statement", ["set default_transaction_read_only = on", "set statement_timeout = '1h'"])
-async def test_what_a_handler_sets_does_not_hold_for_the_next_message(
+async def test_a_handlers_settings_do_not_hold_for_the_next_message(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, statement: str
 ) -> None:
     app, seen = Application(jmsql_factory), list[Any]()

@@ -67,7 +67,7 @@ from jmsql.worker import Reject, RetryAfter
 
 
 @KINDS
-def test_a_handler_says_what_becomes_of_its_message(
+def test_a_handler_decides_the_outcome_of_its_message(
     start_worker: StartWorker,
     jmsql_factory: ConnectionFactory,
     database: WorkerDatabase,
@@ -161,7 +161,7 @@ MODES = pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, Acknowledge
 
 
 @MODES
-def test_what_a_session_is_told_of_an_error_decides(
+def test_the_error_given_to_a_session_decides_the_outcome(
     mode_session: Session, queue: Queue, others: Session, server: Server, mode: AcknowledgeMode
 ) -> None:
     send_texts(others, queue, "rejected", "later")

@@ -75,7 +75,7 @@ DEF handle_both(text: str, connection: CONNECTION | None, database: DATABASE):
 
 
 @WORLDS
-def test_what_is_done_through_it_is_committed_with_the_message_or_not_at_all(
+def test_its_work_is_committed_with_the_message_or_not_at_all(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, world: str
 ) -> None:
     worker = start_worker(source_of(AS_A_WHOLE, world))
@@ -136,7 +136,7 @@ DEF handle(message, connection: CONNECTION):
 
 
 @WORLDS
-def test_it_refuses_what_would_end_the_transaction_or_begin_another_kind(
+def test_it_refuses_to_end_the_transaction_or_begin_another_kind(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, world: str
 ) -> None:
     worker = start_worker(source_of(REFUSED, world))
@@ -256,7 +256,7 @@ DEF handle(text: str, connection: CONNECTION):
 
 
 @WORLDS
-def test_what_is_left_open_on_it_is_not_there_for_the_next_message(
+def test_open_work_on_it_ends_before_the_next_message(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, world: str
 ) -> None:
     is_async = world == "async def"

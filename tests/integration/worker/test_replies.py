@@ -58,7 +58,7 @@ def replying(
 
 
 @KINDS
-async def test_the_reply_is_what_the_handler_returns(
+async def test_the_reply_is_the_handlers_result(
     jmsql_factory: ConnectionFactory, is_async: bool, transacted: bool
 ) -> None:
     replies: dict[str, object] = {

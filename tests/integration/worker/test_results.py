@@ -95,7 +95,7 @@ def fail(text: str) -> object:
 
 
 @KINDS
-async def test_the_result_of_a_message_is_what_its_handler_returns(
+async def test_the_result_of_a_message_is_its_handlers_value(
     jmsql_factory: ConnectionFactory, is_async: bool, transacted: bool
 ) -> None:
     values: dict[str, object] = {
@@ -597,7 +597,7 @@ async def test_a_wait_that_is_cancelled_leaves_nothing_behind(jmsql_factory: Con
 # Listeners that keep no results, and databases that have none
 
 
-def test_what_cannot_be_kept_is_refused() -> None:
+def test_a_wrong_time_to_keep_results_is_refused() -> None:
     app = Application()
     for options, error, reason in (
         ({"keep_result": 0}, ValueError, "for more than 0 s"),

@@ -96,7 +96,7 @@ def waiting(database: WorkerDatabase) -> list[tuple[Any, ...]]:
     return database.rows("select from jmsql.messages where queue in ('plain', 'awaited', 'psycopg', 'orders')")
 
 
-async def test_what_follows_a_savepoint_runs_as_the_role_of_before(
+async def test_statements_after_a_savepoint_run_as_the_earlier_role(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, role: str
 ) -> None:
     app = Application(jmsql_factory)

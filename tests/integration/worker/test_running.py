@@ -68,7 +68,7 @@ class Events:
         return self._happened.empty()
 
 
-async def test_coroutine_functions_are_given_what_they_ask_for(
+async def test_coroutine_functions_get_the_values_of_their_parameters(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     app = Application(jmsql_factory)
@@ -111,7 +111,7 @@ async def test_coroutine_functions_are_given_what_they_ask_for(
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async def", "def"])
-async def test_so_many_messages_are_handled_at_a_time(
+async def test_the_concurrency_is_the_number_of_messages_handled_at_a_time(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, is_async: bool
 ) -> None:
     app = Application(jmsql_factory)
@@ -170,7 +170,7 @@ async def test_a_failure_is_rolled_back_delivered_again_and_goes_to_the_dead_let
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async def", "def"])
-async def test_the_end_of_the_block_waits_for_what_runs_and_takes_no_more(
+async def test_the_end_of_the_block_waits_for_running_handlers_and_takes_no_more(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, is_async: bool
 ) -> None:
     app = Application(jmsql_factory)
@@ -222,7 +222,7 @@ async def ignore_the_cancellation(rows: AsyncConnection) -> None:
 
 
 @pytest.mark.parametrize("wait", [wait_for_ever, sleep_in_a_statement], ids=["in Python", "in a statement"])
-async def test_what_runs_at_the_deadline_is_cancelled_and_rolled_back(
+async def test_handlers_that_run_at_the_deadline_are_cancelled_and_rolled_back(
     jmsql_factory: ConnectionFactory,
     database: WorkerDatabase,
     caplog: pytest.LogCaptureFixture,
@@ -289,7 +289,7 @@ async def test_run_async_handles_messages_until_it_is_cancelled(
     assert database.queued() == 0
 
 
-async def test_a_registry_shows_what_the_handlers_do_while_they_run(jmsql_factory: ConnectionFactory) -> None:
+async def test_a_registry_shows_the_handlers_metrics_while_they_run(jmsql_factory: ConnectionFactory) -> None:
     app, registry = Application(jmsql_factory), CollectorRegistry()
     happened, leave = Events(), asyncio.Event()
 

@@ -64,7 +64,7 @@ def note(message):
 
 
 @pytest.mark.usefixtures("fresh_processes")
-def test_a_hang_up_brings_new_code_and_what_is_handled_is_listed_once(
+def test_a_hang_up_brings_new_code_and_lists_the_listeners_once(
     start_worker: StartWorker,
     write_application: WriteApplication,
     jmsql_factory: ConnectionFactory,
@@ -93,7 +93,7 @@ def test_a_hang_up_brings_new_code_and_what_is_handled_is_listed_once(
     assert worker.log.count(" handles ") == 4
 
 
-def test_what_runs_at_a_hang_up_finishes(
+def test_handlers_that_run_at_a_hang_up_finish(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(WAITING)

@@ -149,7 +149,7 @@ async def test_functions_of_after_commit_are_awaited_where_the_handler_is(
     assert "work is a coroutine function" in dead(database)["blocking"]
 
 
-async def test_what_around_provides_is_no_coroutine(jmsql_factory: ConnectionFactory, database: WorkerDatabase) -> None:
+async def test_around_cannot_provide_a_coroutine(jmsql_factory: ConnectionFactory, database: WorkerDatabase) -> None:
     @contextmanager
     def around(call: HandlerCall) -> Iterator[None]:
         call.provide(jmsql.Queue, work("provided"))

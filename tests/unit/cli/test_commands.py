@@ -60,12 +60,12 @@ def loaded(*lines: str, exit_code: int = 0) -> set[str]:
     return set(written)
 
 
-def test_what_needs_no_database_loads_nothing_that_connects_to_one() -> None:
+def test_commands_without_a_database_load_no_driver() -> None:
     modules = loaded("jmsql --help", "jmsql --version", "jmsql queues --help", "jmsql worker --help")
     assert modules.isdisjoint({"alembic", "lark", "psycopg", "pydantic", "pyspark", "sqlalchemy"})
 
 
-def test_what_connects_loads_the_driver_alone() -> None:
+def test_commands_that_connect_load_the_driver_alone() -> None:
     """SQLAlchemy takes as long to load as all that these commands need; pydantic is how Typer converts options."""
     modules = loaded(
         "jmsql queues",
@@ -92,13 +92,13 @@ def test_what_connects_loads_the_driver_alone() -> None:
     assert modules.isdisjoint({"jmsql.client._sync.session.session", "jmsql.selectors.expressions"})
 
 
-def test_what_supervises_a_worker_loads_neither_the_driver_nor_the_messages() -> None:
+def test_the_supervisor_loads_neither_the_driver_nor_the_messages() -> None:
     modules = loaded("jmsql worker no_such_module:app", exit_code=2)
     assert "jmsql.worker.supervisor" in modules
     assert modules.isdisjoint({"http.server", "jmsql.messages", "psycopg", "pydantic", "rich", "sqlalchemy"})
 
 
-def test_json_is_written_without_what_shows_tables() -> None:
+def test_json_is_written_without_loading_tables() -> None:
     assert "rich" not in loaded("jmsql queues --json", "jmsql destination list --json", exit_code=3)
 
 
@@ -115,7 +115,7 @@ def commands(command: Any, context: typer.Context) -> Iterator[tuple[Any, typer.
 
 
 @pytest.mark.parametrize("name", [None, *COMMANDS])
-def test_a_default_is_what_typer_would_make_of_it(monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
+def test_a_default_is_taken_as_typer_would_convert_it(monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
     """It is taken as it is."""
     root = get_command(app)
     command = root if name is None else load_command(name)
@@ -128,7 +128,7 @@ def test_a_default_is_what_typer_would_make_of_it(monkeypatch: pytest.MonkeyPatc
                 assert taken(context, default) == convert(parameter, context, default)
 
 
-def test_what_is_given_is_converted_if_it_is_no_text() -> None:
+def test_given_values_are_converted_to_their_types() -> None:
     command = load_command("worker")
     arguments = ["shop:app", "-c", "3", "--log-format", "json", "--drain-timeout", "1"]
     context = command.make_context("worker", arguments)

@@ -27,7 +27,7 @@ def make(*rows: tuple[str | None, ...], spare: tuple[str, ...] = ("idle", "size"
     return listing
 
 
-def test_what_fits_is_a_table_with_numbers_flush_right() -> None:
+def test_rows_that_fit_are_a_table_with_numbers_flush_right() -> None:
     listing = make(("orders", "some words", "5", "0"), ("answers", None, "1,200", "12"))
     assert shown(listing, 80) == [
         "name     text         size  idle",
@@ -73,7 +73,7 @@ def test_columns_without_news_are_left_out_first_and_are_named() -> None:
     assert "".join(shown(listing, 26)[2:]) == "Left out in this width: size."
 
 
-def test_what_does_not_fit_at_all_becomes_lines() -> None:
+def test_rows_that_do_not_fit_become_lines() -> None:
     listing = make(("orders", "longerword", "5", "0"), ("answers", "x", None, None), spare=())
     assert shown(listing, 20) == [
         "name  orders",

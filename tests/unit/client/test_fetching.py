@@ -38,7 +38,7 @@ def answer(steps: Steps[Any], answers: dict[str, Any]) -> Any:
         return end.value
 
 
-def test_who_has_found_all_doubts_until_there_is_news() -> None:
+def test_a_consumer_that_has_found_all_expects_nothing_until_a_notification() -> None:
     messages = buffer()
     doubts = [messages.is_likely_empty]
     answer(messages.fetch(1), EMPTY | {"take": [ROW]})
@@ -51,7 +51,7 @@ def test_who_has_found_all_doubts_until_there_is_news() -> None:
     assert messages.rest <= 0
 
 
-def test_who_was_misled_rests_longer_each_time_until_it_finds_something(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_back_off_grows_with_each_lost_race_until_a_message_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jmsql.client.receiving.fetching.monotonic", lambda: 1.0)
     messages = buffer()
     rests = []
@@ -67,7 +67,7 @@ def test_who_was_misled_rests_longer_each_time_until_it_finds_something(monkeypa
     assert messages.rest <= 0.0
 
 
-def test_who_looks_without_news_goes_on_heeding_it() -> None:
+def test_an_empty_poll_starts_no_back_off() -> None:
     messages = buffer()
     answer(messages.fetch(1), EMPTY)
     answer(messages.may_find(), EMPTY)
@@ -75,7 +75,7 @@ def test_who_looks_without_news_goes_on_heeding_it() -> None:
     assert messages.is_likely_empty
 
 
-def test_a_message_that_was_released_is_looked_for_without_doubts() -> None:
+def test_a_released_message_is_fetched_without_a_question() -> None:
     messages = buffer()
     answer(messages.fetch(1), EMPTY)
     doubts = [messages.is_likely_empty]
@@ -84,7 +84,7 @@ def test_a_message_that_was_released_is_looked_for_without_doubts() -> None:
     assert doubts == [True, False]
 
 
-def test_who_has_seen_the_end_asks_for_it_with_the_next_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_that_has_seen_the_end_asks_for_it_with_the_next_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(1.0, 60.0)
     monkeypatch.setattr("jmsql.client.receiving.fetching.monotonic", lambda: next(clock))
     messages = buffer()
@@ -101,7 +101,7 @@ def test_who_has_seen_the_end_asks_for_it_with_the_next_messages(monkeypatch: py
     assert not messages.asks_for_end
 
 
-def test_who_asks_for_the_end_does_so_for_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_for_the_end_take_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=1.0)
     monkeypatch.setattr("jmsql.client.receiving.fetching.monotonic", lambda: clock.now)
     messages = buffer()

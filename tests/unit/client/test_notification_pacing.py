@@ -47,7 +47,7 @@ def test_it_remembers_no_more_than_a_thousand_destinations() -> None:
     assert len(pacing) == 1000
 
 
-def test_what_was_used_longest_ago_is_forgotten_first() -> None:
+def test_the_least_recently_used_destination_is_forgotten_first() -> None:
     known = RecentlyUsed[str, int](2)
     known["a"], known["b"] = 1, 2
     assert known.get("a") == 1

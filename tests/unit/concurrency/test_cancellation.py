@@ -56,7 +56,7 @@ class Steps:
 
 
 @pytest.mark.parametrize("number", range(5))
-async def test_a_cancellation_anywhere_takes_effect_behind_what_is_finished(number: int) -> None:
+async def test_a_cancellation_anywhere_takes_effect_behind_the_operation(number: int) -> None:
     steps = Steps(number)
 
     async def operate() -> None:
@@ -93,7 +93,7 @@ async def test_a_lock_inside_is_waited_for() -> None:
     await holder
 
 
-async def test_what_begins_after_a_cancellation_that_came_too_late_does_not_begin() -> None:
+async def test_an_operation_after_a_late_cancellation_does_not_begin() -> None:
     begun = 0
 
     async def work() -> None:
@@ -155,7 +155,7 @@ async def test_a_time_out_that_ended_in_time_takes_its_cancellation_back() -> No
     await run_to_completion(asyncio.sleep(0))
 
 
-async def test_a_cancel_scope_of_anyio_ends_behind_what_is_finished() -> None:
+async def test_a_cancel_scope_of_anyio_ends_behind_the_operation() -> None:
     waited = 0
     with anyio.move_on_after(0.005) as scope:
         await run_to_completion(asyncio.sleep(0.02))
@@ -201,7 +201,7 @@ class Exchange:
         return await self.answer
 
 
-async def test_the_server_is_asked_to_interrupt_what_takes_long() -> None:
+async def test_the_server_is_asked_to_interrupt_a_long_statement() -> None:
     exchange = Exchange()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.005):
@@ -210,7 +210,7 @@ async def test_the_server_is_asked_to_interrupt_what_takes_long() -> None:
     assert not exchange.given_up
 
 
-async def test_what_is_answered_within_the_grace_has_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_statement_answered_within_the_grace_has_happened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cancellation, "_GRACE", 10)
     exchange = Exchange()
 
@@ -246,7 +246,7 @@ async def test_a_connection_on_which_a_request_may_still_come_is_given_up() -> N
     assert exchange.given_up
 
 
-async def test_what_tidies_up_after_an_interruption_is_not_interrupted() -> None:
+async def test_the_cleanup_after_an_interruption_is_not_interrupted() -> None:
     exchange, second = Exchange(), Exchange()
     asyncio.get_running_loop().call_later(0.05, second.answer.set_result, "rolled back")
     tidied: list[str] = []
@@ -292,7 +292,7 @@ async def test_a_driver_that_limits_its_own_time_is_awaited_apart() -> None:
     assert not current().cancelling()
 
 
-async def test_what_a_cancelled_caller_has_left_is_finished_before_it_gets_the_lock_again() -> None:
+async def test_a_cancelled_caller_gets_the_lock_again_after_its_detached_work() -> None:
     lock, opened, begun, left = tasks.RLock(), asyncio.Event(), asyncio.Event(), asyncio.Event()
     happened: list[str] = []
 
@@ -322,7 +322,7 @@ async def test_what_a_cancelled_caller_has_left_is_finished_before_it_gets_the_l
     assert happened == ["begins to close", "goes on", "is closed", "has the lock"]
 
 
-async def test_a_lock_that_its_owner_holds_can_be_taken_by_what_it_leaves_to_run() -> None:
+async def test_detached_work_takes_a_lock_that_its_caller_holds() -> None:
     lock, opened, begun = tasks.RLock(), asyncio.Event(), asyncio.Event()
     happened: list[str] = []
 

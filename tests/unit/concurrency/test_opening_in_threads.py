@@ -47,7 +47,7 @@ def test_a_loop_that_ends_while_a_thread_opens_something_leaves_nothing_open_and
     assert complaints == []
 
 
-def test_what_was_on_its_way_to_the_cancelled_caller_is_closed() -> None:
+def test_an_object_opened_for_a_cancelled_caller_is_closed() -> None:
     opening = Opening()
 
     async def give_up() -> None:

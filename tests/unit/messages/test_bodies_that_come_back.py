@@ -118,7 +118,7 @@ SENT: list[object] = [
 
 
 @pytest.mark.parametrize(("value", "why"), REFUSED, ids=range(len(REFUSED)))
-def test_what_would_not_come_back_is_refused(value: object, why: str) -> None:
+def test_a_value_that_would_not_come_back_is_refused(value: object, why: str) -> None:
     with pytest.raises(MessageFormatException, match=why):
         _schema(value).encode(value)
 

@@ -93,7 +93,7 @@ def test_headers_and_properties_are_copied() -> None:
 
 
 @pytest.mark.requirement("message.foreign")
-def test_what_is_the_other_provider_s_is_left_out() -> None:
+def test_the_other_providers_properties_are_left_out() -> None:
     foreign = Foreign(JMSXDeliveryCount=2, JMSXUserID="them", own=1)
     foreign.jms_reply_to = object()
     message = as_jms_message(foreign)

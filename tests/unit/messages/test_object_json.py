@@ -172,7 +172,7 @@ def test_body_that_makes_no_sense_is_refused(text: str) -> None:
         decode_object(text)
 
 
-def test_type_that_is_not_allowed_is_named_with_what_to_do() -> None:
+def test_type_that_is_not_allowed_is_named_with_advice() -> None:
     with pytest.raises(
         MessageFormatException, match=r"'shop\.Order', which this program does not allow: .*register_type"
     ):
@@ -213,7 +213,7 @@ class Kite:
         ({"a" * 1000: Kite()}, "['aaaaaaa"),
     ],
 )
-def test_what_cannot_be_encoded_is_named_with_its_place(body: object, place: str) -> None:
+def test_a_value_that_cannot_be_encoded_is_named_with_its_place(body: object, place: str) -> None:
     with pytest.raises(MessageFormatException, match=f"^At {re.escape(place)}") as caught:
         ObjectMessage(body)
     assert "register" in str(caught.value)
@@ -221,7 +221,7 @@ def test_what_cannot_be_encoded_is_named_with_its_place(body: object, place: str
     assert isinstance(caught.value.__cause__, MessageFormatException)
 
 
-def test_the_place_of_a_cycle_and_of_what_is_too_deep_is_short() -> None:
+def test_the_place_of_a_cycle_and_of_a_deep_value_is_short() -> None:
     deep: object = 1
     for _ in range(300):
         deep = {"deeper": deep}

@@ -13,7 +13,7 @@ SENT_AT = 1_700_000_000_000
 
 
 @pytest.mark.parametrize("case", SELECTOR_CASES, ids=lambda case: f"{case.id}: {case.selector}")
-def test_selects_what_the_suite_says(case: SelectorCase) -> None:
+def test_it_selects_as_the_suite_says(case: SelectorCase) -> None:
     message = Message()
     message.jms_timestamp = SENT_AT
     for type_name, name, value in case.properties:

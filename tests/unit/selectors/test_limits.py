@@ -131,7 +131,7 @@ def test_large_selectors_within_the_limits_work_on_a_small_stack(text: str) -> N
         pytest.param("x = " + "1" * 60_000 + ".0", "too large", id="digits and a point"),
     ],
 )
-def test_what_is_too_large_is_refused(text: str, reason: str) -> None:
+def test_a_selector_beyond_the_limits_is_refused(text: str, reason: str) -> None:
     with pytest.raises(InvalidSelectorException, match=reason):
         parsed(text)
 

@@ -97,7 +97,7 @@ def test_a_zero_keeps_its_sign() -> None:
         *("1.2.3", "1a", "1$", "2and", "1e5x", "0x1p", "1F2", "\u0661"),
     ],
 )
-def test_what_is_no_number_of_java_is_refused(text: str) -> None:
+def test_another_text_than_a_number_of_java_is_refused(text: str) -> None:
     with pytest.raises(InvalidSelectorException):
         parsed(f"x = {text}")
 

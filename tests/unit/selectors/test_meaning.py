@@ -88,7 +88,7 @@ def test_a_property_alone_is_compared_with_true() -> None:
 
 
 @pytest.mark.requirement("selector.operator.between")
-def test_not_between_is_below_or_above_so_that_what_is_no_number_is_never_selected() -> None:
+def test_not_between_is_below_or_above_and_never_selects_other_values_than_numbers() -> None:
     assert evaluate("x between 1 and 2", x="a") is False
     assert evaluate("x not between 1 and 2", x="a") is False
     assert evaluate("x not between 1 and 2", x=math.nan) is False
@@ -105,7 +105,7 @@ def test_in() -> None:
 @pytest.mark.requirement("selector.operator.in", "selector.operator.like")
 @pytest.mark.parametrize("test", ["in ('1')", "not in ('a')", "like '%'", "not like 'a'"])
 @pytest.mark.parametrize("value", [1, 0.5, True])
-def test_tests_of_strings_are_false_for_what_is_no_string(test: str, value: Value) -> None:
+def test_tests_of_strings_are_false_for_other_values(test: str, value: Value) -> None:
     assert evaluate(f"x {test}", x=value) is False
     assert evaluate(f"not (x {test})", x=value) is True
 
@@ -147,7 +147,7 @@ def test_an_exact_division_by_zero_is_unknown() -> None:
     assert evaluate("x / y = 1 or true", x=1, y=0) is True
 
 
-def test_arithmetic_with_what_is_no_number_is_unknown() -> None:
+def test_arithmetic_with_other_values_than_numbers_is_unknown() -> None:
     assert evaluate("x + 1 = 2", x="1") is None
     assert evaluate("+x = y", x="1", y="1") is None
     assert evaluate("-x = y", x=True, y=True) is None

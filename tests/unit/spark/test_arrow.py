@@ -165,7 +165,7 @@ any_types = st.sampled_from(["byte", "short", "long", "float", "char", "bytes", 
         st.tuples(st.dictionaries(names | st.just("\ud800"), anything), st.dictionaries(names, any_types)), min_size=1
     )
 )
-def test_whatever_other_programs_have_stored_is_read(rows: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+def test_values_stored_by_other_programs_are_read(rows: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
     found = read(*((stored(properties), stored(types)) for properties, types in rows))
     for (properties, types), row in zip(rows, found, strict=True):
         there = {name.replace("\ud800", "?") for name, value in properties.items() if value is not None}
@@ -241,7 +241,7 @@ def test_nul_in_json_is_written_so_that_parsers_read_it() -> None:
     assert shaped.to_pylist() == [{"body": {"s": "a\0"}}]
 
 
-def test_what_is_read_can_be_staged() -> None:
+def test_read_messages_can_be_staged() -> None:
     schema = pa.schema([("properties", pa.map_(pa.string(), PROPERTY))])
     (properties,) = read(PLAIN)
     batch = pa.RecordBatch.from_pylist([{"properties": list(properties.items())}], schema)

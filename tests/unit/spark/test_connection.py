@@ -53,7 +53,7 @@ def test_function_that_fails_shows_no_secret(monkeypatch: pytest.MonkeyPatch) ->
     assert "hidden" not in str(error.value)
 
 
-def test_nothing_named_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_database_the_error_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JMSQL_URL", raising=False)
     with pytest.raises(JMSException, match="JMSQL_URL"):
         DatabaseReference().resolve()
@@ -110,7 +110,7 @@ def test_server_that_cannot_be_reached_is_told_alike_by_both_connections() -> No
             pass
 
 
-def test_what_tasks_and_drivers_load_does_without_pandas() -> None:
+def test_tasks_and_drivers_do_not_load_pandas() -> None:
     modules = (
         "reading.batch_reader",
         "streaming.queue_stream_reader",

@@ -208,7 +208,7 @@ def converted_texts(rows: list[str | None], types: list[str | None]) -> list[tup
 
 @settings(deadline=None)
 @given(st.lists(objects, min_size=1, max_size=6), st.booleans())
-def test_properties_as_json_say_what_a_client_would_have_set(
+def test_properties_as_json_are_those_that_a_client_would_set(
     rows: list[dict[str, Any] | None],
     raw: bool,
 ) -> None:

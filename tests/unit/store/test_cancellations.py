@@ -63,7 +63,7 @@ def test_a_call_ends_if_the_server_says_that_its_claim_is_gone(
     assert len(server.asked) == 1
 
 
-def test_a_new_connection_asks_for_what_was_missed(cancellations: Cancellations, server: Server) -> None:
+def test_a_new_connection_asks_for_missed_cancellations(cancellations: Cancellations, server: Server) -> None:
     cancellations.reset(is_deaf=False)
     cancellations.run(server)  # type: ignore[arg-type]
     cancellations.watch(key(1), 7, lambda: None)
@@ -123,5 +123,5 @@ def test_few_cancelled_messages_are_remembered(cancellations: Cancellations) -> 
     ("payload", "sequence"),
     [("cancelled 5", 5), ("cancelled", None), ("cancelled -5", None), ("5", None), ("cancelled 5 6", None), ("", None)],
 )
-def test_what_does_not_look_like_a_cancellation_is_none(payload: str, sequence: int | None) -> None:
+def test_only_a_payload_of_that_form_is_a_cancellation(payload: str, sequence: int | None) -> None:
     assert cancelled_message(payload) == sequence

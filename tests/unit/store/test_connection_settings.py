@@ -28,7 +28,7 @@ from jmsql.store.wire.application_sql import changes_role, outlives_transaction
         "do $$ begin perform 1; end $$",
     ],
 )
-def test_what_outlives_the_transaction(statement: str) -> None:
+def test_a_statement_with_a_lasting_effect_is_recognised(statement: str) -> None:
     assert outlives_transaction(statement)
 
 
@@ -49,7 +49,7 @@ def test_what_outlives_the_transaction(statement: str) -> None:
         "prepare transaction 'a'",
     ],
 )
-def test_what_ends_with_the_transaction(statement: str) -> None:
+def test_a_statement_whose_effect_ends_with_the_transaction_is_recognised(statement: str) -> None:
     assert not outlives_transaction(statement)
 
 
@@ -72,5 +72,5 @@ def test_what_ends_with_the_transaction(statement: str) -> None:
         ("set local statement_timeout = 5", False),
     ],
 )
-def test_what_may_change_the_role(statement: str, expected: bool) -> None:
+def test_a_statement_that_may_change_the_role_is_recognised(statement: str, expected: bool) -> None:
     assert changes_role(statement) is expected

@@ -67,7 +67,7 @@ def test_it_is_read_as_sqlalchemy_reads_it(url: str) -> None:
     assert of_jmsql(url) == of_sqlalchemy(url)
 
 
-def test_whatever_is_written_is_read_as_sqlalchemy_reads_it() -> None:
+def test_any_url_is_read_as_sqlalchemy_reads_it() -> None:
     """Also what no one would write: a password may have any character, and may have been left unquoted."""
     chosen = random.Random(1)
     for _ in range(3000):
@@ -92,7 +92,7 @@ def test_several_servers_are_read_as_libpq_reads_them(servers: str) -> None:
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_connections_of_their_own_get_what_those_of_engines_get(url: str) -> None:
+def test_a_direct_connection_gets_an_engines_parameters(url: str) -> None:
     engine = open_engine(url)
     _, expected = PGDialect_psycopg().create_connect_args(engine.url)  # type: ignore[no-untyped-call]
     given = Endpoint(parse_url(url))._arguments
@@ -138,7 +138,7 @@ def test_no_password_is_shown(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", UNREADABLE)
-def test_what_cannot_be_read_is_not_shown(url: str) -> None:
+def test_an_unreadable_url_is_not_shown(url: str) -> None:
     with pytest.raises(JMSException) as failure:
         parse_url(url)
     assert str(failure.value).startswith("The database URL cannot be read; write postgresql://")
@@ -176,7 +176,7 @@ def test_the_place_of_a_database_in_words(url: str, place: str, monkeypatch: pyt
     assert str(parse_url(url).place) == place
 
 
-def test_what_the_url_leaves_out_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_completes_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"PGHOST": "db", "PGPORT": "6432", "PGDATABASE": "shop"}.items():
         monkeypatch.setenv(name, value)
     assert str(parse_url("postgresql://").place) == "database 'shop' on db:6432"

@@ -31,7 +31,7 @@ def started(late: LateMessages) -> tuple[str | None, str | None, str | None]:
     return late.start(LOWEST)[1:]
 
 
-def test_each_transaction_is_remembered_with_the_end_of_what_was_passed_before_it_began() -> None:
+def test_each_transaction_is_remembered_with_the_end_of_the_scan_before_it_began() -> None:
     late = LateMessages(100)
     late.passed(Snapshot(frozenset({7}), 8), 200)
     late.passed(Snapshot(frozenset({7, 9}), 10), 300)

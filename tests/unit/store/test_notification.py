@@ -18,7 +18,7 @@ GENUINE = [
 
 
 @pytest.mark.parametrize("notification", GENUINE)
-def test_what_is_written_can_be_read(notification: Notification) -> None:
+def test_a_written_notification_can_be_read(notification: Notification) -> None:
     assert Notification.parse(notification.payload()) == notification
 
 
@@ -55,7 +55,7 @@ def test_what_is_written_can_be_read(notification: Notification) -> None:
         "7; drop table message",
     ],
 )
-def test_what_no_client_writes_is_ignored(payload: str) -> None:
+def test_payloads_that_no_client_writes_are_ignored(payload: str) -> None:
     assert Notification.parse(payload) is None
 
 

@@ -206,7 +206,7 @@ def made_in_the_database() -> Iterator[tuple[str, str]]:
     yield from made.items()
 
 
-def test_statements_that_read_messages_leave_out_what_is_not_sent() -> None:
+def test_statements_that_read_messages_leave_out_pending_ones() -> None:
     found: dict[str, int] = {}
     for name, text in (*sql_files(), *python_files(), *made_in_the_database()):
         if count := reads_of_what_is_not_sent(text):

@@ -50,7 +50,7 @@ def test_rates(before: dict[str, Any], now: dict[str, Any], rates: tuple[float, 
     assert rates_of(before, now, interval=2.0) == [rates]
 
 
-def test_what_a_look_leaves_out_has_no_rate_and_is_remembered() -> None:
+def test_a_destination_left_out_of_a_poll_has_no_rate_and_is_remembered() -> None:
     seen = Rates()
     assert seen.see(0.0, {1: EMPTY, 2: EMPTY}) == {}
     assert set(seen.see(1.0, {1: EMPTY})) == {1}
@@ -62,11 +62,11 @@ def arrivals(*states: dict[str, Any]) -> list[float | None]:
     return [None if rate is None else rate.incoming for rate in rates_of(*states, interval=1.0)]
 
 
-def test_what_is_counted_after_it_was_seen_came_in_once() -> None:
+def test_a_message_counted_after_it_was_seen_came_in_once() -> None:
     assert arrivals({}, {"depth": 10}, {"depth": 10, "sent": 10}) == [10.0, 0.0]
     assert arrivals({"depth": 2}, {}, {"acknowledged": 2}, {"acknowledged": 2, "depth": 1}) == [0.0, 0.0, 1.0]
 
 
-def test_what_comes_in_after_a_purge_is_seen() -> None:
+def test_messages_after_a_purge_are_seen() -> None:
     purged: list[dict[str, Any]] = [{}] * 7
     assert arrivals({"depth": 100}, *purged, {"depth": 3})[-1] == 3.0

@@ -31,7 +31,7 @@ def test_steps_are_told_by_their_text(statement: str, command: SavepointCommand,
 @pytest.mark.parametrize(
     "statement", ["select 1; rollback to a", "rollback", "select 'rollback to a'", "rollback to a b"]
 )
-def test_what_may_roll_back_is_not_overlooked(statement: str) -> None:
+def test_a_statement_that_may_roll_back_is_recognised(statement: str) -> None:
     assert read_savepoint_step(statement) == SavepointStep(ROLLBACK, None)
 
 
@@ -54,7 +54,7 @@ def test_other_statements_are_no_steps(statement: str) -> None:
         "commit; select 1",
     ],
 )
-def test_what_ends_the_transaction_is_told_by_its_first_word(statement: str) -> None:
+def test_the_end_of_a_transaction_is_known_by_its_first_word(statement: str) -> None:
     assert ends_transaction(statement)
 
 
@@ -71,5 +71,5 @@ def test_what_ends_the_transaction_is_told_by_its_first_word(statement: str) -> 
         "",
     ],
 )
-def test_what_does_not_end_the_transaction_is_not_taken_for_it(statement: str) -> None:
+def test_other_statements_are_no_end_of_the_transaction(statement: str) -> None:
     assert not ends_transaction(statement)

@@ -65,7 +65,7 @@ def test_values_that_belong_to_the_text_travel_with_it() -> None:
     assert statement.bind(b=2).parameters == {"a": 1, "b": 2}
 
 
-def test_error_says_what_the_statement_does_and_has_its_cause() -> None:
+def test_error_names_the_statements_purpose_and_has_its_cause() -> None:
     refused = psycopg.errors.InsufficientPrivilege("no")
     with pytest.raises(JMSSecurityException, match="looking up 'orders'") as raised:
         Script(refused).run(FIND.bind(name="orders"))
@@ -82,7 +82,7 @@ def find_or_create(name: str) -> Steps[str]:
     return f"found {number}"
 
 
-def test_decision_gets_results_and_returns_what_it_has_decided() -> None:
+def test_steps_get_results_and_return_a_value() -> None:
     assert Script(found(7)).run(find_or_create("orders")) == "found 7"
 
 
@@ -120,13 +120,13 @@ def asked(script: Script) -> list[str]:
     return [statement.split()[0] for statement, _ in script.asked]
 
 
-def test_what_succeeds_in_a_transaction_is_committed() -> None:
+def test_steps_that_succeed_in_a_transaction_are_committed() -> None:
     script = Script(Result([], -1), found(7), Result([], -1))
     assert script.run(in_transaction(find_or_create("orders"))) == "found 7"
     assert asked(script) == ["begin", "select", "commit"]
 
 
-def test_what_fails_in_a_transaction_is_rolled_back() -> None:
+def test_steps_that_fail_in_a_transaction_are_rolled_back() -> None:
     script = Script(Result([], -1), psycopg.errors.InsufficientPrivilege("no"), Result([], -1))
     with pytest.raises(JMSSecurityException, match="looking up 'orders'"):
         script.run(in_transaction(FIND.bind(name="orders")))

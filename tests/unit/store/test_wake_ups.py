@@ -83,7 +83,7 @@ def test_news_since_the_last_look_ends_a_wait_at_once(waits: Waits) -> None:
     assert waits.woken == ["late"]
 
 
-def test_one_that_has_found_a_message_wakes_another_one(waits: Waits) -> None:
+def test_a_consumer_that_has_found_a_message_wakes_another_one(waits: Waits) -> None:
     for name in ("a", "b", "c", "d"):
         waits.begin(name)
     waits.wake_ups.wake(QUEUE)
@@ -91,7 +91,7 @@ def test_one_that_has_found_a_message_wakes_another_one(waits: Waits) -> None:
     assert waits.woken == ["a", "b"]
 
 
-def test_a_look_without_result_spares_those_that_compete_theirs_until_there_is_news(waits: Waits) -> None:
+def test_an_empty_fetch_holds_for_competing_consumers_until_a_notification(waits: Waits) -> None:
     wake_ups = waits.wake_ups
     wake_ups.record_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)))
     assert wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
@@ -101,7 +101,7 @@ def test_a_look_without_result_spares_those_that_compete_theirs_until_there_is_n
     assert not wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
 
 
-def test_a_look_without_result_spares_nobody_one_after_news_that_came_meanwhile(waits: Waits) -> None:
+def test_an_empty_fetch_does_not_hold_after_a_notification_during_it(waits: Waits) -> None:
     wake_ups = waits.wake_ups
     begun = wake_ups.start_fetch(ORDERS, (QUEUE,))
     wake_ups.wake(QUEUE)
@@ -109,21 +109,21 @@ def test_a_look_without_result_spares_nobody_one_after_news_that_came_meanwhile(
     assert not wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
 
 
-def test_a_look_without_result_spares_nobody_one_for_what_the_client_sends_itself(waits: Waits) -> None:
+def test_an_empty_fetch_does_not_hold_for_the_clients_own_sends(waits: Waits) -> None:
     wake_ups = waits.wake_ups
     wake_ups.record_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)))
     wake_ups.told(QUEUE)
     assert not wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
 
 
-def test_a_look_without_result_spares_others_theirs_for_a_while_only(waits: Waits) -> None:
+def test_an_empty_fetch_holds_for_others_for_a_while_only(waits: Waits) -> None:
     waits.wake_ups.record_empty(waits.wake_ups.start_fetch(ORDERS, (QUEUE,)))
     look = waits.wake_ups.start_fetch(ORDERS, (QUEUE,))
     assert waits.wake_ups.is_known_empty(look._replace(seconds=look.seconds + 30.0), 60.0)
     assert not waits.wake_ups.is_known_empty(look._replace(seconds=look.seconds + 90.0), 60.0)
 
 
-def test_all_look_when_news_may_have_been_missed(waits: Waits) -> None:
+def test_all_consumers_fetch_when_a_notification_may_have_been_missed(waits: Waits) -> None:
     wake_ups = waits.wake_ups
     wake_ups.record_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)))
     waits.begin("queue")
@@ -133,7 +133,7 @@ def test_all_look_when_news_may_have_been_missed(waits: Waits) -> None:
     assert not wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
 
 
-def test_one_that_does_not_look_has_another_one_look(waits: Waits) -> None:
+def test_a_woken_consumer_that_does_not_fetch_wakes_another_one(waits: Waits) -> None:
     first = waits.begin("a")
     waits.begin("b")
     waits.wake_ups.wake(QUEUE)
@@ -142,7 +142,7 @@ def test_one_that_does_not_look_has_another_one_look(waits: Waits) -> None:
     assert waits.woken == ["a", "b"]
 
 
-def test_one_that_is_cancelled_as_it_is_woken_has_another_one_look(waits: Waits) -> None:
+def test_a_consumer_cancelled_as_it_is_woken_wakes_another_one(waits: Waits) -> None:
     waits.begin("b")
 
     def be_cancelled() -> None:
@@ -165,7 +165,7 @@ def test_nothing_is_left_of_waits_that_have_ended() -> None:
     assert wake_ups.waited_for == 0
 
 
-def test_who_waits_for_what_senders_do_not_know_asks_to_tell_them() -> None:
+def test_a_wait_that_senders_do_not_know_is_announced() -> None:
     asked: list[bool] = []
     wake_ups = WakeUps(lambda: asked.append(True))
     waits = Waits(wake_ups, ExitStack(), [])
@@ -182,7 +182,7 @@ def test_who_waits_for_what_senders_do_not_know_asks_to_tell_them() -> None:
     assert wake_ups.unannounced() == set()
 
 
-def test_a_look_before_senders_were_told_is_made_once_more() -> None:
+def test_a_fetch_before_the_announcement_is_repeated() -> None:
     waits = Waits(WakeUps(lambda: None), ExitStack(), [])
     before = waits.wake_ups.count([QUEUE])
     waits.wake_ups.announced({bucket_of(QUEUE)})
@@ -190,7 +190,7 @@ def test_a_look_before_senders_were_told_is_made_once_more() -> None:
     assert waits.woken == ["late"]
 
 
-def test_a_look_without_result_is_worth_nothing_to_others_before_senders_were_told() -> None:
+def test_an_empty_fetch_does_not_hold_for_others_before_the_announcement() -> None:
     wake_ups = WakeUps(lambda: None)
     wake_ups.record_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)))
     assert not wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
@@ -200,7 +200,7 @@ def test_a_look_without_result_is_worth_nothing_to_others_before_senders_were_to
     assert wake_ups.is_known_empty(wake_ups.start_fetch(ORDERS, (QUEUE,)), 60.0)
 
 
-def test_senders_are_told_that_nobody_has_waited_for_a_while() -> None:
+def test_buckets_without_a_wait_for_a_while_are_withdrawn() -> None:
     wake_ups = WakeUps(lambda: None)
     both = {bucket_of(QUEUE), bucket_of(TOPIC)}
     wake_ups.announced(both)

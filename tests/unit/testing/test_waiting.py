@@ -7,7 +7,7 @@ import pytest
 from jmsql.testing import receive_all, wait_for
 
 
-def test_wait_for_returns_what_the_condition_returned() -> None:
+def test_wait_for_returns_the_conditions_value() -> None:
     answers = deque([0, 0, 3])
     assert wait_for(answers.popleft) == 3
 

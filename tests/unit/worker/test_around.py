@@ -100,7 +100,7 @@ def test_of_several_that_could_be_the_body_one_is_and_the_others_are_provided() 
     assert body_of(app) == dict[str, object]
 
 
-def test_what_is_provided_is_known_when_it_is_said() -> None:
+def test_declared_classes_are_known_at_the_registration() -> None:
     app = Application(around=around, provides=[Settings])
 
     @app.listener("orders")
@@ -132,7 +132,7 @@ def test_abstract_classes_and_protocols_are_classes() -> None:
         call.provide("Gateway", bank)  # type: ignore[arg-type]
 
 
-def test_a_plain_function_cannot_be_surrounded_by_what_is_awaited() -> None:
+def test_a_plain_function_cannot_have_an_awaited_context_manager() -> None:
     for manager in (asynchronous, partial(asynchronous), Asynchronous):
         with pytest.raises(TypeError, match="plain is a plain function, and around=… of its application"):
             Application(around=manager).listener("orders")(plain)
@@ -161,7 +161,7 @@ async def asynchronous_generator(_: HandlerCall) -> AsyncIterator[None]:
         (5, "5 cannot be called"),
     ],
 )
-def test_what_is_no_context_manager_is_refused(wrong: Callable[..., Any], reason: str) -> None:
+def test_another_object_than_a_context_manager_is_refused(wrong: Callable[..., Any], reason: str) -> None:
     with pytest.raises(TypeError, match=reason):
         Application(around=wrong)
 

@@ -191,7 +191,9 @@ def test_nothing_is_imported_by_a_name_in_a_message() -> None:
     ],
     ids=range(12),
 )
-def test_what_cannot_be_read_says_where_and_shows_no_value(annotation: Any, message: Message, reason: str) -> None:
+def test_an_unreadable_body_is_an_error_with_its_place_and_no_value(
+    annotation: Any, message: Message, reason: str
+) -> None:
     with pytest.raises(MessageFormatException, match=reason) as raised:
         body_reader(annotation)(message)
     assert raised.value.__cause__ is None or isinstance(raised.value.__cause__, ValueError)
@@ -208,7 +210,7 @@ NO_BODIES = {"texts or bytes": str | bytes, "text or dataclass": str | Refund, "
 
 
 @pytest.mark.parametrize("annotation", NO_BODIES.values(), ids=NO_BODIES)
-def test_what_no_body_can_be_is_refused(annotation: Any) -> None:
+def test_an_annotation_that_no_body_has_is_refused(annotation: Any) -> None:
     with pytest.raises(TypeError):
         body_reader(annotation)
 
@@ -247,7 +249,7 @@ def test_numbers_are_exact_whatever_reads_them(units: int, price: Decimal) -> No
 
 
 @given(numbers, decimals)
-def test_what_is_sent_comes_as_it_was(units: int, price: Decimal) -> None:
+def test_a_body_comes_as_it_was_sent(units: int, price: Decimal) -> None:
     for body in (Amount(units, price), AmountModel(units=units, price=price), AmountStruct(units, price)):
         message = message_of(body)
         assert isinstance(message, TextMessage)
@@ -323,7 +325,7 @@ def test_without_a_library_the_annotations_are_checked() -> None:
     ],
     ids=range(9),
 )
-def test_what_is_not_of_its_annotation_is_refused(annotation: Any, data: object, reason: str) -> None:
+def test_a_body_of_another_type_than_the_annotation_is_refused(annotation: Any, data: object, reason: str) -> None:
     with pytest.raises(MessageFormatException, match=reason):
         CheckedSchema(annotation).decode(json.dumps(data).encode())
 

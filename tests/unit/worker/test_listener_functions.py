@@ -105,7 +105,7 @@ def test_a_handler_of_chunks_is_sent_the_elements() -> None:
         handle.send(SESSION, [Order(1)])
 
 
-def test_the_types_of_what_is_sent() -> None:
+def test_type_checkers_know_the_types_of_a_send() -> None:
     """Checked by mypy, which refuses a comment that ignores no error."""
 
     @app.listener("orders")
@@ -177,7 +177,7 @@ def test_an_application_includes_a_router_under_a_prefix() -> None:
     assert (take.destination, note.destination) == (Queue("shop.orders"), Topic("shop.prices"))
 
 
-def test_routers_include_routers_and_what_they_get_later() -> None:
+def test_routers_include_routers_and_their_later_listeners() -> None:
     inner, take, _ = shop()
     outer, application = Router(), Application()
     application.include(outer, prefix="a.")

@@ -79,7 +79,7 @@ def test_parameters_with_a_default_keep_it() -> None:
     assert [parameter.name for parameter in application.listeners[0].parameters] == ["message"]
 
 
-def test_what_a_listener_handles_and_how_is_told() -> None:
+def test_a_listeners_facts_are_in_its_description() -> None:
     application = Application()
     application.listener("orders", selector="weight > 1", transacted=False, concurrency=3)(named_message)
     application.listener(Topic("news"), subscription="desk", durable=False)(named_message)
@@ -148,7 +148,7 @@ async def asynchronous_generator(message: Message) -> AsyncIterator[int]:
         5,
     ],
 )
-def test_a_handler_that_asks_for_something_else_is_refused_by_name(handler: Any) -> None:
+def test_a_handler_with_an_unknown_parameter_is_refused_by_name(handler: Any) -> None:
     name = getattr(handler, "__name__", "int")
     application = Application()
     with pytest.raises(TypeError, match=rf"[Tt]he handler (\w+\.)*{name} "):
@@ -225,7 +225,7 @@ def test_messages_and_bodies_are_those_of_the_delivery() -> None:
     assert arguments_for(handle_text, message) == {"text": "hello"}
 
 
-def test_json_in_a_text_message_is_read_for_who_wants_a_dict_or_a_list() -> None:
+def test_json_in_a_text_message_is_read_for_a_dict_or_a_list() -> None:
     def of_dict(body: dict[str, Any]) -> None: ...
     def of_list(body: list[int] | None) -> None: ...
     def of_text(body: str) -> None: ...
@@ -348,7 +348,7 @@ def test_the_elements_of_chunks_are_bodies_or_messages() -> None:
     assert first.shares_transaction
 
 
-def test_what_is_rejected_is_named_by_a_number() -> None:
+def test_a_rejected_message_is_named_by_a_number() -> None:
     assert Reject("no", index=3).index == 3
     with pytest.raises(TypeError, match="index is an int, not '3'"):
         Reject("no", index="3")  # type: ignore[arg-type]

@@ -45,7 +45,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     ],
     ids=["no application", "another object", "no listeners", "client identifier"],
 )
-def test_what_is_no_application_is_refused_in_a_line(directory: Path, source: str, reason: str) -> None:
+def test_another_object_than_an_application_is_refused_in_a_line(directory: Path, source: str, reason: str) -> None:
     (directory / "messaging.py").write_text(PREFACE + source)
     with pytest.raises(RefusalError) as refusal:
         load_application("messaging:app")

@@ -84,7 +84,7 @@ logger = logging.getLogger("jmsql.worker")
 #   an error (decision 48).
 # - Keeping the handler's session for the next call as it is: a context that the handler has kept could send in the next
 #   message's transaction. So each call closes its contexts (`HandlerContext`), which
-#   test_what_outlives_a_handler_sends_nothing_in_the_transaction_of_another protects.
+#   test_code_that_outlives_a_handler_sends_nothing_in_another_transaction protects.
 
 
 _INTERRUPTION_PAUSE = 0.005

@@ -79,7 +79,7 @@ def test_another_connection_takes_few_statements(jmsql_factory: ConnectionFactor
             assert len(executed) <= TO_SEND_FIRST, executed
 
 
-def test_connections_share_what_sqlalchemy_knows_of_the_server_but_no_pool(jmsql_factory: ConnectionFactory) -> None:
+def test_connections_share_sqlalchemys_dialect_and_no_pool(jmsql_factory: ConnectionFactory) -> None:
     with jmsql_factory.create_connection() as first, jmsql_factory.create_connection() as second:
         exchange(first, "orders")
         with jmsql_factory.create_connection() as third:
@@ -90,7 +90,7 @@ def test_connections_share_what_sqlalchemy_knows_of_the_server_but_no_pool(jmsql
             assert len({engine.pool for engine in engines}) == 3
 
 
-def test_what_was_known_of_another_server_is_not_used(jmsql_url: str) -> None:
+def test_facts_about_another_server_are_not_used(jmsql_url: str) -> None:
     endpoint = Endpoint(parse_url(jmsql_url))
     engines: list[sqlalchemy.Engine] = []
     for started in ("today", "today", "since it was upgraded"):

@@ -46,7 +46,7 @@ def test_connections_of_jmsql_use_utf_8(
         assert QUEUE.name in [summary.queue for summary in administration.queues()]
 
 
-def test_what_the_applications_connection_cannot_encode_is_told(latin: str, jmsql_clean_url: str) -> None:
+def test_text_that_the_applications_connection_cannot_encode_is_an_error(latin: str, jmsql_clean_url: str) -> None:
     with psycopg.connect(latin) as caller:
         context = enlist(caller)
         with pytest.raises(JMSException, match=r"client_encoding \((latin-?1|iso8859-1)\).*UTF8"):

@@ -134,7 +134,7 @@ def test_close_of_the_connection_waits_for_the_listener_and_loses_nothing(
     assert left == ["b", "c"] or (left == ["a", "b", "c"] and mode is AcknowledgeMode.TRANSACTED)
 
 
-def test_transaction_of_a_load_holds_what_its_listener_does(
+def test_transaction_of_a_load_holds_its_listeners_work(
     connection: Connection, others: Session, jmsql_factory: ConnectionFactory, queue: Queue
 ) -> None:
     replies = Queue("replies")

@@ -47,7 +47,7 @@ def test_message_whose_listener_fails_comes_again(
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT])
-def test_failing_listener_undoes_what_its_session_has_not_settled(
+def test_failing_listener_undoes_its_sessions_unsettled_messages(
     connection: Connection, others: Session, server: Server, queue: Queue, mode: AcknowledgeMode
 ) -> None:
     connection.stop()

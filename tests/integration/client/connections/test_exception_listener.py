@@ -47,7 +47,7 @@ class Failures:
         self._busy.release()
 
 
-def test_it_is_told_that_the_control_connection_is_lost(connection: Connection, server: Server) -> None:
+def test_it_is_called_when_the_control_connection_is_lost(connection: Connection, server: Server) -> None:
     failures = Failures()
     connection.exception_listener = failures
     assert connection.exception_listener is failures
@@ -144,7 +144,9 @@ def test_it_can_be_replaced_and_removed(connection: Connection, server: Server) 
 
 
 @pytest.mark.parametrize("listener", ["text", 42, object()])
-def test_what_cannot_listen_is_refused(connection: Connection, session: Session, queue: Queue, listener: Any) -> None:
+def test_an_object_that_cannot_listen_is_refused(
+    connection: Connection, session: Session, queue: Queue, listener: Any
+) -> None:
     with pytest.raises(TypeError, match="exception listener"):
         connection.exception_listener = listener
     with pytest.raises(TypeError, match="message listener"):

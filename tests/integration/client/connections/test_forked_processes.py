@@ -40,7 +40,7 @@ def assert_refused(result: object) -> None:
     assert "make a connection in each process" in str(result)
 
 
-def test_child_does_not_use_what_belongs_to_the_parent(connection: Connection, session: Session, queue: Queue) -> None:
+def test_child_does_not_use_the_parents_objects(connection: Connection, session: Session, queue: Queue) -> None:
     consumer, producer = session.create_consumer(queue), session.create_producer(queue)
     assert_refused(in_child(connection.create_session))
     assert_refused(in_child(lambda: producer.send(session.create_text_message("child's"))))

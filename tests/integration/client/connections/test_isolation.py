@@ -43,7 +43,7 @@ def connection(level: str, jmsql_factory: ConnectionFactory) -> Iterator[Connect
 
 @pytest.mark.parametrize("level", LEVELS, indirect=True)
 class TestDefaultOfTheDatabase:
-    def test_a_transaction_does_not_deliver_what_was_claimed_since_it_began(self, connection: Connection) -> None:
+    def test_a_transaction_does_not_deliver_messages_claimed_since_it_began(self, connection: Connection) -> None:
         transacted = connection.create_session(transacted=True)
         consumer = transacted.create_consumer(QUEUE)
         with connection.create_session() as sender:
@@ -67,7 +67,9 @@ class TestDefaultOfTheDatabase:
             assert database.begin().scalar(current) == "read committed", "nor after the pool has reset it"
 
     @pytest.mark.parametrize("autocommit", [False, True])
-    def test_nor_is_what_connects_beside_the_sessions(self, level: str, jmsql_clean_url: str, autocommit: bool) -> None:
+    def test_no_connection_beside_the_sessions_is_above_read_committed(
+        self, level: str, jmsql_clean_url: str, autocommit: bool
+    ) -> None:
         current = "select current_setting('transaction_isolation')"
         with connect(jmsql_clean_url, autocommit=autocommit) as connection:
             assert connection.execute(current).fetchone() == ("read committed",)
@@ -84,7 +86,7 @@ class TestDefaultOfTheDatabase:
             assert connection.scalar(current) == "read committed"
         engine.dispose()
 
-    def test_through_a_pooler_a_client_is_told_what_to_do(
+    def test_through_a_pooler_the_error_says_how_to_connect(
         self, level: str, jmsql_factory: ConnectionFactory, jmsql_clean_url: str, pooler: PgBouncer
     ) -> None:
         factory = replace(jmsql_factory, url=pooler.url(jmsql_clean_url), control_url=None)

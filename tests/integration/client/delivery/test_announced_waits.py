@@ -91,7 +91,7 @@ TRANSACTED = pytest.mark.parametrize("transacted", [False, True])
 
 @SENDS
 @TRANSACTED
-def test_messages_that_nobody_waits_for_are_not_notified(
+def test_messages_without_a_waiting_consumer_are_not_notified(
     jmsql_factory: ConnectionFactory, ear: Ear, send: Callable[..., None], transacted: bool
 ) -> None:
     queue = Queue("orders")
@@ -108,7 +108,7 @@ def test_messages_that_nobody_waits_for_are_not_notified(
 
 
 @TRANSACTED
-def test_senders_that_receive_by_turns_notify_nobody(
+def test_senders_that_receive_by_turns_send_no_notifications(
     jmsql_factory: ConnectionFactory, ear: Ear, transacted: bool
 ) -> None:
     queue = Queue("orders")
@@ -127,7 +127,7 @@ def test_senders_that_receive_by_turns_notify_nobody(
 
 @SENDS
 @TRANSACTED
-def test_messages_that_somebody_waits_for_are_notified(
+def test_messages_with_a_waiting_consumer_are_notified(
     jmsql_factory: ConnectionFactory, connection: Connection, ear: Ear, send: Callable[..., None], transacted: bool
 ) -> None:
     queue = Queue("orders")
@@ -286,7 +286,7 @@ def test_a_role_that_holds_the_locks_has_all_messages_notified(
         assert receiving.result() == ["c"]
 
 
-def test_who_waits_in_a_transaction_of_the_application_is_woken(
+def test_a_wait_in_the_applications_transaction_is_woken(
     jmsql_factory: ConnectionFactory, connection: Connection, jmsql_clean_url: str, jmsql_timings: InternalTimings
 ) -> None:
     queue = Queue("orders")

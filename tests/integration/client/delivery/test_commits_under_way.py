@@ -85,7 +85,7 @@ def test_the_session_itself_sees_it_gone(session: Session) -> None:
             assert [message.get_body(str) for message in browser] == left
 
 
-def test_nobody_else_receives_it_meanwhile(connection: Connection, session: Session) -> None:
+def test_a_message_being_committed_is_received_once(connection: Connection, session: Session) -> None:
     names = [str(number) for number in range(40)]
     send_texts(session, QUEUE, *names)
     consumers = [session.create_consumer(QUEUE), connection.create_session().create_consumer(QUEUE)]

@@ -79,7 +79,7 @@ def test_acknowledgements_count(
     assert counters(server, "orders") == Counts(sent=3, acknowledged=3)
 
 
-def test_what_is_recovered_counts_as_rolled_back(connection: Connection, queue: Queue, server: Server) -> None:
+def test_recovered_messages_count_as_rolled_back(connection: Connection, queue: Queue, server: Server) -> None:
     session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     send(session, queue, 1)
     consumer = session.create_consumer(queue)
@@ -92,7 +92,7 @@ def test_what_is_recovered_counts_as_rolled_back(connection: Connection, queue: 
     assert counters(server, "orders") == Counts(sent=1, acknowledged=1, rolled_back=1, redelivered=1)
 
 
-def test_a_topic_counts_what_is_published_and_each_subscription_what_is_received(
+def test_a_topic_counts_published_messages_and_each_subscription_received_ones(
     factory: ConnectionFactory, server: Server
 ) -> None:
     with factory.create_connection() as connection:
@@ -110,7 +110,7 @@ def test_a_topic_counts_what_is_published_and_each_subscription_what_is_received
         wait_for(lambda: server.rows("select count(*) from jmsql_internal.destination_counters") == [(1,)])
 
 
-def test_what_cannot_be_written_down_is_kept(
+def test_counts_that_cannot_be_written_down_are_kept(
     connection: Connection, queue: Queue, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = connection.create_session()
@@ -125,7 +125,7 @@ def test_what_cannot_be_written_down_is_kept(
     wait_for(lambda: counters(server, "orders") == Counts(sent=2), timeout=10.0)
 
 
-def test_a_meter_sees_what_enlisted_sessions_send(jmsql_clean_url: str) -> None:
+def test_a_meter_counts_the_sends_of_enlisted_sessions(jmsql_clean_url: str) -> None:
     measured: list[tuple[str, Counts]] = []
 
     def meter(destination: object, counts: Counts) -> None:

@@ -191,7 +191,7 @@ class TestExpiry:
         sent = send(producer, "later", 30.0)
         assert sent.jms_expiration == sent.jms_timestamp + 60_000
 
-    def test_what_expires_before_its_delivery_time_is_removed_then(
+    def test_a_message_that_expires_before_its_delivery_time_is_removed(
         self, producer: MessageProducer, consumer: MessageConsumer, server: Server
     ) -> None:
         producer.time_to_live = 0.2

@@ -37,7 +37,7 @@ def test_more_urgent_messages_come_first(mode_session: Session, queue: Queue) ->
 
 
 @MODES
-def test_urgent_message_overtakes_what_is_not_yet_on_its_way(
+def test_urgent_message_overtakes_messages_that_were_not_fetched(
     mode_session: Session, session: Session, queue: Queue
 ) -> None:
     send_texts(session, queue, "1", "2", priority=0)

@@ -183,7 +183,7 @@ def test_a_message_released_between_the_look_and_listen_is_received(
 
 
 @pytest.mark.usefixtures("_no_maintenance")
-def test_what_is_held_is_given_up_if_its_queue_was_paused_before_the_client_listened(
+def test_held_messages_are_released_if_their_queue_was_paused_before_the_client_listened(
     wire: ControlWire, jmsql_factory: ConnectionFactory, server: Server
 ) -> None:
     with sender(jmsql_factory) as others:
@@ -208,7 +208,7 @@ def test_what_is_held_is_given_up_if_its_queue_was_paused_before_the_client_list
 
 @pytest.mark.usefixtures("_no_maintenance")
 @pytest.mark.parametrize("mode", [jmsql.AcknowledgeMode.CLIENT, jmsql.AcknowledgeMode.TRANSACTED])
-def test_what_is_held_stays_in_order_when_the_client_begins_to_listen(
+def test_held_messages_stay_in_order_when_the_client_begins_to_listen(
     wire: ControlWire, jmsql_factory: ConnectionFactory, server: Server, mode: jmsql.AcknowledgeMode
 ) -> None:
     texts = list("abcdefgh")
@@ -261,7 +261,7 @@ def test_a_client_that_only_sends_listens_no_more_when_it_has_connected_again(
 
 
 @pytest.mark.usefixtures("_no_maintenance")
-def test_who_waits_in_a_transaction_of_the_application_has_a_client_listen_that_only_sends(
+def test_a_wait_in_the_applications_transaction_has_a_sending_client_listen(
     wire: ControlWire, jmsql_factory: ConnectionFactory, jmsql_clean_url: str
 ) -> None:
     with sender(wire.factory), psycopg.connect(jmsql_clean_url) as database:

@@ -44,7 +44,9 @@ def left(server: Server) -> list[str]:
 
 
 class TestInTime:
-    def test_what_was_received_last(self, soon: Connection, others: Session, queue: Queue, server: Server) -> None:
+    def test_the_last_received_message_is_acknowledged(
+        self, soon: Connection, others: Session, queue: Queue, server: Server
+    ) -> None:
         send_texts(others, queue, "a", "b", "c")
         session = lazy(soon)
         consumer = session.create_consumer(queue)
@@ -56,7 +58,7 @@ class TestInTime:
         session.recover()
         assert consumer.receive(0) is None
 
-    def test_what_a_listener_had_before_the_connection_was_stopped(
+    def test_a_listeners_message_is_acknowledged_though_the_connection_stops(
         self, soon: Connection, others: Session, queue: Queue, server: Server
     ) -> None:
         heard = threading.Semaphore(0)
@@ -93,7 +95,7 @@ class TestInTime:
         assert seen == [["a", "b"], ["b"]]
         wait_for(lambda: left(server) == [])
 
-    def test_also_once_its_connection_was_lost(
+    def test_a_message_is_acknowledged_though_the_connection_was_lost(
         self, soon: Connection, others: Session, queue: Queue, server: Server, caplog: pytest.LogCaptureFixture
     ) -> None:
         send_texts(others, queue, "a")
@@ -150,7 +152,7 @@ def test_a_listener_that_closes_its_consumer_and_fails_gets_its_message_again(
     assert "the listener's own mistake" in caplog.text
 
 
-def test_closing_the_session_ends_what_waits_beside_it(never: Connection, others: Session, queue: Queue) -> None:
+def test_closing_the_session_ends_its_acknowledging_thread(never: Connection, others: Session, queue: Queue) -> None:
     def waiting() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "jmsql-acknowledging"]
 

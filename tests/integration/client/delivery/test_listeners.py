@@ -44,7 +44,7 @@ def settle(session: Session, message: Message) -> None:
 
 
 @MODES
-def test_listener_hears_what_was_there_and_what_comes(
+def test_listener_gets_waiting_messages_and_later_ones(
     mode_session: Session, consumer: MessageConsumer, others: Session, queue: Queue
 ) -> None:
     heard: list[Message] = []

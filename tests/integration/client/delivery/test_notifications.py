@@ -63,7 +63,7 @@ def test_message_released_wakes_a_waiting_receive(
 
 
 @pytest.mark.parametrize("end", [Session.commit, Session.rollback, Session.close])
-def test_end_of_a_transaction_wakes_who_waits_for_what_it_fetched_and_did_not_deliver(
+def test_end_of_a_transaction_wakes_consumers_for_its_undelivered_messages(
     connection: Connection, others: Session, queue: Queue, end: Callable[[Session], None]
 ) -> None:
     transacted = connection.create_session(transacted=True)
@@ -157,7 +157,7 @@ def test_a_consumer_closed_as_it_is_woken_leaves_its_message_to_another_one(
         assert message.get_body(str) == str(number)
 
 
-def test_a_consumer_receives_at_once_what_its_own_rollback_has_released(
+def test_a_consumer_receives_at_once_the_messages_of_its_own_rollback(
     connection: Connection, others: Session, queue: Queue
 ) -> None:
     session = connection.create_session(transacted=True)

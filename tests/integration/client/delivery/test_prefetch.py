@@ -52,7 +52,7 @@ def test_messages_of_two_consumers_are_released_together(
 
 
 @MODES
-def test_consumer_that_closes_leaves_to_others_what_it_has_not_delivered(
+def test_consumer_that_closes_leaves_undelivered_messages_to_others(
     mode_session: Session, others: Session, queue: Queue, mode: AcknowledgeMode
 ) -> None:
     send_texts(others, queue, *TEXTS)
@@ -80,7 +80,7 @@ def test_consumers_with_selectors_share_a_queue(mode_session: Session, session: 
     assert received == [TEXTS[0::3], TEXTS[1::3], TEXTS[2::3]]
 
 
-def test_transaction_releases_what_it_fetched_and_did_not_deliver(
+def test_transaction_releases_fetched_messages_that_it_did_not_deliver(
     connection: Connection, others: Session, queue: Queue
 ) -> None:
     transacted = connection.create_session(transacted=True)

@@ -97,7 +97,9 @@ def test_enlisting_in_a_connection_that_was_cut(
 
 @TRANSACTIONS
 @pytest.mark.parametrize("number", range(3), ids=["send", "receive", "browse"])
-def test_enlisting_in_what_is_closed(jmsql_clean_url: str, transaction: Enlist, number: int) -> None:
+def test_calls_in_a_closed_transaction_raise_a_jms_exception(
+    jmsql_clean_url: str, transaction: Enlist, number: int
+) -> None:
     with ExitStack() as stack:
         closed = transaction(jmsql_clean_url, stack)
         context = jmsql.enlist(closed)  # type: ignore[arg-type]
@@ -125,6 +127,6 @@ def test_enlisted_statement_that_takes_too_long(
 
 
 @pytest.mark.parametrize("nothing", [None, "postgresql://localhost", object()])
-def test_what_is_no_transaction_is_not_joined(nothing: object) -> None:
+def test_another_object_than_a_transaction_is_not_joined(nothing: object) -> None:
     with pytest.raises(TypeError, match="psycopg 3 connection"):
         jmsql.enlist(nothing)  # type: ignore[arg-type]

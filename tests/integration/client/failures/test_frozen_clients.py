@@ -110,7 +110,7 @@ def test_transaction_in_which_a_control_connection_freezes_ends(
         assert receive_texts(session.create_consumer(queue), 1) == ["a"]
 
 
-def test_lock_that_somebody_keeps_holds_up_no_control_connection_for_long(
+def test_a_lock_that_is_kept_holds_up_no_control_connection_for_long(
     connection: Connection, server: Server, blocker: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     wait_for(lambda: server.rows(LEADER))

@@ -35,7 +35,7 @@ def killed(jmsql_clean_url: str, others: Session) -> Iterator[float]:
         yield time.monotonic()
 
 
-def test_what_a_transaction_held_comes_back_marked_where_there_is_a_policy(
+def test_the_messages_of_a_killed_transaction_come_back_redelivered_under_a_policy(
     jmsql_clean_url: str, others: Session
 ) -> None:
     queue = Queue("recorded")

@@ -41,7 +41,7 @@ def send_untold(server: Server, queue: Queue) -> None:
     )
 
 
-def test_the_client_that_does_the_maintenance_tells_all_of_what_was_missed(
+def test_the_maintaining_client_notifies_of_missed_messages(
     connection: Connection, other_connection: Connection, server: Server, queue: Queue
 ) -> None:
     for client in (connection, other_connection):
@@ -53,7 +53,7 @@ def test_the_client_that_does_the_maintenance_tells_all_of_what_was_missed(
 
 @pytest.mark.usefixtures("maintenance_suspended")
 @pytest.mark.parametrize("transacted", [False, True])
-def test_a_client_looks_for_its_own_consumers_where_nobody_does_the_maintenance(
+def test_a_client_polls_for_its_own_consumers_where_no_client_does_the_maintenance(
     connection: Connection, server: Server, queue: Queue, transacted: bool
 ) -> None:
     receiving = Background(connection.create_session(transacted).create_consumer(queue).receive)
@@ -62,7 +62,9 @@ def test_a_client_looks_for_its_own_consumers_where_nobody_does_the_maintenance(
     assert receiving.result() is not None
 
 
-def test_a_listener_gets_what_was_missed(connection: Connection, server: Server, queue: Queue) -> None:
+def test_a_listener_gets_messages_whose_notification_was_missed(
+    connection: Connection, server: Server, queue: Queue
+) -> None:
     heard: list[Message] = []
     session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     session.create_consumer(queue).message_listener = heard.append

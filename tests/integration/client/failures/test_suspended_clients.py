@@ -84,7 +84,7 @@ def fetch_ahead(consumer: MessageConsumer) -> list[Message]:
 
 @pytest.mark.parametrize("route", [Route.POOLED_ALONE, Route.DIRECT], indirect=True)
 @pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK])
-def test_what_was_fetched_ahead_is_not_delivered_without_the_flag(
+def test_messages_fetched_ahead_are_not_delivered_without_the_redelivered_flag(
     connection: Connection, other: Connection, server: Server, mode: AcknowledgeMode
 ) -> None:
     with other.create_session() as sender:

@@ -125,7 +125,7 @@ REFUSED = {*list(STEPS)[list(STEPS).index("browse") :], "receive by a policy"}
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_no_call_waits_for_those_who_wait_for_its_transaction(jmsql_clean_url: str, name: str) -> None:
+def test_no_call_waits_for_a_session_that_waits_for_its_transaction(jmsql_clean_url: str, name: str) -> None:
     step = STEPS[name]
     timings = dataclasses.replace(FAST_TIMINGS, lock_timeout=PATIENCE)
     factory = ConnectionFactory(jmsql_clean_url, client_id="client", timings=timings)

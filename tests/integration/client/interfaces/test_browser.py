@@ -48,7 +48,7 @@ def test_it_shows_all_of_a_message(session: Session, queue: Queue) -> None:
         assert getattr(shown, f"jms_{header}") == getattr(message, f"jms_{header}"), header
 
 
-def test_it_shows_only_what_its_selector_chooses(session: Session, queue: Queue) -> None:
+def test_it_shows_selected_messages_alone(session: Session, queue: Queue) -> None:
     producer = session.create_producer(queue)
     for number in range(10):
         message = session.create_text_message(str(number))
@@ -81,7 +81,7 @@ def test_each_iteration_begins_again_and_goes_its_own_way(session: Session, queu
     assert texts_of(browser) == [*TEXTS, "d"]
 
 
-def test_it_does_not_show_what_is_not_committed(
+def test_it_does_not_show_uncommitted_messages(
     connection: Connection, session: Session, others: Session, queue: Queue
 ) -> None:
     send_texts(session, queue, *TEXTS)
@@ -107,7 +107,7 @@ def test_it_shows_its_own_transaction_as_it_stands(connection: Connection, other
     assert texts_of(others.create_browser(queue)) == ["b", "c"]
 
 
-def test_it_does_not_show_what_a_session_has_claimed(connection: Connection, others: Session, queue: Queue) -> None:
+def test_it_does_not_show_claimed_messages(connection: Connection, others: Session, queue: Queue) -> None:
     claiming = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     send_texts(claiming, queue, *TEXTS)
     assert receive_texts(claiming.create_consumer(queue), 1) == ["a"]

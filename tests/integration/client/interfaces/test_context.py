@@ -113,7 +113,7 @@ def test_messages_of_every_type_are_sent_as_they_are(context: JMSContext, queue:
     assert StreamMessage in map(type, received)
 
 
-def test_producer_puts_what_its_messages_have_in_common(context: JMSContext, queue: Queue) -> None:
+def test_producer_adds_its_properties_to_each_message(context: JMSContext, queue: Queue) -> None:
     producer = context.create_producer(
         delivery_mode=DeliveryMode.NON_PERSISTENT,
         priority=7,
@@ -171,7 +171,7 @@ def test_settings_chain_and_are_attributes_too(context: JMSContext, queue: Queue
     assert not received.property_exists("gone")
 
 
-def test_what_the_producer_sets_replaces_what_a_message_has(context: JMSContext, queue: Queue) -> None:
+def test_the_producers_properties_replace_those_of_a_message(context: JMSContext, queue: Queue) -> None:
     message = context.create_text_message("text")
     message.properties.update({"colour": "red", "size": 1})
     message.jms_type, message.jms_correlation_id = "draft", "kept"
@@ -221,7 +221,7 @@ def test_a_context_in_use_takes_no_client_identifier(context: JMSContext, queue:
         context.client_id = "late"
 
 
-def test_it_tells_of_its_connection(context: JMSContext) -> None:
+def test_it_shows_its_connection(context: JMSContext) -> None:
     told: list[JMSException] = []
     assert context.metadata.jms_provider_name == "jmsql"
     assert context.exception_listener is None

@@ -69,7 +69,7 @@ def test_any_other_name_is_a_queue_of_its_own(factory: ConnectionFactory, name: 
 
 
 @pytest.mark.parametrize("url", ["", "orders", "mysql://host/db", "sqlite://", "postgresql+asyncpg://host/db", "://"])
-def test_what_is_no_url_of_postgresql_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_url_than_one_of_postgresql_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JMSQL_URL", "neither is this")
     with pytest.raises(JMSException, match="postgresql://"):
         ConnectionFactory(url).create_connection()

@@ -109,7 +109,7 @@ class TestConnection:
 
 
 class TestSendingAndReceiving:
-    def test_what_a_sender_sends_a_receiver_receives(self, queue_session: QueueSession, queue: Queue) -> None:
+    def test_a_receiver_receives_a_senders_message(self, queue_session: QueueSession, queue: Queue) -> None:
         sender = queue_session.create_sender(queue)
         receiver = queue_session.create_receiver(queue)
         sender.send(queue_session.create_text_message("two kites"))

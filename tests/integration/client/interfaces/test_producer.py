@@ -61,7 +61,7 @@ def test_send_takes_the_producers_settings_and_its_own_arguments_first(
 
 
 @pytest.mark.parametrize("transacted", [False, True])
-def test_senders_message_shows_what_the_receiver_gets(
+def test_senders_message_has_the_headers_that_the_receiver_gets(
     session: Session, queue: Queue, producer: MessageProducer, transacted: bool
 ) -> None:
     message = session.create_text_message("a")
@@ -136,7 +136,7 @@ def test_wrong_settings_are_refused_and_named(
 
 
 @pytest.mark.parametrize("message", [None, "text", b"bytes", {"name": 1}, object()])
-def test_what_is_no_message_is_not_sent(producer: MessageProducer, message: Any) -> None:
+def test_another_object_than_a_message_is_not_sent(producer: MessageProducer, message: Any) -> None:
     with pytest.raises(MessageFormatException, match="message"):
         producer.send(message)
 
@@ -149,7 +149,9 @@ DESTINATIONS: list[tuple[object, type[JMSException]]] = [
 
 
 @pytest.mark.parametrize(("destination", "error"), DESTINATIONS)
-def test_what_is_no_destination_is_refused(session: Session, destination: Any, error: type[JMSException]) -> None:
+def test_another_object_than_a_destination_is_refused(
+    session: Session, destination: Any, error: type[JMSException]
+) -> None:
     calls: list[Callable[[], object]] = [
         lambda: session.create_producer(destination),
         lambda: session.create_producer().send(session.create_message(), destination),

@@ -94,7 +94,7 @@ def test_its_connection_consumers_are_of_topics(topic_connection: TopicConnectio
 
 
 class TestPublishing:
-    def test_every_subscriber_gets_what_is_published(self, topic_session: TopicSession, topic: Topic) -> None:
+    def test_every_subscriber_gets_each_published_message(self, topic_session: TopicSession, topic: Topic) -> None:
         subscribers = [topic_session.create_subscriber(topic) for _ in range(2)]
         publisher = topic_session.create_publisher(topic)
         publisher.publish(topic_session.create_text_message("17.5"))
@@ -147,7 +147,7 @@ class TestSubscribing:
         publisher.publish(topic_session.create_text_message("high"), priority=9)
         assert texts(subscriber) == ["high"]
 
-    def test_what_the_own_connection_publishes_can_be_left_out(
+    def test_the_connections_own_publications_can_be_left_out(
         self, topic_session: TopicSession, others: Session, topic: Topic
     ) -> None:
         everything = topic_session.create_subscriber(topic)
@@ -158,7 +158,9 @@ class TestSubscribing:
         assert texts(everything) == ["own", "theirs"]
         assert texts(from_others) == ["theirs"]
 
-    def test_a_durable_subscriber_gets_what_came_meanwhile(self, topic_session: TopicSession, topic: Topic) -> None:
+    def test_a_durable_subscriber_gets_the_messages_of_its_absence(
+        self, topic_session: TopicSession, topic: Topic
+    ) -> None:
         topic_session.create_durable_subscriber(topic, "all").close()
         topic_session.create_publisher(topic).publish(topic_session.create_text_message("17.5"))
         with topic_session.create_durable_subscriber(topic, "all") as subscriber:

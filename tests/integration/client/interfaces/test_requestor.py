@@ -147,7 +147,7 @@ class TestClosing:
             assert text(reply) == "WHY"
 
     @pytest.mark.parametrize("first", ["session", "connection"])
-    def test_what_it_uses_may_be_closed_before(
+    def test_its_session_or_connection_may_be_closed_before_it(
         self, connection: Connection, session: Session, queue: Queue, first: str, database: psycopg.Connection
     ) -> None:
         requestor = QueueRequestor(session, queue)
@@ -171,12 +171,12 @@ class TestRefusals:
             QueueRequestor(session, queue)
 
     @pytest.mark.parametrize("destination", [TOPIC, None, "topic://prices"])
-    def test_what_is_no_queue(self, session: Session, destination: object) -> None:
+    def test_another_object_than_a_queue_is_refused(self, session: Session, destination: object) -> None:
         with pytest.raises(InvalidDestinationException, match="Expected a queue"):
             QueueRequestor(session, destination)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("destination", [Queue("orders"), None, "queue://orders"])
-    def test_what_is_no_topic(self, session: Session, destination: object) -> None:
+    def test_another_object_than_a_topic_is_refused(self, session: Session, destination: object) -> None:
         with pytest.raises(InvalidDestinationException, match="Expected a topic"):
             TopicRequestor(session, destination)  # type: ignore[arg-type]
 

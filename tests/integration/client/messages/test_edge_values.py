@@ -118,7 +118,7 @@ MAKERS: list[Callable[[], Message]] = [
 
 
 @MODES
-def test_what_is_received_is_what_was_sent(mode_session: Session, queue: Queue) -> None:
+def test_a_message_is_received_as_it_was_sent(mode_session: Session, queue: Queue) -> None:
     producer, consumer = mode_session.create_producer(queue), mode_session.create_consumer(queue)
     sent = [make() for make in MAKERS]
     for message in sent:
@@ -131,7 +131,7 @@ def test_what_is_received_is_what_was_sent(mode_session: Session, queue: Queue) 
         assert contents(now) == contents(was)
 
 
-def test_what_is_sent_on_is_what_was_sent(session: Session, queue: Queue) -> None:
+def test_a_forwarded_message_has_the_original_contents(session: Session, queue: Queue) -> None:
     """Contents that were never read are passed on as they came; those that were read, from what was read."""
     for make in MAKERS:
         message = make()
@@ -140,7 +140,7 @@ def test_what_is_sent_on_is_what_was_sent(session: Session, queue: Queue) -> Non
         assert contents(exchange(session, queue, unread)) == contents(message)
 
 
-def test_browser_shows_what_was_sent(session: Session, queue: Queue) -> None:
+def test_browser_shows_messages_as_they_were_sent(session: Session, queue: Queue) -> None:
     producer = session.create_producer(queue)
     sent = [make() for make in MAKERS]
     for message in sent:

@@ -111,7 +111,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 @pytest.mark.parametrize("mode", list(AcknowledgeMode))
-def test_what_is_received_is_what_was_sent(mode_session: Session, queue: Queue, mode: AcknowledgeMode) -> None:
+def test_a_message_is_received_as_it_was_sent(mode_session: Session, queue: Queue, mode: AcknowledgeMode) -> None:
     producer, consumer = mode_session.create_producer(queue), mode_session.create_consumer(queue)
 
     @given(st.lists(messages(), min_size=1, max_size=5))

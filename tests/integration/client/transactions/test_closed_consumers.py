@@ -40,14 +40,14 @@ def rows(server: Server, table: str) -> int:
 
 
 @pytest.mark.usefixtures("closed")
-def test_others_receive_it_in_its_order(transacted: Session, others: Session, server: Server) -> None:
+def test_other_consumers_receive_the_rest_in_its_order(transacted: Session, others: Session, server: Server) -> None:
     assert texts_of(receive_all(others.create_consumer(ORDERS))) == TEXTS[RECEIVED:]
     transacted.commit()
     assert (rows(server, "message"), rows(server, "delivery")) == (0, 0)
 
 
 @pytest.mark.usefixtures("closed")
-def test_what_was_delivered_comes_back_after_a_rollback(transacted: Session, others: Session, server: Server) -> None:
+def test_delivered_messages_come_back_after_a_rollback(transacted: Session, others: Session, server: Server) -> None:
     consumer = others.create_consumer(ORDERS)
     assert receive_texts(consumer, 1) == [TEXTS[RECEIVED]]
     transacted.rollback()

@@ -161,7 +161,7 @@ class TestSending:
 
 @pytest.mark.parametrize("way", WAYS)
 class TestReceiving:
-    def test_what_was_received_before_is_acknowledged(
+    def test_messages_received_before_the_savepoint_are_acknowledged(
         self, connection: Connection, session: Session, way: Savepoint
     ) -> None:
         put(connection, "one", "two", "three")
@@ -171,7 +171,7 @@ class TestReceiving:
         session.commit()
         assert left(connection) == ["two", "three"]
 
-    def test_what_was_received_inside_is_delivered_again_in_the_same_transaction(
+    def test_messages_received_inside_are_delivered_again_in_the_same_transaction(
         self, connection: Connection, session: Session, way: Savepoint
     ) -> None:
         put(connection, "one", "two")
@@ -182,7 +182,7 @@ class TestReceiving:
         session.commit()
         assert left(connection) == []
 
-    def test_what_was_received_inside_is_delivered_again_after_the_commit(
+    def test_messages_received_inside_are_delivered_again_after_the_commit(
         self, connection: Connection, session: Session, way: Savepoint
     ) -> None:
         put(connection, "one", "two", "three", "four")
@@ -198,7 +198,7 @@ class TestReceiving:
             ("four", False, 1),
         ]
 
-    def test_of_two_consumers_one_gets_what_a_savepoint_released(
+    def test_one_of_two_consumers_gets_a_message_that_a_savepoint_released(
         self, connection: Connection, session: Session, way: Savepoint
     ) -> None:
         put(connection, *(str(number) for number in range(20)))
@@ -213,7 +213,7 @@ class TestReceiving:
         other.commit()
         assert sorted(kept + theirs + ours + left(connection), key=int) == [str(number) for number in range(20)]
 
-    def test_what_was_fetched_ahead_inside_a_savepoint_is_not_delivered_from_memory(
+    def test_messages_fetched_ahead_inside_a_savepoint_are_not_delivered_from_memory(
         self, connection: Connection, session: Session, way: Savepoint
     ) -> None:
         database = session.database
@@ -309,7 +309,7 @@ def test_messages_of_a_shared_transaction_are_inserted_together(session: Session
     assert server.rows("select count(*) from jmsql_internal.message group by cmin::text") == [(50,), (50,)]
 
 
-def test_a_commit_does_not_acknowledge_what_was_taken_away(
+def test_a_commit_does_not_acknowledge_messages_that_were_taken_away(
     connection: Connection, session: Session, server: Server
 ) -> None:
     put(connection, "one")

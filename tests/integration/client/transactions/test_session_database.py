@@ -134,7 +134,7 @@ STATE = text(
 
 @pytest.mark.parametrize("statement", SETTINGS)
 @pytest.mark.parametrize("closed_by", ["session", "application"])
-def test_what_is_set_on_it_does_not_reach_the_next_session(
+def test_its_settings_do_not_reach_the_next_session(
     connection: Connection, session: Session, statement: str, closed_by: str
 ) -> None:
     with connection.create_session(transacted=True) as untouched:
@@ -246,7 +246,7 @@ class TestEndedByTheApplication:
         session.commit()
         assert texts_left(jmsql_factory, QUEUE) == ["one"]
 
-    def test_a_commit_lets_go_of_what_was_fetched_ahead(self, connection: Connection, session: Session) -> None:
+    def test_a_commit_releases_messages_fetched_ahead(self, connection: Connection, session: Session) -> None:
         consumer = session.create_consumer(QUEUE)
         for _ in range(2):  # so that it expects many
             send_texts(session, QUEUE, *(str(number) for number in range(10)))
