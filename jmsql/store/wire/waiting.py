@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import select
+import weakref
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Generic, TypeVar
 
@@ -18,11 +20,105 @@ _INTERVAL = 1.0
 
 # psycopg wakes the task for each piece of an answer: the event loop sets a future, and in its next turn the task
 # unregisters the socket, reads, and registers the socket again. A hundred messages come in four pieces. Here the loop's
-# callback continues the conversation on each piece, and the task is woken once, at the end. The socket stays
-# registered.
+# callback continues the conversation on each piece, and the task is woken once, at the end.
+#
+# To register a socket in an event loop and to forget it takes thirty Python calls and two system calls. So `_Sockets`
+# has an epoll object of its own, which is registered in the loop once. A socket in it is armed for one event at a time,
+# by one system call, and needs no disarming. libpq closes its socket by itself, and the number is used again at once:
+# the kernel then removes the socket from the epoll object, where the event loop would keep its number. Should an event
+# come for a socket that is gone, as after a fork, the conversation with that number reads nothing and waits on.
+#
+# One timer checks all conversations of the loop, whose sockets may have been closed silently.
 #
 # No cancellation arrives here: `run_to_completion`, around the wait, defers them. An unfinished conversation would
 # leave answers on the connection, so it closes the connection.
+
+
+class _Sockets:
+    """The sockets of an event loop's conversations with servers; without epoll, the loop itself watches them."""
+
+    def __init__(self) -> None:
+        # The loop's callbacks keep it.
+        self._waiting: dict[int, Callable[[Ready], object]] = {}
+        """The conversations that wait for an answer, by their sockets."""
+        self._is_checking = False
+
+    def wait(self, loop: asyncio.AbstractEventLoop, socket: int, go_on: Callable[[Ready], object]) -> None:
+        """Call a function once the socket can be read, and every second until then with `Ready.NONE`.
+
+        Raises:
+            OSError: The socket is closed.
+        """
+        self._arm(loop, socket)
+        self._waiting[socket] = go_on
+        if not self._is_checking:
+            self._is_checking = True
+            loop.call_later(_INTERVAL, self._check, loop)
+
+    def forget(self, loop: asyncio.AbstractEventLoop, socket: int) -> None:
+        """Call the function no more."""
+        if self._waiting.pop(socket, None) is not None:
+            self._disarm(loop, socket)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, socket: int) -> None:
+        loop.add_reader(socket, self._ready, loop, socket)
+
+    def _disarm(self, loop: asyncio.AbstractEventLoop, socket: int) -> None:
+        loop.remove_reader(socket)
+
+    def _ready(self, loop: asyncio.AbstractEventLoop, socket: int) -> None:
+        loop.remove_reader(socket)
+        go_on = self._waiting.pop(socket, None)
+        if go_on is not None:
+            go_on(Ready.R)
+
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting = list(self._waiting.values())
+        self._is_checking = bool(waiting)
+        if waiting:
+            loop.call_later(_INTERVAL, self._check, loop)
+        for go_on in waiting:
+            go_on(Ready.NONE)
+
+
+class _EpollSockets(_Sockets):
+    """Watches sockets by an epoll object, which the event loop watches."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._epoll = select.epoll()
+        loop.add_reader(self._epoll.fileno(), self._dispatch)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, socket: int) -> None:  # noqa: ARG002 - the epoll object does
+        try:
+            self._epoll.modify(socket, _ONCE)
+        except FileNotFoundError:
+            self._epoll.register(socket, _ONCE)
+
+    def _disarm(self, loop: asyncio.AbstractEventLoop, socket: int) -> None:
+        """Leave it armed: an event that nothing waits for is ignored, and disarms it."""
+
+    def _dispatch(self) -> None:
+        for socket, _ in self._epoll.poll(0, _MOST_EVENTS):
+            go_on = self._waiting.pop(socket, None)
+            if go_on is not None:
+                go_on(Ready.R)
+
+
+HAS_EPOLL = hasattr(select, "epoll")
+_ONCE = select.EPOLLIN | select.EPOLLONESHOT if HAS_EPOLL else 0
+_MOST_EVENTS = 64
+_sockets = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Sockets]]()
+"""References to the sockets of loops. The loops own them, which may end while conversations wait."""
+
+
+def _sockets_of(loop: asyncio.AbstractEventLoop) -> _Sockets:
+    reference = _sockets.get(loop)
+    found = None if reference is None else reference()
+    if found is None:
+        found = _EpollSockets(loop) if HAS_EPOLL else _Sockets()
+        _sockets[loop] = weakref.ref(found)
+    return found
 
 
 async def wait_for_server(work: Generator[Any, Any, T], socket: int) -> T:
@@ -47,21 +143,23 @@ async def wait_for_server(work: Generator[Any, Any, T], socket: int) -> T:
 class _Conversation(Answer, Generic[T]):
     """A conversation with the server that the event loop carries on."""
 
-    __slots__ = ("_error", "_loop", "_result", "_socket", "_timer", "_wanted", "_work")
+    __slots__ = ("_error", "_loop", "_result", "_socket", "_sockets", "_wanted", "_work")
 
     def __init__(self, work: Generator[Any, Any, T], socket: int) -> None:
         super().__init__()
         self._work = work
         self._socket = socket
         self._loop = asyncio.get_running_loop()
+        self._sockets = _sockets_of(self._loop)
         self._wanted = 0
-        self._timer: asyncio.TimerHandle | None = None
         self._result: T
         self._error: BaseException | None = None
 
     def go_on(self, ready: Ready | None) -> None:
         """Resume the conversation when the socket is ready, then wait for its next request, or wake its task."""
         try:
+            if ready == Ready.R:
+                self._wanted &= ~Wait.R  # for each answer the socket is armed again
             wanted = self._work.send(ready)
             if wanted != self._wanted:
                 self._wait_for(wanted)
@@ -90,26 +188,17 @@ class _Conversation(Answer, Generic[T]):
 
     def _wait_for(self, wanted: int) -> None:
         loop, socket, former, self._wanted = self._loop, self._socket, self._wanted, wanted
-        if self._timer is None:
-            if wanted:
-                self._timer = loop.call_later(_INTERVAL, self._look)
-        elif not wanted:
-            self._timer.cancel()
         changed = former ^ wanted
         if changed & Wait.R:
             if wanted & Wait.R:
-                loop.add_reader(socket, self.go_on, Ready.R)
+                self._sockets.wait(loop, socket, self.go_on)
             else:
-                loop.remove_reader(socket)
+                self._sockets.forget(loop, socket)
         if changed & Wait.W:
             if wanted & Wait.W:
                 loop.add_writer(socket, self.go_on, Ready.W)
             else:
                 loop.remove_writer(socket)
-
-    def _look(self) -> None:
-        self._timer = self._loop.call_later(_INTERVAL, self._look)
-        self.go_on(Ready.NONE)
 
 
 # A statement of the application's own can be cancelled, and psycopg knows what to do then: it asks the server to
@@ -123,7 +212,8 @@ class _Conversation(Answer, Generic[T]):
 # Things that do not work:
 #
 # - Cancelling the task once more, so that psycopg's wait meets the cancellation: `asyncio.timeout` counts them.
-# - Keeping the socket registered between statements: libpq closes it by itself, and its number is used again at once.
+# - Keeping the socket registered in the event loop between statements: libpq closes it by itself, and its number is
+#   used again at once.
 
 
 async def wait_in_task(work: Generator[Any, Any, T], socket: int, wait: Callable[[Any], Awaitable[T]]) -> T:
@@ -188,7 +278,7 @@ class _Rest:
 class _Reading(Generic[T]):
     """A conversation that the event loop carries on while it waits for answers alone."""
 
-    __slots__ = ("_error", "_loop", "_result", "_socket", "_timer", "_work", "future", "is_over", "wanted")
+    __slots__ = ("_error", "_loop", "_result", "_socket", "_sockets", "_work", "future", "is_over", "wanted")
 
     def __init__(self, work: Generator[Any, Any, T], socket: int) -> None:
         self._work = work
@@ -201,13 +291,15 @@ class _Reading(Generic[T]):
         self._error: BaseException | None = None
         self.wanted: Any = Wait.R
         """The event for which the conversation waits."""
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(_INTERVAL, self._look)
-        self._loop.add_reader(socket, self._go_on, Ready.R)
+        self._sockets = _sockets_of(self._loop)
+        self._sockets.wait(self._loop, socket, self._go_on)
 
     def _go_on(self, ready: Ready) -> None:
         try:
             self.wanted = self._work.send(ready)
             if self.wanted == Wait.R:
+                if ready == Ready.R:
+                    self._sockets.wait(self._loop, self._socket, self._go_on)
                 return
         except StopIteration as end:
             self.is_over = True
@@ -219,10 +311,6 @@ class _Reading(Generic[T]):
         self.end()
         if not self.future.done():
             self.future.set_result(None)
-
-    def _look(self) -> None:
-        self._timer = self._loop.call_later(_INTERVAL, self._look)
-        self._go_on(Ready.NONE)
 
     def outcome(self) -> T:
         """Return the conversation's result, or raise its error."""
@@ -236,7 +324,4 @@ class _Reading(Generic[T]):
 
     def end(self) -> None:
         """Wait for nothing more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._loop.remove_reader(self._socket)
+        self._sockets.forget(self._loop, self._socket)

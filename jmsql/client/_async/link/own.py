@@ -120,7 +120,9 @@ class OwnLink:
         self.driver = driver
         self.schema = schema
         self.is_transacted = transacted
-        self.is_pooled = bool(synchronous(connection).info.get(POOLED))
+        self._core = synchronous(connection)
+        """The same connection, which under asyncio takes longer to tell that it is closed."""
+        self.is_pooled = bool(self._core.info.get(POOLED))
         """True if it leads through a pooler."""
         self.state = TransactionState.NONE
         """Written by transitions alone, in methods of this class and its subclass, by the holder of the session's lock
@@ -203,7 +205,7 @@ class OwnLink:
         Raises:
             TransactionRolledBackException: The application has closed it, or rolled its transaction back.
         """
-        if self.connection.closed or self.state in LOST_STATES:
+        if self._core.closed or self.state in LOST_STATES:
             self._require_whole()
         if self.is_transacted:
             self.state = TRANSITIONS[self.state][TransactionEvent.BEGIN]
@@ -285,7 +287,7 @@ class OwnLink:
 
     def _require_whole(self) -> None:
         # Nothing more is done in a transaction of which a part is gone: its commit would do the rest alone.
-        if self.connection.closed:
+        if self._core.closed:
             raise TransactionRolledBackException(
                 "session.database was closed, which rolled the transaction back. Leave closing it to the session; "
                 "call rollback(), and do the work again."
