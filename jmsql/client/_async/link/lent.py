@@ -206,7 +206,7 @@ class LentLink(OwnLink):
             )
         self.driver.notice_loss()  # before `_notice_end`, which would take a loss for an end by the application
         self._notice_end()
-        self._require_open()
+        self._require_whole()
         if self.has_failed:
             raise self.aborted()
 

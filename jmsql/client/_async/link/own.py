@@ -276,14 +276,7 @@ class OwnLink:
         # Without this a connection that the server has closed would fail in COMMIT, and a failure there can mean
         # either outcome.
         self.driver.notice_loss()
-        self._require_open()
-
-    def _require_open(self) -> None:
         self._require_whole()
-        if self.driver.closed:
-            raise TransactionRolledBackException(
-                "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
-            )
 
     def _require_whole(self) -> None:
         # Nothing more is done in a transaction of which a part is gone: its commit would do the rest alone.
@@ -301,6 +294,10 @@ class OwnLink:
             )
         if self.state in LOST_STATES:
             raise TransactionRolledBackException(_LOSSES[self.state])
+        if self.driver.closed:
+            raise TransactionRolledBackException(
+                "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
+            )
 
     def aborted(self) -> TransactionRolledBackException:
         """Return the error of a transaction in which a statement has failed, and the error was caught."""
