@@ -124,7 +124,7 @@ def rates(paths: Iterable[Path]) -> Rates:
 
 def _remarks(text: str) -> tuple[int, list[str]]:
     """Return the number of lines that are comments, and the docstrings and blocks of comments."""
-    passages = [str(ast.literal_eval(each.value)).strip() for each in _docstrings(ast.parse(text))]
+    passages = [str(ast.literal_eval(each.value)).strip() for each in _docstrings(list(ast.walk(ast.parse(text))))]
     comments = 0
     last = -1
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -184,6 +184,8 @@ def findings(path: Path) -> list[Finding]:
     found = []
     for start, passage in _passages(path, text):
         prose = _CODE.sub(_blank, passage)
+        if not _any_wanted().search(prose):
+            continue
         for pattern, advice in ADVICE.items():
             for match in re.finditer(_wanted(pattern), prose, re.IGNORECASE):
                 line = text.count("\n", 0, start) + prose.count("\n", 0, match.start()) + 1
@@ -196,7 +198,7 @@ def findings(path: Path) -> list[Finding]:
 def _names(path: Path, text: str) -> Iterator[Finding]:
     """Find words in names, each name once."""
     seen = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    for token in _tokens(text):
         if token.type == tokenize.NAME and token.string not in seen:
             seen.add(token.string)
             for word in _WORD.findall(token.string):
@@ -211,6 +213,12 @@ def _wanted(pattern: str) -> str:
     return r"\b" + pattern.replace(" ", r"(?: |[ ]*\n[ #*>-]*)") + end
 
 
+@functools.cache
+def _any_wanted() -> re.Pattern[str]:
+    """Return the expression that finds any of them: most passages have none."""
+    return re.compile("|".join(map(_wanted, ADVICE)), re.IGNORECASE)
+
+
 def _passages(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """Yield the prose in a file, each piece with where it starts."""
     if path.suffix == ".md":
@@ -222,18 +230,24 @@ def _passages(path: Path, text: str) -> Iterator[tuple[int, str]]:
         starts = [0]
         for line in text.splitlines(keepends=True):
             starts.append(starts[-1] + len(line))
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        for token in _tokens(text):
             if token.type == tokenize.COMMENT:
                 yield starts[token.start[0] - 1] + token.start[1], token.string
-        tree = ast.parse(text)
-        nodes: list[ast.expr | ast.Expr] = [*_docstrings(tree), *_messages(tree)]
-        for node in nodes:
+        nodes = list(ast.walk(ast.parse(text)))
+        passages: list[ast.expr | ast.Expr] = [*_docstrings(nodes), *_messages(nodes)]
+        for node in passages:
             yield starts[node.lineno - 1], "".join(text[starts[node.lineno - 1] : starts[node.end_lineno or 0]])
 
 
-def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
+@functools.lru_cache(maxsize=1)
+def _tokens(text: str) -> list[tokenize.TokenInfo]:
+    """Return the tokens of a file, which take longer to find than all else: names and comments are among them."""
+    return list(tokenize.generate_tokens(io.StringIO(text).readline))
+
+
+def _docstrings(nodes: list[ast.AST]) -> Iterator[ast.Expr]:
     """Yield docstrings, also those behind constants and fields."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, _DOCUMENTED):
             for statement in node.body:
                 if (
@@ -244,9 +258,9 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
                     yield statement
 
 
-def _messages(tree: ast.Module) -> Iterator[ast.expr]:
+def _messages(nodes: list[ast.AST]) -> Iterator[ast.expr]:
     """Yield the texts of exceptions that are raised, of the log, and of the help of commands."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             texts = [*node.exc.args, *(keyword.value for keyword in node.exc.keywords)]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LOG:
