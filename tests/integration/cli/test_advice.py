@@ -95,8 +95,23 @@ class World:
 
     def findings(self, check: str) -> list[dict[str, Any]]:
         """Return what the doctor finds about a check that is not well."""
-        document = self.jmsql("doctor", "--json", *self.extra).document
-        return [each for each in document["findings"] if each["check"] == check and each["health"] != "ok"]
+        return [each for each in self.diagnose(check)[1] if each["health"] != "ok"]
+
+    def diagnose(self, check: str) -> tuple[int, list[dict[str, Any]]]:
+        """Return the doctor's exit code, and all that it says about a check."""
+        outcome = self.jmsql("doctor", "--json", *self.extra)
+        return outcome.exit_code, [each for each in outcome.document["findings"] if each["check"] == check]
+
+    def wait_for_diagnosis(self, check: str) -> tuple[int, list[dict[str, Any]]]:
+        """Return the first diagnosis in which a check is not well."""
+
+        def diagnosed() -> tuple[int, list[dict[str, Any]]] | None:
+            exit_code, found = self.diagnose(check)
+            return (exit_code, found) if any(each["health"] != "ok" for each in found) else None
+
+        diagnosis = wait_for(diagnosed, 30.0)
+        assert diagnosis is not None
+        return diagnosis
 
     def follow(self, advice: str, only: slice) -> None:
         """Execute the commands in an advice, as they stand."""
@@ -445,11 +460,9 @@ def test_advice_that_is_followed_ends_what_was_found(world: World, name: str, mo
     for setting, value in advice.settings.items():
         monkeypatch.setattr(doctor, setting, value)
     advice.arrange(world)
-    wait_for(lambda: world.findings(advice.check), 30.0)
-    outcome = world.jmsql("doctor", "--json", *world.extra)
-    found = [each for each in outcome.document["findings"] if each["check"] == advice.check]
+    exit_code, found = world.wait_for_diagnosis(advice.check)
     assert [each["health"] for each in found] == [advice.health], found
-    assert outcome.exit_code == 1 or advice.health == "note"
+    assert exit_code == 1 or advice.health == "note"
 
     if advice.commands is not None:
         world.follow(found[0]["advice"], advice.commands)
