@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jmsql import ConnectionFactory, JMSException
+from jmsql import ConnectionFactory, JMSException, Queue
 from jmsql.testing import wait_for
 from jmsql.worker import Application, WorkerTimings
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
@@ -127,11 +127,13 @@ def test_a_thread_that_cannot_be_ended_is_lost_and_its_process_replaced_once_the
     worker.give_leave()
     [first] = {process for text, process in worker.began() if text == "other"}
 
-    def is_replaced() -> bool:  # a thread that waits for a message may still get one
-        send(jmsql_factory, "orders", "quick")
-        return any(text == "quick" and process != first for text, process in worker.began())
+    with jmsql_factory.create_context() as context:
 
-    wait_for(is_replaced, PATIENCE)
+        def is_replaced() -> bool:  # a thread that waits for a message may still get one
+            context.create_producer().send(Queue("orders"), "quick")
+            return any(text == "quick" and process != first for text, process in worker.began())
+
+        wait_for(is_replaced, PATIENCE)
     wait_for(lambda: database.handled() == [("other", 1)], PATIENCE)
     assert ("slow", first) in worker.began()
     if not prefix:
