@@ -11,6 +11,7 @@ from xdist.scheduler import LoadScopeScheduling
 IN_ONE_PROCESS = {
     "Chromium": (
         "tests/console/test_browser.py",
+        "tests/console/test_documentation_site.py",
         "tests/console/test_incident.py",
         "tests/console/test_levels.py",
     ),
@@ -18,6 +19,10 @@ IN_ONE_PROCESS = {
         "tests/spark/archive/test_archive.py",
         "tests/spark/connecting/test_secrets.py",
         "tests/spark/data_source/",
+        "tests/spark/faults/test_faults.py::test_driver_is_killed_at_each_step_of_a_batch",
+        "tests/spark/faults/test_faults.py::test_later_of_two_drivers_stops_the_earlier_and_nothing_is_sent_twice",
+        "tests/spark/faults/test_faults.py::test_server_crashes",
+        "tests/spark/faults/test_faults.py::test_task_that_dies",
         "tests/spark/test_",
     ),
 }
@@ -27,22 +32,35 @@ it starts once."""
 LONGEST = (
     "tests/spark/faults/test_faults.py::test_executors_are_killed_and_slow_ones_are_overtaken",
     # They need nothing of Spark, for which the first process makes the archive of classes meanwhile.
+    *IN_ONE_PROCESS["Chromium"],
     "tests/integration/test_supported_versions.py",
+    "tests/integration/benchmarks/test_worker_peers.py::test_a_run",
+    "tests/faults/test_failover.py",
+    *IN_ONE_PROCESS["the session of Spark"],
     "tests/faults/",
     "tests/examples/test_flights.py",
     "tests/integration/spark/test_statistics_report.py",
-    "tests/integration/worker/",
-    "tests/integration/testing/test_same_results.py",
-    "tests/spark/faults/test_faults.py::test_driver_is_killed_at_each_step_of_a_batch",
-    "tests/spark/faults/test_faults.py::test_later_of_two_drivers_stops_the_earlier_and_nothing_is_sent_twice",
-    *IN_ONE_PROCESS["the session of Spark"],
     "tests/spark/",
-    *IN_ONE_PROCESS["Chromium"],
+    "tests/integration/testing/test_same_results.py",
+    "tests/integration/django/test_storm.py",
+    "tests/integration/worker/test_timeouts.py",
+    "tests/integration/worker/test_replies.py",
+    "tests/integration/test_projects_of_pages.py",
     "tests/integration/access/test_traps.py",
-    "tests/integration/store/test_looks.py",
-    "tests/compliance/",
+    "tests/integration/administration/test_access.py",
 )
 """What begins first, in this order, so that no process works alone at the end."""
+
+SHORTEST = (
+    "tests/integration/asynchronous_send/",
+    "tests/integration/cli/",
+    "tests/integration/groups/",
+    "tests/integration/history/",
+)
+"""What comes last, one short test at a time, so that all processes end at the same time.
+
+In between, tests of workers, which mostly wait, are mixed with those that compute.
+"""
 
 TOGETHER = (
     "tests/compliance/",
@@ -105,13 +123,15 @@ class LongestFirst(LoadScopeScheduling):  # type: ignore[misc] # xdist comes wit
 
 
 def _turn(item: pytest.Item) -> int:
+    if item.nodeid.startswith(SHORTEST):
+        return len(LONGEST) + 1
     return next((turn for turn, name in enumerate(LONGEST) if item.nodeid.startswith(name)), len(LONGEST))
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Use twice as many processes as there are processors, two more at most: tests wait for a third of their time."""
+    """Use three more processes than there are processors: tests wait for more than a third of their time."""
     processors = os.cpu_count() or 1
-    return min(2 * processors, processors + 2)
+    return min(3 * processors, processors + 3)
 
 
 @pytest.hookimpl(trylast=True)
