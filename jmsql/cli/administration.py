@@ -49,9 +49,9 @@ roles = command_group(
 def create(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """Make the roles jmsql_producer, jmsql_consumer, jmsql_browser and jmsql_admin, if they are not there.
 
-    Their members may do with all destinations of the schema what the roles are called after. It takes a role that may
-    make others (CREATEROLE) and owns the schema. It switches PostgreSQL's row security on: from then on, only the owner
-    of the schema and those who were given access do anything with destinations.
+    Their members may send to, receive from, browse or administer all destinations of the schema, as the names say. It
+    takes a role that may make others (CREATEROLE) and owns the schema. It switches PostgreSQL's row security on: from
+    then on, only the owner of the schema and those who were given access do anything with destinations.
 
     Example: `jmsql roles create`
     """

@@ -97,7 +97,7 @@ def jmsql(
     comes from JMSQL_URL, PGPASSWORD or ~/.pgpass, and does not belong on a command line, which all users can read.
 
     Environment variables: JMSQL_URL and JMSQL_SCHEMA stand for --url and --schema; JMSQL_CONTROL_URL leads past a
-    pooler; JAVA_HOME is the Java of `archive` and `statistics`; those of libpq (PGPASSWORD, PGSSLMODE, ...) apply.
+    pooler; JAVA_HOME is the Java of `archive` and `statistics`; libpq's (PGPASSWORD, PGSSLMODE, ...) apply.
 
     Exit codes: 0 done; 1 nothing found, not healthy, or not confirmed; 2 wrong usage, or an error in a selector;
     3 PostgreSQL or jmsql refused; 130 interrupted; 141 the reader of the output has ended.

@@ -95,11 +95,11 @@ COMMANDS = {
     ),
     "activity": Listed(
         "monitoring.activity:activity",
-        "List what administrators have done: who, when, what, to how many messages, and to which with --json.",
+        "List administrators' actions: role, time, action and number of messages; the messages themselves with --json.",
     ),
     "rates": Listed(
         "monitoring.rates:rates",
-        "List what went through destinations: messages in and out, failures, time in queue and time of handling.",
+        "List past rates of destinations: messages in and out, failures, time in queue and time of handling.",
     ),
     "doctor": Listed(
         "monitoring.doctor:doctor",
@@ -132,7 +132,7 @@ COMMANDS = {
     "result": Listed(
         "results:application", "List the stored results of messages that have ended, and see that of one message."
     ),
-    "selector": Listed("destinations.selectors:application", "See what becomes of a selector in PostgreSQL."),
+    "selector": Listed("destinations.selectors:application", "See how a selector runs in PostgreSQL."),
     "roles": Listed(
         "administration:roles", "Make the roles that have access to all destinations, and see who has access to which."
     ),

@@ -152,7 +152,7 @@ def set_schedule(
 
 @application.command()
 def pause(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
-    """Pause a schedule: it has no ticks until it is resumed, whatever release declares it.
+    """Pause a schedule: it has no ticks until it is resumed, also if a release declares it again.
 
     Example: `jmsql schedule pause nightly`
     """
@@ -210,7 +210,7 @@ def explain(
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    """Show the next ten ticks, in the schedule's time zone and in UTC: those of a schedule, or of times that you give.
+    """Show the next ten ticks of a schedule, or of times that you give, in the schedule's time zone and in UTC.
 
     With --cron or --every it needs no database.
 

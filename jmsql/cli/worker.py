@@ -75,13 +75,14 @@ def worker(
     log_format: Annotated[
         LogFormat | None,
         typer.Option(
-            help="Lines for people, or JSON for programs, whatever the application configures.", show_default="text"
+            help="Lines for people, or JSON for programs; overrides the application's own configuration.",
+            show_default="text",
         ),
     ] = None,
     log_level: Annotated[
         LogLevel | None,
         typer.Option(
-            help="The level of the log, whatever the application configures; debug adds each message that was handled.",
+            help="The level of the log; overrides the application's own. debug adds each handled message.",
             show_default="info",
         ),
     ] = None,
@@ -120,7 +121,7 @@ def worker(
 
     Plain functions run in threads, coroutine functions in an event loop for each process.
 
-    --url and --schema go before those of the application's own factory. SIGTERM and Ctrl-C end the worker: no more
+    --url and --schema override the application's own factory. SIGTERM and Ctrl-C end the worker: no more
     messages are taken, and handlers that run have --drain-timeout seconds; a second signal ends it at once. SIGHUP has
     new processes, with new code, take the places of the old.
 

@@ -79,7 +79,7 @@ class ConnectionLimit(Generic[T]):
         """The holders of a connection."""
         self.waiting: OrderedDict[Holder[T], asyncio.Future[bool]] = OrderedDict()
         """The waiting sessions, in turn. A connection that becomes free is not announced if there are none."""
-        # Those whose turn has come and whose tasks have not run since; and whether they were given a connection.
+        # Sessions whose turn has come and whose tasks have not run since; and whether they were given a connection.
         self._chosen: dict[Holder[T], bool] = {}
         # Connections on their way back to the pool. They still count against `most`.
         self._returning = 0

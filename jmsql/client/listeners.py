@@ -36,7 +36,7 @@ def function_of(listener: MessageListener) -> Callable[[Message], object]:
         return listener
     if callable(getattr(listener, "on_message", None)):
         return listener.on_message
-    raise TypeError(f"A message listener is a callable or has on_message(message), unlike {listener!r}.")
+    raise TypeError(f"Expected a message listener, a callable or an object with on_message(message), got {listener!r}.")
 
 
 class OnCompletion(Protocol):

@@ -20,7 +20,7 @@ class Savepoints:
     def __init__(self) -> None:
         self._open: list[tuple[str | None, set[MessageKey]]] = []
         self.is_one_unknown = False
-        """Whether an unknown one was rolled back to, so that any received message may have come back."""
+        """True if an unknown one was rolled back to, so that any received message may have come back."""
 
     def add(self, name: str | None, received: Iterable[MessageKey]) -> None:
         """Note that a savepoint is set.

@@ -211,7 +211,7 @@ class Application(Router):
         from jmsql.worker.running import Running
 
         if concurrency < 1:
-            raise ValueError(f"The concurrency is at least 1, not {concurrency}.")
+            raise ValueError(f"Expected a concurrency of at least 1, got {concurrency}.")
         settings = HandlerSettings(
             concurrency=concurrency,
             drain_timeout=seconds(drain_timeout, "drain_timeout"),

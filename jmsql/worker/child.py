@@ -48,8 +48,8 @@ _JMS_ERROR = 3
 
 
 # The main thread of a process supervises and waits; it neither handles messages nor talks to the server after the
-# start. So it reports and ends in time whatever handlers do. It leaves its loop for one of four reasons: SIGTERM, the
-# supervisor's end, a limit that was reached, or a task that takes no more messages.
+# start. So no handler keeps it from reporting, or from ending in time. It leaves its loop for one of four reasons:
+# SIGTERM, the supervisor's end, a limit that was reached, or a task that takes no more messages.
 #
 # How it ends: tasks take no more messages, running handlers have the drain timeout, those that run on are interrupted
 # and rolled back within `rollback_timeout`, and after `exit_timeout` the supervisor kills it. If handlers were cut off,

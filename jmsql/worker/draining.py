@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # meet here: the transaction may be awaited or not, and so may the handler. A plain function in an awaited transaction
 # runs in a greenlet, by SQLAlchemy's `run_sync`; a coroutine function in a plain transaction cannot be called.
 #
-# The order is that of a worker as far as a single thread can have it: ready messages by turns of the listeners, then
-# delayed ones by their times. A limit ends handlers that send to themselves for ever.
+# Messages are handled in a worker's order, as far as a single thread can have it: ready messages by turns of the
+# listeners, then delayed ones by their times. A limit ends handlers that send to themselves for ever.
 #
 # A handler may ask for SQLAlchemy's connection where the test has a bare one of psycopg. `_over` makes one above it,
 # which sends no statement of its own: SQLAlchemy's first queries are switched off, and its commit and rollback do

@@ -278,7 +278,7 @@ class Router:
             ValueError: The router is included here already, or includes this one.
         """
         if not isinstance(router, Router) or router.is_application:
-            raise TypeError(f"include() takes a jmsql.worker.Router, not {router!r}.")
+            raise TypeError(f"Expected a jmsql.worker.Router for include(), got {router!r}.")
         if any(parent is self for parent, _ in router._parents):
             raise ValueError(f"{router!r} is included here already.")
         if router._is_in(self):

@@ -140,4 +140,6 @@ class Running:
             if ended.done():
                 ended.result()
             else:
-                logger.warning("Rolling back takes longer than %g s.", self._timings.rollback_timeout)
+                logger.warning(
+                    "Handlers have not rolled back within %g s, and are left behind.", self._timings.rollback_timeout
+                )

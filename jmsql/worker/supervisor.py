@@ -204,7 +204,7 @@ class Supervisor:
                 former.drain()
             self._retire(slot)
         if self._source_files is not None and self._source_files.have_changed():
-            logger.info("Files have changed.")
+            logger.info("Source files have changed: new processes take the places of the old.")
             self._renew()
         # One slot at a time, so that a broken release stops with its first process, while the others go on.
         if self._has_begun and self._to_renew and not any(slot.successor for slot in self._slots):

@@ -9,9 +9,9 @@ import pytest
 from tools.prose import Rates, count_by_file, findings, rates, written
 
 ROOT = Path(__file__).parents[2]
-CEILINGS = {"what": 1.0, "opens": 35, "of": 0.5}
+CEILINGS = {"what": 0.6, "opens": 10, "of": 0.3}
 """Habits in docstrings and comments of `jmsql`: per 1,000 words, but `opens` in all. They only fall."""
-FLOORS = {"client": 1.1, "store/wire": 8.8, "store/receiving": 2.7, "worker": 0.8}
+FLOORS = {"client": 3.9, "store/wire": 8.8, "store/receiving": 3.9, "worker": 3.9}
 """Percentages of lines that are comments where code hurts. They only rise."""
 
 

@@ -264,7 +264,7 @@ def revoke(
     url: Url = None,
     schema: Schema = "jmsql",
 ) -> None:
-    """Take back what `jmsql destination grant` has given.
+    """Revoke access that `jmsql destination grant` has given.
 
     Example: `jmsql destination revoke orders web --send`
     """
@@ -312,7 +312,7 @@ def automatic_creation(
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    """Say whether the first use of a queue or topic makes it, by whatever client; it does by default.
+    """Set if the first use of a queue or topic makes it, by any client; it does by default.
 
     Example: `jmsql destination automatic-creation off`
     """

@@ -39,9 +39,9 @@ def queues(
 
     Ready messages can be received; claimed ones are held by a client; waiting ones were released by a listener that
     failed and pause before their next delivery; delayed ones wait for their delivery time; expired ones are about to
-    be removed. What an open transaction has received counts as ready until it commits.
+    be removed. A message that an open transaction has received counts as ready until the commit.
 
-    Messages are counted up to 1,000 in each queue, so that it costs little whatever waits: 1,000+ stands for more, and
+    Messages are counted up to 1,000 in each queue, so that it costs little for any depth: 1,000+ stands for more, and
     in JSON `more` is true. With --exact all messages are read.
 
     A paused queue takes messages and delivers none; the column is there if one is paused. Where the role may not look,

@@ -16,7 +16,7 @@ from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.values.counting import counted
 
 application = command_group(
-    "See what becomes of a selector in PostgreSQL.\n\nExample: `jmsql selector explain orders \"color = 'blue'\"`"
+    "See how a selector runs in PostgreSQL.\n\nExample: `jmsql selector explain orders \"color = 'blue'\"`"
 )
 
 

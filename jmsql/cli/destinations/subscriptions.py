@@ -14,7 +14,7 @@ from jmsql.cli.output import age, answer, console, print_rows, remark, shown_num
 def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """List the subscriptions to topics, and the number of messages in each state.
 
-    The states are those of `jmsql queues`. A durable subscription without consumers keeps collecting until
+    The states are the same as for `jmsql queues`. A durable subscription without consumers keeps collecting until
     `jmsql unsubscribe` ends it.
 
     Example: `jmsql subscriptions --json`

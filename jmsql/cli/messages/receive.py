@@ -87,10 +87,11 @@ def receive(
     r"""Dequeue messages of a queue, or of a subscription to a topic, and print them.
 
     A message is acknowledged after it was printed: if that fails, it stays in the queue. Text and JSON bodies end with
-    an end of line; those of a BytesMessage are written as they are.
+    an end of line; the body of a BytesMessage is written as it is.
 
-    On a topic alone, it prints messages that are published from now on. With --subscription, it prints what a durable
-    subscription has collected, which is made if it is not there, and collects on when the command ends. It belongs to
+    On a topic alone, it prints messages that are published from now on. With --subscription, it prints the messages
+    that a durable subscription has collected. The subscription is made if it is not there, and collects on when the
+    command ends. It belongs to
     the client --client-id, or is shared.
 
     Exits with 1 if no message came.

@@ -31,7 +31,7 @@ def activity(
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    """List what administrators have done: who, when, what, to how many messages, and to which with --json.
+    """List administrators' actions: role, time, action and number of messages; the messages themselves with --json.
 
     It lists actions of any program, in SQL, Python, a shell or the console: messages that were purged, moved, retried,
     delivered or cancelled, destinations that were paused, changed or deleted, schedules, access and names. The last

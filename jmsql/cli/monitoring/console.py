@@ -54,7 +54,7 @@ def console(
     that says who has signed in, with --user-header and --proxy; and each --allowed-host.
 
     It looks at the database while somebody looks at a page, and not otherwise. Each action stands in the log. It needs
-    the extra `console`, and a role that may browse; what the role may not do, the console cannot do.
+    the extra `console`, and a role that may browse; the console can do no more than the role.
 
     Example: `jmsql console --read-only`
     """

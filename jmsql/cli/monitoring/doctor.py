@@ -34,7 +34,7 @@ def doctor(
 ) -> None:
     """Examine the database: the schema, who holds messages, who receives, and all that keeps vacuum from its work.
 
-    It says what to do about each problem, and changes nothing. A note is worth knowing, and may well be intended.
+    It gives advice for each problem, and changes nothing. A note is worth knowing, and may well be intended.
 
     Exits with 1 if there is a problem.
 

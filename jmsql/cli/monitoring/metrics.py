@@ -33,7 +33,7 @@ def metrics(
 ) -> None:
     """Show the metrics of the store to Prometheus: those that need no connected client.
 
-    Messages are counted up to 1,000 in each destination, so that a scrape costs little whatever waits: the metric
+    Messages are counted up to 1,000 in each destination, so that a scrape costs little for any depth: the metric
     jmsql_count_limit says how far. After a scrape that took long, as with --exact, the next get its figures until four
     times as long has passed.
     It needs the extra `metrics`, and sees the transactions of other roles with the rights of pg_read_all_stats.

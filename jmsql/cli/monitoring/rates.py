@@ -27,7 +27,7 @@ def rates(
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    """List what went through destinations: messages in and out, failures, time in queue and time of handling.
+    """List past rates of destinations: messages in and out, failures, time in queue and time of handling.
 
     Rates of the last hour stand for a minute, older ones for ten. The last minute comes first. Times are means.
 

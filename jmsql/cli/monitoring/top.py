@@ -101,7 +101,7 @@ def top(
     In a terminal q ends it, as Ctrl-C does, and b, d, a, n sort by rate, depth, age and name. Without a terminal it
     prints a table for each look.
 
-    Messages are counted up to 1,000, so that a look costs little whatever waits: 1,000+ stands for more. Where
+    Messages are counted up to 1,000, so that a poll costs little for any depth: 1,000+ stands for more. Where
     thousands of queues hold messages, the order by depth is complete after several looks. With --exact all messages are
     read, and the store is left alone for four times as long as that took.
 
@@ -110,7 +110,7 @@ def top(
     handled and whose handlers report their progress, and up to 20 limits of listeners, those that hold messages back
     first.
 
-    Rates are those of acknowledgements, as clients count them, and of arrivals, which follow from the depth.
+    Rates count acknowledgements, as clients report them, and arrivals, which follow from the depth.
 
     Example: `jmsql top 'orders.%' --interval 1 --sort age`
     """

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #   buffer belongs to several sessions. It writes all fields here but those that say otherwise. Other threads only read.
 # - All held rows come from the queue `source.queue_id`. A move to another queue takes effect with a fetch, and
 #   `drop_stale` drops the rows of a queue that was paused, resumed or removed before it delivers the next one.
-# - No notification is lost. A fetch passes to the reader what came before it. What comes later stays pending, and makes
+# - No notification is lost. A fetch passes earlier ones to the reader. Later ones stay pending, and make
 #   `is_unchanged` False.
 # - While `is_unchanged` is True, a fetch of this consumer finds no more than the fetch of a competing one. Only then
 #   may `is_likely_empty` ask the cheaper `may_find` first, and `is_known_empty` rely on another consumer.
@@ -344,7 +344,7 @@ class BatchSize(NamedTuple):
 
 
 def claims_of_groups(rows: Iterable[MessageRow]) -> set[Claim]:
-    """Return the claims on those of some messages that are in groups."""
+    """Return the claims on the given messages that are in groups."""
     return {row.handle for row in rows if row.group_hash is not None and isinstance(row, ClaimedRow)}
 
 

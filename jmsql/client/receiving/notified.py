@@ -60,7 +60,7 @@ class PendingNotifications:
                 self.freed.add(key.group_hash)
 
     def heed(self) -> None:
-        """Begin a look: what came before it is no news after it."""
+        """Begin a fetch: earlier notifications are no news after it."""
         self.is_any = False
 
     def pass_on(self, reader: QueueReader) -> None:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 #
 # 1. An operation that returns has happened, and one that raises CancelledError has not. So a caller that is cancelled
 #    can repeat it, and loses and doubles nothing.
-# 2. A cancelled task ends soon, whatever statement the server executes.
+# 2. A cancelled task ends soon, also while the server executes a long statement.
 # 3. `asyncio.timeout`, task groups and anyio's cancel scopes work as everywhere, and find no surprise afterwards.
 #
 # asyncio cancels a task where it waits, by an exception. In the middle of an exchange with PostgreSQL the client could

@@ -40,7 +40,7 @@ class Liveness(Protocol):
         """
 
     def run(self, runner: Runner) -> None:
-        """Do what is due.
+        """Do the work that is due.
 
         Raises:
             ClientForgottenError: It was too late.

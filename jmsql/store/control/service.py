@@ -55,7 +55,7 @@ class Duty(Protocol):
     """Something that a client does at the server again and again."""
 
     def run(self, control: Runner) -> None:
-        """Do what is due.
+        """Do the work that is due.
 
         Raises:
             JMSException: PostgreSQL refused, or the connection is lost.

@@ -283,7 +283,7 @@ class HandlerCall(Call):
                 coroutine, which nothing has awaited.
         """
         if not isinstance(kind, type):
-            raise TypeError(f"provide() takes a class and a value, and {kind!r} is no class.")
+            raise TypeError(f"Expected a class for provide(), got {kind!r}.")
         if self.listener.provides is not None and kind not in self.listener.provides:
             raise TypeError(
                 f"around=… provides {kind.__name__}, and provides=… of the application does not name it: add it there."
@@ -327,11 +327,11 @@ class HandlerCall(Call):
         """
         if fraction is not None:
             if isinstance(fraction, bool) or not isinstance(fraction, int | float):
-                raise TypeError(f"progress() takes a number from 0 to 1, or None, not {fraction!r}.")
+                raise TypeError(f"Expected a number from 0 to 1, or None, for progress(), got {fraction!r}.")
             if not 0 <= fraction <= 1:  # NaN is not, either
-                raise ValueError(f"progress() takes a number from 0 to 1, not {fraction!r}.")
+                raise ValueError(f"Expected a number from 0 to 1 for progress(), got {fraction!r}.")
         if not isinstance(note, str):
-            raise TypeError(f"The note of progress() is a text, not {note!r}.")
+            raise TypeError(f"Expected a text as the note of progress(), got {note!r}.")
         self._report_progress(Progress(fraction, note[:_LONGEST_NOTE]))
 
     def _report_progress(self, progress: Progress) -> None:

@@ -74,7 +74,7 @@ class ListenerOptions:
         if isinstance(destination, Queue) and self.subscription is not None:
             raise ValueError(f"The handler {name} listens to {destination}, and only topics have subscriptions.")
         if self.concurrency is not None and self.concurrency < 1:
-            raise ValueError(f"The concurrency of the handler {name} is at least 1, not {self.concurrency}.")
+            raise ValueError(f"Expected a concurrency of at least 1 for the handler {name}, got {self.concurrency}.")
         if self.chunk is not None and self.keep_result is not None:
             raise ValueError(f"The handler {name} takes chunks, of which no results are kept: leave out keep_result=…")
         if self.chunk is not None and self.at_most is not None:
@@ -97,7 +97,7 @@ def exception_classes(classes: type[Exception] | Iterable[type[Exception]]) -> t
     found = (classes,) if isinstance(classes, type) else tuple(classes)
     for each in found:
         if not (isinstance(each, type) and issubclass(each, Exception)):
-            raise TypeError(f"no_retry_for names classes of exceptions, such as ValueError, not {each!r}.")
+            raise TypeError(f"Expected classes of exceptions in no_retry_for, such as ValueError, got {each!r}.")
     return found
 
 
@@ -125,9 +125,9 @@ def chunk_size(name: str, chunk: int | None, *, transacted: bool) -> int | None:
     if chunk is None:
         return None
     if isinstance(chunk, bool) or not isinstance(chunk, int):
-        raise TypeError(f"chunk is an int, not {chunk!r}.")
+        raise TypeError(f"Expected chunk as an int, got {chunk!r}.")
     if not 1 <= chunk <= _LARGEST_CHUNK:
-        raise ValueError(f"The chunk of the handler {name} has from 1 to {_LARGEST_CHUNK:,} messages, not {chunk}.")
+        raise ValueError(f"Expected a chunk of 1 to {_LARGEST_CHUNK:,} messages for the handler {name}, got {chunk}.")
     if not transacted:
         raise ValueError(
             f"The handler {name} takes chunks, and is not transacted: a chunk that fails is rolled back before it is "
@@ -144,7 +144,7 @@ def start_rate(rate: Rate | None) -> Rate | None:
         TypeError: It is no rate.
     """
     if rate is not None and not isinstance(rate, Rate):
-        raise TypeError(f"rate is a jmsql.worker.Rate, such as Rate(5, per=1.0), not {rate!r}.")
+        raise TypeError(f"Expected rate as a jmsql.worker.Rate, such as Rate(5, per=1.0), got {rate!r}.")
     return rate
 
 

@@ -257,7 +257,7 @@ def test_a_retry_that_cannot_be_is_refused(arguments: dict[str, Any], error: typ
 
 
 def test_only_exceptions_are_never_retried() -> None:
-    with pytest.raises(TypeError, match="no_retry_for names classes of exceptions"):
+    with pytest.raises(TypeError, match="Expected classes of exceptions in no_retry_for"):
         Application().listener("orders", no_retry_for=("ValueError",))  # type: ignore[arg-type]
 
 

@@ -90,7 +90,7 @@ async def test_the_last_report_is_shown_until_the_message_ends_and_again_by_its_
         assert database.rows(SHOWN) == []
     calls[0].progress(0.5)  # a thread that has outlived the call
     for wrong, error in [(float("nan"), ValueError), (1.5, ValueError), ("1", TypeError), (True, TypeError)]:
-        with pytest.raises(error, match=r"progress\(\) takes a number from 0 to 1"):
+        with pytest.raises(error, match=r"Expected a number from 0 to 1"):
             calls[0].progress(wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="note"):
         calls[0].progress(1, 5)  # type: ignore[arg-type]

@@ -120,7 +120,7 @@ def test_changed_files_bring_new_code_if_that_is_wanted_and_leave_the_old_at_wor
     worker = start_worker(stamping("the old"), "--reload")
     worker.wait_until_ready()
     write_application("def shape():\n    raise SystemError('broken')\n\nshape()")
-    worker.wait_for_log("Files have changed")
+    worker.wait_for_log("Source files have changed")
     worker.wait_for_log("The old processes go on: messaging cannot be imported: SystemError: broken")
     worker.wait_for_log("in shape\n")
     write_application("this is no Python")

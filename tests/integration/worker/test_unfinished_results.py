@@ -139,9 +139,7 @@ async def test_functions_of_after_commit_are_awaited_where_the_handler_is(
     async with app.running():
         await asyncio.to_thread(
             wait_for,
-            lambda: (
-                len(ran) == 2 and "called after the end of a transaction has failed" in caplog.text and dead(database)
-            ),
+            lambda: len(ran) == 2 and "called after the transaction failed" in caplog.text and dead(database),
             PATIENCE,
         )
     assert sorted(ran) == ["awaited", "hidden"]  # both of the coroutine function

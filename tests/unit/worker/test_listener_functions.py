@@ -225,5 +225,5 @@ def test_a_router_is_included_once_and_not_in_itself() -> None:
         with pytest.raises(ValueError, match="cannot include itself"):
             inner.include(router)
     for other in (Application(), 5):
-        with pytest.raises(TypeError, match=r"takes a jmsql\.worker\.Router"):
+        with pytest.raises(TypeError, match=r"Expected a jmsql\.worker\.Router"):
             outer.include(other)  # type: ignore[arg-type]

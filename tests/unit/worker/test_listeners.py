@@ -196,7 +196,7 @@ def test_without_a_transaction_there_is_no_database_to_ask_for(annotation: type)
     ("arguments", "error", "reason"),
     [
         ({"selector": "color ="}, InvalidSelectorException, "The selector of the handler .*named"),
-        ({"concurrency": 0}, ValueError, "concurrency of the handler .*named is at least 1"),
+        ({"concurrency": 0}, ValueError, "concurrency of at least 1 for the handler .*named"),
         ({"subscription": "desk"}, ValueError, "named listens to queue://orders, and only topics"),
         ({"destination": Topic("news")}, ValueError, "named listens to topic://news: name its subscription"),
         ({"destination": 5}, InvalidDestinationException, "Expected a destination"),
@@ -320,9 +320,9 @@ def of_a_message(message: Message) -> None: ...
     [
         (of_a_message, {"chunk": 10}, r"message: .*Message.*is called with lists: annotate it with list\[…\]"),
         (coroutine, {"chunk": 10}, "is called with lists"),
-        (of_a_list, {"chunk": 0}, "from 1 to 1,000 messages, not 0"),
-        (of_a_list, {"chunk": 1001}, "from 1 to 1,000 messages, not 1001"),
-        (of_a_list, {"chunk": True}, "chunk is an int, not True"),
+        (of_a_list, {"chunk": 0}, "of 1 to 1,000 messages for the handler .*, got 0"),
+        (of_a_list, {"chunk": 1001}, "of 1 to 1,000 messages for the handler .*, got 1001"),
+        (of_a_list, {"chunk": True}, "Expected chunk as an int, got True"),
         (of_a_list, {"chunk": 10, "transacted": False}, "takes chunks, and is not transacted"),
         (of_a_list, {"chunk": 10, "chunk_wait": -1}, "chunk_wait"),
         (of_a_list, {"chunk": 10, "keep_result": 60}, "takes chunks, of which no results are kept"),

@@ -52,7 +52,7 @@ class AdministeredObjects:
     async def bind(self, name: str, administered: ConnectionFactory | Destination) -> None:
         """Keep an object under a name."""
         if not isinstance(name, str) or not 0 < len(name) <= 255:
-            raise JMSException(f"The name of an administered object has 1 to 255 characters, unlike {name!r}.")
+            raise JMSException(f"Expected a name of 1 to 255 characters for an administered object, got {name!r}.")
         await self._runner.run(bindings.bind(name, _to_document(administered)))
 
     async def unbind(self, name: str) -> None:

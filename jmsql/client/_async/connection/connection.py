@@ -478,7 +478,7 @@ class Connection:
     async def _take_client_id(self, client_id: str) -> None:
         if not isinstance(client_id, str) or not client_id:
             raise InvalidClientIDException(
-                f"The client identifier is a str of at least one character, not {client_id!r}."
+                f"Expected a client identifier of at least one character, got {client_id!r}."
             )
         await in_thread(self._control.set_client_id, client_id)
         self._client.client_id = client_id
@@ -490,7 +490,7 @@ class Connection:
         try:
             await self._destinations.delete_all_temporary()
         except JMSException as error:
-            logger.warning("The temporary destinations go a little later: %s", error)
+            logger.warning("The temporary destinations could not be deleted now, and are deleted later: %s", error)
         await self._side.close()
         await in_thread(self._control.close)
         await self._client.pool.close()

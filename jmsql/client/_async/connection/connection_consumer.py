@@ -77,14 +77,15 @@ class ConnectionConsumer:
         max_messages: int,
     ) -> None:
         if not callable(getattr(server_session_pool, "get_server_session", None)):
-            raise TypeError(f"A server session pool has get_server_session(), unlike {server_session_pool!r}.")
+            raise TypeError(f"Expected a server session pool with get_server_session(), got {server_session_pool!r}.")
         if max_messages < 1:
-            raise JMSException(f"A server session is loaded with at least one message, not {max_messages}.")
+            raise JMSException(f"Expected max_messages of at least 1, got {max_messages}.")
         self._client = client
         self._sessions = sessions
         self._pool = server_session_pool
         self._max_messages = max_messages
         # It has one consumer, waits, and receives nothing.
+        # The session takes part in no delivery: it registers the consumer, and its lock keeps `close` and a look apart.
         self._session = session
         self._state = _require(sessions, session).state
         self._state.check_open()
@@ -203,7 +204,7 @@ class ConnectionConsumer:
 
     async def _failed(self, error: JMSException) -> None:
         if not self._state.closed:  # the pool may be closed before its consumers are
-            logger.warning("%r waits: %s", self, error, exc_info=error.__cause__)
+            logger.warning("%r pauses after an error: %s", self, error, exc_info=error.__cause__)
             await self._client.failed(error)
 
 

@@ -60,6 +60,8 @@ class Replies:
         self._is_started = is_started
         self._sending = Lock()
         self._lock = threading.Lock()
+        # By the identifiers that a reply may name. Guarded by `_lock`, except for the entry that a request makes before
+        # it is sent.
         self._pending: dict[str, _Pending] = {}
         self._early: dict[str, Message] = {}
         self._is_sending = False

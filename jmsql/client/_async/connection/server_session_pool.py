@@ -64,7 +64,7 @@ class TaskServerSessionPool:
         acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
     ) -> None:
         if size < 1:
-            raise ValueError(f"A pool has at least one session, not {size}.")
+            raise ValueError(f"Expected at least 1 session in a pool, got {size}.")
         self._connection = connection
         self._size = size
         self._changed = Condition()
@@ -135,7 +135,7 @@ class TaskServerSessionPool:
             await server_session.finish()
         except JMSException as error:
             if not session.closed:
-                logger.warning("%r in %r: %s", session, self, error)
+                logger.warning("%r failed in %r: %s", session, self, error)
                 await self._connection.tell_exception_listener(error)
         finally:
             self._running.discard(current())

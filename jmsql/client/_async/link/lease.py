@@ -316,7 +316,7 @@ class Lease:
         """
         link = self.link
         if isinstance(link, OwnLink) and link.is_pooled:
-            # A pooler takes the connection back with the answer, whatever has come to it meanwhile without a Sync.
+            # A pooler takes the connection back with the answer, also if statements without a Sync have come meanwhile.
             await self.settle()
         if isinstance(link, NoLink) or link.driver.closed:
             await self._take_connection()

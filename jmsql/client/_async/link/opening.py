@@ -135,7 +135,7 @@ async def _of_engine(engine: AsyncEngine, schema: str) -> PsycopgRunner:
     from sqlalchemy.ext.asyncio import AsyncEngine as Expected
 
     if not isinstance(engine, Expected):
-        raise JMSException(f"The database is a URL or {_EXPECTED}, not {type(engine).__qualname__}.")
+        raise JMSException(f"Expected a URL or {_EXPECTED}, got {type(engine).__qualname__}.")
     with jms_errors(f"connecting to {engine.url.render_as_string(hide_password=True)}"):
         connection = await (await engine.connect()).execution_options(isolation_level="AUTOCOMMIT")
     lent = synchronous(connection)

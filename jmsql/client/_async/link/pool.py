@@ -55,7 +55,7 @@ class ConnectionPool:
         self.schema = schema
         """The schema that statements on its connections are for."""
         self.limit: ConnectionLimit[AsyncConnection] = ConnectionLimit(give_back)
-        """Which sessions have connections."""
+        """The sessions that have connections, and those that wait for one."""
         self.turns = Turns(_AT_ONCE)
         """For statements beside the sessions' transactions, which a thousand tasks may run at once."""
         self._openings = Openings(self._open, give_back, _discard)
@@ -67,7 +67,7 @@ class ConnectionPool:
         # most. Written under `_lock`.
         self._sharing = 0
         self.open_connections: WeakSet[psycopg.AsyncConnection[Any]] = WeakSet()
-        """Those that were taken, and have not been given up since."""
+        """Connections that were taken, and have not been given up since."""
         self._transacted: WeakSet[HoldsTransaction] = WeakSet()
         self.looking = Lock()
         """Held by a session that shares connections while it looks for messages: so one connection does for all."""

@@ -102,7 +102,7 @@ class BatchInsertion:
         try:
             await self._client.sent(send_buffer.ended(), waited_for)
         except JMSException as error:
-            logger.info("Consumers are notified of the sent messages a little later: %s", error)
+            logger.info("Consumers could not be notified of sent messages, and find them a little later: %s", error)
 
 
 def _fails_all(error: JMSException) -> bool:
@@ -220,7 +220,7 @@ class AsynchronousSender:
         try:
             return await self._insert(batch)
         except Exception as error:
-            logger.exception("Sending failed unexpectedly.")
+            logger.exception("Asynchronous sends failed with an unexpected error.")
             failure = JMSException(f"sending: {error!r}")
             failure.__cause__ = error
             return [failure] * len(batch)

@@ -68,7 +68,7 @@ class MessageConsumer:
     @property
     @settable
     def message_listener(self) -> MessageListener | None:
-        """The listener that is called with each message, on a thread of the session's; None while `receive` is used.
+        """The listener that is called with each message, on a thread of its session; None while `receive` is used.
 
         A session calls its listeners one at a time. When a listener raises, the message is delivered again in AUTO and
         DUPS_OK sessions: at once, then after ever longer pauses, until it moves to the dead-letter queue. In the other
@@ -120,7 +120,7 @@ class MessageConsumer:
         """Set the redelivery policy of this consumer.
 
         Args:
-            policy: The policy, in place of that of the destination; None: that of the destination.
+            policy: The policy, in place of the destination's; None: the destination's.
 
         Raises:
             IllegalStateException: The consumer is closed, or of a session in the caller's transaction.
@@ -329,7 +329,7 @@ class TopicSubscriber(MessageConsumer):
 
     @property
     def no_local(self) -> bool:
-        """Whether messages that its own connection has published, or its own client if it is durable, are left out.
+        """True if messages that its own connection has published, or its own client if it is durable, are left out.
 
         Raises:
             IllegalStateException: The subscriber is closed.

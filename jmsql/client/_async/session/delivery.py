@@ -44,7 +44,7 @@ class Delivery(ABC):
     @property
     @abstractmethod
     def has_delivered(self) -> bool:
-        """Whether anything was delivered that is not acknowledged, nor committed."""
+        """True if anything was delivered that is not acknowledged, nor committed."""
 
     @property
     def claimed(self) -> ClaimedMessage | None:

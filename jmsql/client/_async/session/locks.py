@@ -77,7 +77,7 @@ class Locks(Delivery):
     are locked, and recorded on another connection. First deliveries are recorded together, since most succeed; a
     message that was delivered before is recorded by itself, so that it alone is blamed if its delivery fails again.
 
-    Before each statement of the application's, the delivered messages are deleted, so that a rollback to a savepoint
+    Before each of the application's statements, the delivered messages are deleted, so that a rollback to a savepoint
     brings back those that were delivered since. Where the text of a statement does not tell which savepoint it rolls
     back to, the commit looks for the messages that came back.
     """
@@ -91,7 +91,7 @@ class Locks(Delivery):
         self._buffers: list[PrefetchBuffer] = []
         # Deliveries that the transaction has still to delete, in their order.
         self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
-        # Those of the deliveries of which a row in `delivery` tells something, for the commit to delete.
+        # Deliveries of which a row in `delivery` tells something, for the commit to delete.
         self._redelivered: list[MessageKey] = []
         # Deliveries whose keys were not needed yet: most transactions commit without making them. `_list` moves them to
         # `_listed` before their buffer may be of another queue.
@@ -311,7 +311,7 @@ class Locks(Delivery):
         return self._claimed.batches if self._has_delivered_all_claimed else self._claimed.among(self._delivered)
 
     def _recorded(self) -> tuple[Sequence[MessageKey], Sequence[int]]:
-        """Return those of the delivered messages of whose deliveries something may be recorded.
+        """Return the delivered messages of whose deliveries something may be recorded.
 
         Returns:
             The messages, and the claims that hold them, if they are all claimed.
@@ -458,14 +458,14 @@ class Locks(Delivery):
             try:
                 await self._count_failures(self._delivered, self._redelivery.release_in_any_case, self._failure)
             except JMSException as error:
-                logger.warning("The deliveries that are rolled back could not be counted: %s", error)
+                logger.warning("Deliveries that were rolled back could not be counted: %s", error)
         returned = list(self._delivered)
         for key, (buffer, _) in self._delivered.items():
             buffer.source.returned(key)
         count_outcome(self._delivered.values(), "rolled_back")
         return returned + await self._ended()
 
-    # Savepoints of the application's
+    # The application's savepoints
 
     @property
     def _may_have_come_back(self) -> bool:
@@ -509,7 +509,7 @@ class Locks(Delivery):
         try:
             await self._count_failures(keys, self._redelivery.release_in_any_case)
         except JMSException as error:
-            logger.warning("The deliveries that are rolled back could not be counted: %s", error)
+            logger.warning("Deliveries that were rolled back could not be counted: %s", error)
         delivered = [self._delivered.pop(key) for key in keys]
         count_outcome(delivered, "rolled_back")
         for key, (buffer, _) in zip(keys, delivered, strict=True):

@@ -83,7 +83,7 @@ class Receiving:
 
     @property
     def closed(self) -> bool:
-        """Whether the session is closed."""
+        """True if the session is closed."""
         return self._state.closed
 
     def check_open(self) -> None:
@@ -109,7 +109,7 @@ class Receiving:
         return await self._transaction.queue_id(queue, action)
 
     async def open_buffer(self, queue: Queue, selector: Selector | None) -> PrefetchBuffer:
-        """Make what a consumer fetches messages into."""
+        """Make the prefetch buffer of a consumer."""
         return self.buffer(await self.queue_id(queue, "receive"), selector, queue)
 
     def buffer(
@@ -156,7 +156,7 @@ class Receiving:
                 try:
                     await self._transaction.settle()
                 except JMSException as error:
-                    logger.warning("Closing %r: %s", consumer, error)
+                    logger.warning("%r could not settle its messages as it closed: %s", consumer, error)
                 await self._transaction.closed(consumer)
             state.consumers.remove(consumer)
             await self._leave(consumer)
@@ -284,7 +284,7 @@ class Receiving:
                 with shielded():
                     message = await run_to_completion(self._transaction.next(consumer, check))
                     is_end = message is None or buffer.emptiness.ends_seen != ends_seen
-                    # The end of a limit is not that of the queue, and what this session holds hides what follows it.
+                    # The end of a limit is not the queue's end, and messages that this session holds hide later ones.
                     if is_end and self._transaction.is_settled and buffer.policy.throttle is None:
                         wake_ups.record_empty(look)
                     if message is not None and buffer.poll.pause > buffer.poll.shortest:
@@ -326,7 +326,7 @@ class Receiving:
             dispatcher.start()
 
     async def redelivery_rules(self, policy: RedeliveryPolicy, queue_id: int) -> Rules:
-        """Return what the policy of a consumer of a queue means, making its dead-letter queue if need be."""
+        """Return the rules of a consumer's policy for a queue, making its dead-letter queue if need be."""
         return await self._transaction.redelivery_rules(policy, queue_id)
 
     async def browse(

@@ -595,7 +595,7 @@ class Session:
             try:
                 await transaction.close()
             except JMSException as error:
-                logger.warning("Closing %r: %s", self, error)
+                logger.warning("%r could not roll back or release its messages as it closed: %s", self, error)
             finally:
                 await self._receiving.close_all()
                 await transaction.release()
@@ -637,11 +637,11 @@ class HandlerSession(Session):
         """Have the messages of its only consumer claimed in a transacted session, some of them ahead.
 
         Args:
-            claims: What another session claims for the same listener; None: this is the first one.
+            claims: The claims of another session for the same listener; None: this is the first one.
             chunk: The most messages of a chunk; None: they are handled one by one.
 
         Returns:
-            That, or what this session claims; None: it is not transacted, and claims for itself.
+            These claims, or its own; None: it is not transacted, and claims for itself.
         """
         (self._consumer,) = self._state.consumers
         if not isinstance(self._transaction, HandlerTransaction):

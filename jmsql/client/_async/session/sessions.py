@@ -111,7 +111,7 @@ class Sessions:
         return [consumer for consumer in self._consumers() if consumer.subscription is not None]
 
     def consumption(self) -> Counter[Consumption]:
-        """Return what the application's consumers receive, with their numbers."""
+        """Return the queues and selectors of the application's consumers, with the numbers of consumers."""
         return Counter(
             Consumption(*consumer.buffer.source.competition, consumer.listener_name)
             for consumer in self._consumers()

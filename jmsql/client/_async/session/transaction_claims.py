@@ -1,4 +1,4 @@
-"""What a transaction claims in place of locking it, where a redelivery policy counts deliveries."""
+"""The claims of a transaction, in place of locks, where a redelivery policy counts deliveries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def claimed_of(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]]) -> list[tuple[MessageKey, ClaimedRow]]:
-    """Return those of some messages that were claimed when they were received."""
+    """Return the messages that were claimed when they were received."""
     return [(buffer.key(row), row) for buffer, row in delivered if isinstance(row, ClaimedRow)]
 
 
@@ -30,9 +30,9 @@ class TransactionClaims:
         self._database = database
         self._redelivery = redelivery
         self.batches: list[tuple[int, list[ClaimedRow]]] = []
-        """What the transaction has claimed, each batch with the queue that it is in."""
+        """The messages that the transaction has claimed, each batch with its queue."""
         self.has_company = False
-        """Whether the transaction has locked other messages."""
+        """True if the transaction has locked other messages."""
 
     async def claim(self, buffer: PrefetchBuffer, limit: int) -> list[ClaimedRow] | None:
         """Claim up to `limit` messages, and return them; None: they have to be locked."""
@@ -59,7 +59,7 @@ class TransactionClaims:
         return claimed
 
     def are_all(self, delivered: int) -> bool:
-        """Whether a transaction that has delivered so many messages has delivered all claimed ones and no others."""
+        """Return True if so many delivered messages are all claimed ones, and no others."""
         return not self.has_company and delivered == sum([len(rows) for _, rows in self.batches])
 
     def among(self, delivered: Container[MessageKey]) -> list[tuple[int, list[ClaimedRow]]]:

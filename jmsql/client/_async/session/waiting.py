@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _channels(buffers: Sequence[PrefetchBuffer]) -> tuple[int, ...]:
-    """Return where there is news of what comes to some prefetch buffers."""
+    """Return the channels of some prefetch buffers' notifications."""
     if len(buffers) == 1:
         return buffers[0].source.channels
     return tuple({channel for buffer in buffers for channel in buffer.source.channels})
@@ -155,7 +155,7 @@ class Watch(Waiting):
             self._poll.stretch(self._wake_ups.waited_for)
         while True:
             is_replaced = self._poll.is_longest and self._control.is_attentive and self._is_seen_by_others
-            # Those that share connections go on, rarely: the pool closes what it has too many when one comes back.
+            # Sessions that share connections go on, rarely: the pool closes a connection too many as it comes back.
             looks = not is_replaced or (self._database is not None and self._database.shares_connections)
             pause: float | None = None
             if is_replaced:
@@ -177,11 +177,11 @@ class Watch(Waiting):
 
     @property
     def _is_seen_by_others(self) -> bool:
-        """Whether the control connection finds what this session would find: it knows queues by their numbers."""
+        """True if the control connection finds the same messages: it knows queues by their numbers."""
         return bool(self._buffers) and not any(buffer.source.target.may_be_gone for buffer in self._buffers)
 
     def _competition(self) -> Competition | None:
-        """Return what it competes for, if any other one that does can look in its place.
+        """Return its competition, if any other member of that can fetch in its place.
 
         Not a session that holds messages, who may be the only one that gets more of the same groups.
         """

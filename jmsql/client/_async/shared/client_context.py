@@ -42,7 +42,7 @@ logger = logging.getLogger("jmsql")
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Client:
-    """What a session works for: a connection of jmsql's, or the application's transaction."""
+    """The owner of a session: a jmsql connection, or the application's transaction."""
 
     schema: str
     timings: InternalTimings
@@ -69,16 +69,16 @@ class ClientContext(Client):
     failed: Callable[[JMSException], Awaitable[None]]
     client_id: str | None = None
     used: bool = False
-    """Whether it is too late to set the client identifier."""
+    """True if it is too late to set the client identifier."""
 
     @property
     def is_restricted(self) -> bool:
-        """Whether policies decide which rows the role sees."""
+        """True if policies decide which rows the role sees."""
         return self.control.server.is_restricted
 
     @property
     def publisher(self) -> Publisher:
-        """The publisher of what the sessions send to topics."""
+        """The publisher of the sessions' messages to topics."""
         return Publisher(self.control.connection_id, self.client_id)
 
     async def run_beside(self, work: Steps[T]) -> T:
@@ -99,7 +99,7 @@ class ClientContext(Client):
         return self.control.notifier.waited_for(channels) if channels else None
 
     async def sent(self, news: News, waited_for: Collection[int] | None = None) -> None:
-        """Count what a session has sent, and wake those that wait for it.
+        """Count a session's sent messages, and wake the consumers that wait for them.
 
         `waited_for` has the numbers of the destinations for which a consumer may wait; None: that was not asked.
         """

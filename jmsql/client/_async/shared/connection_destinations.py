@@ -49,6 +49,8 @@ class ConnectionDestinations:
         """The numbers of looked-up destinations; a topic's is negative."""
         self._looked_up: dict[Destination, float] = {}
         """When a topic or temporary queue was last looked up, by the monotonic clock."""
+        # Temporary destinations that this connection has made and not deleted. `create_temporary_again` binds them to
+        # its new number.
         self._temporary: set[Destination] = set()
 
     async def find(self, destination: Destination) -> int:

@@ -64,4 +64,6 @@ def _function_of(listener: ExceptionListener) -> Callable[[JMSException], object
         return listener
     if callable(getattr(listener, "on_exception", None)):
         return listener.on_exception
-    raise TypeError(f"An exception listener is a callable or has on_exception(exception), unlike {listener!r}.")
+    raise TypeError(
+        f"Expected an exception listener, a callable or an object with on_exception(exception), got {listener!r}."
+    )

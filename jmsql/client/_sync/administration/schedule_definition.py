@@ -60,5 +60,5 @@ def make_schedule(
 
 def _priority(priority: int) -> int:
     if not 0 <= operator.index(priority) <= _HIGHEST_PRIORITY:
-        raise ValueError(f"The priority is an int from 0 (lowest) to 9, not {priority!r}.")
+        raise ValueError(f"Expected a priority from 0 (lowest) to 9, got {priority!r}.")
     return operator.index(priority)

@@ -475,7 +475,7 @@ class Connection:
     def _take_client_id(self, client_id: str) -> None:
         if not isinstance(client_id, str) or not client_id:
             raise InvalidClientIDException(
-                f"The client identifier is a str of at least one character, not {client_id!r}."
+                f"Expected a client identifier of at least one character, got {client_id!r}."
             )
         in_thread(self._control.set_client_id, client_id)
         self._client.client_id = client_id
@@ -487,7 +487,7 @@ class Connection:
         try:
             self._destinations.delete_all_temporary()
         except JMSException as error:
-            logger.warning("The temporary destinations go a little later: %s", error)
+            logger.warning("The temporary destinations could not be deleted now, and are deleted later: %s", error)
         self._side.close()
         in_thread(self._control.close)
         self._client.pool.close()

@@ -65,7 +65,7 @@ class ThreadServerSessionPool:
         acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
     ) -> None:
         if size < 1:
-            raise ValueError(f"A pool has at least one session, not {size}.")
+            raise ValueError(f"Expected at least 1 session in a pool, got {size}.")
         self._connection = connection
         self._size = size
         self._changed = Condition()
@@ -136,7 +136,7 @@ class ThreadServerSessionPool:
             server_session.finish()
         except JMSException as error:
             if not session.closed:
-                logger.warning("%r in %r: %s", session, self, error)
+                logger.warning("%r failed in %r: %s", session, self, error)
                 self._connection.tell_exception_listener(error)
         finally:
             self._running.discard(current())

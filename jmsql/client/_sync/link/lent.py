@@ -48,7 +48,7 @@ T = TypeVar("T")
 # Things that do not work:
 #
 # - SQLAlchemy's events for commit and rollback: they come before the server's answer, which may be a refusal.
-# - An exchange by `WireRunner` for each statement: it reads what belongs to a pipeline or COPY of the application.
+# - An exchange by `WireRunner` for each statement: it reads the answers to a pipeline or COPY of the application.
 
 set_savepoint = Statement("set_savepoint", "savepoint jmsql_own", "setting a savepoint", nothing)
 undo_savepoint = Statement("undo_savepoint", "rollback to savepoint jmsql_own", "rolling back to a savepoint", nothing)
@@ -181,7 +181,7 @@ class LentLink(OwnLink):
         return self.driver.may_have_other_role and not self.has_failed
 
     def _run_plainly(self, query: Query[T]) -> T:
-        """Run a statement in the open transaction, as whatever role it has."""
+        """Run a statement in the open transaction, as the role that it has."""
         return self._psycopg.run(query)
 
     def _run_as_session(self, work: Query[T] | Steps[T]) -> T:

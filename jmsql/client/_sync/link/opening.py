@@ -136,7 +136,7 @@ def _of_engine(engine: Engine, schema: str) -> PsycopgRunner:
     from sqlalchemy import Engine as Expected
 
     if not isinstance(engine, Expected):
-        raise JMSException(f"The database is a URL or {_EXPECTED}, not {type(engine).__qualname__}.")
+        raise JMSException(f"Expected a URL or {_EXPECTED}, got {type(engine).__qualname__}.")
     with jms_errors(f"connecting to {engine.url.render_as_string(hide_password=True)}"):
         connection = (engine.connect()).execution_options(isolation_level="AUTOCOMMIT")
     lent = synchronous(connection)

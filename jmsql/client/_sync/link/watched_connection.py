@@ -37,7 +37,7 @@ from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Exchange
 
 
 StatementListener = Callable[[SavepointStep | None], None]
-"""Called before each statement of the application's, with its effect on a savepoint."""
+"""Called before each of the application's statements, with its effect on a savepoint."""
 
 _UNKNOWN = Effects(
     outlives_transaction=True,
@@ -60,7 +60,7 @@ class WatchedConnection(WireConnection):
     """Why the last statement failed that was heard of, but for those that an aborted transaction refuses."""
 
     has_changed_settings = False
-    """Whether a statement that was heard of looked as if it left something on the connection: a role, or a lock."""
+    """True if a statement that was heard of looked as if it left something on the connection: a role, or a lock."""
 
     may_have_other_role = False
     """True if a statement that was heard of in the transaction may have set a role."""

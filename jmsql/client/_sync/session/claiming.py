@@ -42,8 +42,8 @@ logger = logging.getLogger("jmsql")
 #    for dead.
 # 2. Nothing is released twice: a release names the claim by its number, and finds nothing if the message has another
 #    holder by then.
-# 3. A row leaves `_delivered` by an acknowledgement, a release, or as it is put back. A statement that fails leaves it
-#    there, so that the next call tries again.
+# 3. A delivered row leaves its session (`Claims._delivered`, or a handler's transaction) by an acknowledgement, a
+#    release, or as it is put back. A statement that fails leaves it there, so that the next call tries again.
 # 4. A claim whose answer was lost is known to the server alone. `claim_failed` has the control connection take another
 #    number then, and its former claims are released like a dead client's.
 # 5. The messages of a group stay in order: with a failed one the session releases the other messages of its group that

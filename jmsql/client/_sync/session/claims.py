@@ -169,7 +169,7 @@ class Claims(Delivery):
         return self._delivered_at if self._delivered else None
 
     def acknowledgement_due(self, delay: float) -> bool:
-        """Whether so many messages wait, or one for so many seconds, that even a lazy session acknowledges them."""
+        """True if so many messages wait, or one for so many seconds, that even a lazy session acknowledges them."""
         waiting = len(self._delivered)
         return waiting >= _LAZY_ACKNOWLEDGEMENTS or (waiting > 0 and monotonic() >= self._delivered_at + delay)
 

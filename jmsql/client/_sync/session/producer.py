@@ -334,7 +334,7 @@ def _delivery_mode(delivery_mode: int) -> DeliveryMode:
         return DeliveryMode(delivery_mode)
     except ValueError as error:
         raise JMSException(
-            f"The delivery mode is DeliveryMode.PERSISTENT or DeliveryMode.NON_PERSISTENT, not {delivery_mode!r}."
+            f"Expected DeliveryMode.PERSISTENT or DeliveryMode.NON_PERSISTENT, got {delivery_mode!r}."
         ) from error
 
 
@@ -344,7 +344,7 @@ def _priority(priority: int) -> int:
             return number
     except TypeError:
         pass
-    raise JMSException(f"The priority is an int from 0 (lowest) to 9, not {priority!r}.")
+    raise JMSException(f"Expected a priority from 0 (lowest) to 9, got {priority!r}.")
 
 
 def _time_to_live(time_to_live: float | timedelta) -> float:

@@ -59,7 +59,7 @@ class SubscriptionRegistry:
                 try:
                     self._destinations.leave(consumer.buffer.source.next_queue_id)
                 except JMSException as error:
-                    logger.warning("Closing %r: %s", consumer, error)
+                    logger.warning("%r could not leave its subscription: %s", consumer, error)
 
     def join_again(self, former_ids: Sequence[int], subscribers: Callable[[], Iterable[ConsumerState]]) -> None:
         """Give the client's subscriptions its new number at the server; those that are gone are made again."""

@@ -122,7 +122,7 @@ class HandlerContext(JMSContext):
             try:
                 await part.close()
             except JMSException as problem:
-                logger.warning("What a handler has made does not close: %s", problem)
+                logger.warning("A producer or consumer of a handler could not be closed: %s", problem)
 
 
 class HandlerCall(AnyCall):
@@ -368,7 +368,7 @@ class HandlerCall(AnyCall):
             try:
                 return self.listener.shares_transaction and self.session.interrupt(timeout)
             except JMSException as error:
-                logger.warning("%s: its statement cannot be interrupted: %s", self.listener, error)
+                logger.warning("%s could not interrupt its statement: %s", self.listener, error)
                 return False
 
         def _interrupt_again(self, timeout: float) -> bool:
@@ -584,7 +584,7 @@ class HandlerCall(AnyCall):
             except BaseException as error:  # the message is settled: an error here must not fail it
                 if ends_task(error):
                     raise
-                logger.exception("%s: what is called after the end of a transaction has failed.", self.listener)
+                logger.exception("%s: a function that is called after the transaction failed.", self.listener)
 
     # The log
 
@@ -700,7 +700,7 @@ async def release(listener: Listener, session: HandlerSession, error: BaseExcept
         else:
             await session.recover(error)
     except JMSException as problem:  # also where the session was closed from outside, at the deadline
-        logger.warning("%s: %s", listener, problem)
+        logger.warning("%s could not release its message: %s", listener, problem)
 
 
 @asynccontextmanager

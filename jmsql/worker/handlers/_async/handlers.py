@@ -282,7 +282,7 @@ class HandlerTask:
         if not self._is_stopping:
             if self._session.closed:
                 raise error  # nothing would end that
-            logger.warning("%s: no message can be received: %s", self.listener, error)
+            logger.warning("%s cannot receive messages, and tries again: %s", self.listener, error)
             self._has_failed_to_receive = True
             await release(self.listener, self._session)
             await self._pause(self._timings.reconnect_pause)
@@ -317,7 +317,7 @@ class HandlerTask:
         try:
             await self._session.close()
         except JMSException as error:
-            logger.warning("%s: %s", self.listener, error)
+            logger.warning("%s could not close its session: %s", self.listener, error)
 
 
 # A chunk that fails is halved until the message that fails is alone. The messages stay claimed by this session
@@ -583,7 +583,7 @@ class Handlers:
         try:
             successor = await task.open_another()
         except JMSException as problem:
-            logger.warning("%s: no other thread can take its place: %s", task.listener, problem)
+            logger.warning("%s could not be given another thread: %s", task.listener, problem)
             task.replace_process(error)
             return
         self.members.append(successor)

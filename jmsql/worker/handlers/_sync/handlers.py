@@ -276,7 +276,7 @@ class HandlerThread:
         if not self._is_stopping:
             if self._session.closed:
                 raise error  # nothing would end that
-            logger.warning("%s: no message can be received: %s", self.listener, error)
+            logger.warning("%s cannot receive messages, and tries again: %s", self.listener, error)
             self._has_failed_to_receive = True
             release(self.listener, self._session)
             self._pause(self._timings.reconnect_pause)
@@ -311,7 +311,7 @@ class HandlerThread:
         try:
             self._session.close()
         except JMSException as error:
-            logger.warning("%s: %s", self.listener, error)
+            logger.warning("%s could not close its session: %s", self.listener, error)
 
 
 # A chunk that fails is halved until the message that fails is alone. The messages stay claimed by this session
@@ -575,7 +575,7 @@ class Handlers:
         try:
             successor = task.open_another()
         except JMSException as problem:
-            logger.warning("%s: no other thread can take its place: %s", task.listener, problem)
+            logger.warning("%s could not be given another thread: %s", task.listener, problem)
             task.replace_process(error)
             return
         self.members.append(successor)

@@ -247,11 +247,11 @@ def test_arguments_that_are_none(connection: Connection, other_connection: Conne
         with pytest.raises(IllegalStateException, match="client identifier"):
             connection.create_durable_connection_consumer(Topic("news"), "daily", None, pool, 1)
         for too_few in (0, -1):
-            with pytest.raises(JMSException, match="at least one message"):
+            with pytest.raises(JMSException, match="max_messages of at least 1"):
                 connection.create_connection_consumer(queue, None, pool, too_few)
         with pytest.raises(TypeError, match="get_server_session"):
             connection.create_connection_consumer(queue, None, object(), 1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="at least one session"):
+    with pytest.raises(ValueError, match="at least 1 session"):
         ThreadServerSessionPool(connection, 0, Heard())
     with pytest.raises(TypeError, match="message listener"):
         ThreadServerSessionPool(connection, 1, lambda session: 5)  # type: ignore[arg-type, return-value]

@@ -103,7 +103,7 @@ class TestInTime:
         assert receive_texts(consumer, 1) == ["a"]
         server.terminate(SESSIONS)
         wait_for(lambda: left(server) == [])
-        assert "Acknowledging for" in caplog.text
+        assert "could not acknowledge in time" in caplog.text
 
 
 class TestAtOnce:

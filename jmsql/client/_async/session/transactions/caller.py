@@ -46,7 +46,7 @@ class CallerTransaction(ABC):
     @property
     @abstractmethod
     def is_open(self) -> bool:
-        """Whether the caller has begun it."""
+        """True if the caller has begun it."""
 
     @property
     def conninfo(self) -> str | None:
@@ -55,10 +55,10 @@ class CallerTransaction(ABC):
 
     @abstractmethod
     async def runner(self, schema: str) -> Runner:
-        """Return what runs statements in the transaction, which begins with them if it is not open."""
+        """Return the runner of statements in the transaction, which begins with them if it is not open."""
 
     def news(self) -> Notifications:
-        """Make what wakes a receive that waits."""
+        """Make the object that wakes a waiting receive."""
         return Notifications()
 
     @abstractmethod

@@ -153,7 +153,7 @@ class HandlerClaims:
         try:
             self._client.returned(await self._claiming.release_rows(None, buffer, buffer.discard_rows()))
         except JMSException as error:
-            logger.warning("Messages that were claimed ahead come late to other consumers: %s", error)
+            logger.warning("Messages claimed ahead could not be released, and come later to other consumers: %s", error)
         else:
             buffer.slow_down(held)
 
@@ -323,7 +323,7 @@ class _HandlerLocks(Locks):
         try:
             return await self._release(failure)
         except JMSException as error:
-            logger.warning("The delivery that is rolled back could not be counted: %s", error)
+            logger.warning("The delivery that was rolled back could not be counted: %s", error)
             return []
 
     async def _release(self, failure: Failure | None) -> list[MessageKey]:
@@ -350,7 +350,7 @@ class _HandlerLocks(Locks):
         return [each.key for each in handled]
 
     def join(self) -> None:
-        """Have all that is claimed released together, whatever the reason."""
+        """Have all claimed messages released together, for any reason."""
         self.divides = False
         self.handled += self.set_aside.values()
         self.set_aside = {}
@@ -418,7 +418,7 @@ class Chunk:
         return control.is_certain or await self._client.side.run(is_connected, control.connection_id)
 
     def holds(self, messages: Sequence[Message]) -> list[Message]:
-        """Return those of some messages that are claimed and not settled."""
+        """Return the given messages that are claimed and not settled."""
         held = {id(each.message) for each in self._locks.handled} | self._locks.set_aside.keys()
         return [message for message in messages if id(message) in held]
 

@@ -479,7 +479,7 @@ class DupsOkAcknowledge(OwnAcknowledge):
             if self._is_due and not self._is_ended:
                 await self._claims.acknowledge()
         except JMSException as error:
-            logger.warning("Acknowledging for %r: %s", self.state, error)
+            logger.warning("%r could not acknowledge in time, and tries again: %s", self.state, error)
             return self._delay
         return 0.0
 

@@ -69,7 +69,7 @@ _NOBODY = Publisher()
 # 2. A message that a rollback has released lies behind the place from which the consumer fetches next. So the consumer
 #    goes back to the first message of each former transaction (`_look_again`), and a call that found nothing looks once
 #    more from the front (`fetch_again`).
-# 3. A transaction that has begun with a query of jmsql's, which found nothing or failed, is ended again: the caller had
+# 3. A transaction that has begun with jmsql's own query, which found nothing or failed, is ended again: the caller had
 #    none open.
 # 4. Only READ COMMITTED receives. In a stricter transaction the snapshot hides the claims that others make, and it
 #    would receive their messages.

@@ -107,7 +107,7 @@ class LocalTransaction(OwnTransaction):
 
     @property
     def is_used(self) -> bool:
-        """Whether the transaction has sent or received something, or the application has asked for it."""
+        """True if the transaction has sent or received something, or the application has asked for it."""
         return self._locks.has_delivered or self._send_buffer.is_used or self._is_shared or self._has_run
 
     @property
@@ -343,7 +343,7 @@ class LocalTransaction(OwnTransaction):
         try:
             self._locks.before_rollback(failure)
         except JMSException as error:
-            logger.info("The deliveries that are rolled back are counted after that: %s", error)
+            logger.info("Deliveries are counted after the rollback, and could not be before: %s", error)
         self._end_rollback()
 
     def _end_rollback(self) -> None:
