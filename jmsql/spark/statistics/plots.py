@@ -220,9 +220,9 @@ def _set_count(axes: Axes, label: str) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
-def _legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
+def _legend_below(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=columns)
+    figure.legend(handles, labels, loc="outside lower left", ncols=3)
 
 
 def _stack(axes: Axes, shown: Series) -> None:

@@ -132,11 +132,11 @@ class Endpoint:
         self._connecting.forget()
         return connection, is_pooled
 
-    async def connect_async(self, role: str = "") -> tuple[psycopg.AsyncConnection[Any], bool]:
+    async def connect_async(self) -> tuple[psycopg.AsyncConnection[Any], bool]:
         """Connect, for asyncio; see `connect`."""
         from jmsql.store.connections._async import connecting as asynchronous
 
-        with jms_errors(f"connecting to {self.text}{role}"):
+        with jms_errors(f"connecting to {self.text}"):
             connection: psycopg.AsyncConnection[Any] = await psycopg.AsyncConnection.connect(
                 **self._arguments, context=ADAPTERS, autocommit=True
             )

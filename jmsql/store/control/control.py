@@ -345,8 +345,8 @@ class ControlConnection:
                 0 if self._service.is_in_doubt else self.connection_id,
                 pooled=is_pooled,
             )
-            service = Service(link, schema, self.server, clock, timings, self._duties)
-            service.is_lost = True  # until its claims are bound to the new number, and all consumers fetch again
+            # It is lost until its claims are bound to the new number, and all consumers fetch again.
+            service = Service(link, schema, self.server, clock, timings, self._duties, is_lost=True)
             self._service, self.connection_id = service, link.connection_id
             if self._client_id is not None:
                 _take_client_id(service, self._client_id)

@@ -141,6 +141,7 @@ class Service:
         clock: Is set by the server's.
         timings: The intervals.
         duties: The client's duties, on any connection.
+        is_lost: True if the connection is still to be set up.
     """
 
     def __init__(
@@ -151,13 +152,15 @@ class Service:
         clock: ServerClock,
         timings: InternalTimings,
         duties: ClientDuties,
+        *,
+        is_lost: bool = False,
     ) -> None:
         self.link = link
         self.control: Runner = PsycopgRunner(link.connection, schema)
         """Runs statements on the connection."""
         self.is_in_doubt = False
         """True if the client may have claimed messages, and has lost the answer."""
-        self.is_lost = False
+        self.is_lost = is_lost
         """True if the connection is lost, or not yet set up."""
         self._timings = timings
         self._duties = duties

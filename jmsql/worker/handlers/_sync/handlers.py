@@ -79,6 +79,7 @@ class HandlerThread:
         on_end: Called when it has ended.
         on_lost: Called when its handler does not end at its time-out, in a thread.
         quota: The number of messages that its process receives; None: no limit.
+        counters: Its outcomes and those of the task in whose place it is.
     """
 
     def __init__(
@@ -88,16 +89,17 @@ class HandlerThread:
         session: HandlerSession,
         consumer: MessageConsumer,
         timings: WorkerTimings,
-        open_another: Callable[[HandlerClaims | None], HandlerThread],
+        open_another: Callable[[HandlerClaims | None, HandlerCounters], HandlerThread],
         turn: Lock,
         claims: HandlerClaims | None,
         on_end: Callable[[], None],
         on_lost: Callable[[HandlerThread, Exception], object],
         quota: MessageQuota | None,
+        counters: HandlerCounters,
     ) -> None:
         self.listener = listener
         self.claims = claims
-        self.counters = HandlerCounters()
+        self.counters = counters
         # Written by the task itself; read by the watcher, which ends overdue handlers, and for reports.
         self.handling: HandlerCall | None = None
         self.has_ended = False
@@ -132,10 +134,12 @@ class HandlerThread:
         quota: MessageQuota | None,
         throttle: Throttle | None,
         claims: HandlerClaims | None,
+        counters: HandlerCounters | None = None,
     ) -> Self:
         """Make the session, from the connection, and its consumer; most other arguments are the class's.
 
-        Of the listener's first task `claims` is None. Its tasks share the `throttle`; None: there is no limit.
+        Of the listener's first task `claims` is None. Its tasks share the `throttle`; None: there is no limit. A task
+        in the place of another one has the `counters` of that one.
 
         Raises:
             JMSException: The session or its consumer cannot be made.
@@ -155,8 +159,10 @@ class HandlerThread:
             session.keep_results(listener.keep_result)
         opened = (connection, listener, number, settings, turn, on_end, on_lost, quota, throttle)
         open_another = partial(cls.open, *opened)
-        timings = settings.timings
-        return cls(listener, number, session, consumer, timings, open_another, turn, claims, on_end, on_lost, quota)
+        return cls(
+            *(listener, number, session, consumer, settings.timings, open_another, turn, claims),
+            *(on_end, on_lost, quota, HandlerCounters() if counters is None else counters),
+        )
 
     def open_another(self) -> HandlerThread:
         """Open another task in its place, with the same counters.
@@ -164,9 +170,7 @@ class HandlerThread:
         Raises:
             JMSException: That is not possible.
         """
-        task = self._open_another(self.claims)
-        task.counters = self.counters
-        return task
+        return self._open_another(self.claims, self.counters)
 
     @property
     def can_receive(self) -> bool:
