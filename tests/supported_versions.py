@@ -59,14 +59,14 @@ INTERFACES = (
         for name in (
             "test_a_commit_does_both_and_a_rollback_neither",
             "test_a_lost_connection_is_reported_and_sqlalchemy_goes_on",
-            "test_a_savepoint_takes_back_only_what_came_after_it",
+            "test_a_rollback_to_a_savepoint_undoes_only_later_work",
             "test_in_autocommit_mode_each_send_and_receive_is_on_its_own",
             "test_messages_of_all_kinds_arrive",
         )
     ),
     "tests/integration/store/test_migration.py::test_it_joins_the_alembic_of_an_application",
     "tests/integration/store/test_migration.py::test_newer_schema_is_refused_in_a_sentence",
-    "tests/integration/two_phase_commit/test_context.py::test_what_it_receives_and_sends_is_prepared_together",
+    "tests/integration/two_phase_commit/test_context.py::test_receipts_and_sends_are_prepared_together",
     *(
         f"tests/integration/two_phase_commit/test_in_doubt.py::{name}"
         for name in (

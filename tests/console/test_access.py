@@ -134,7 +134,7 @@ def test_access_function_that_returns_something_else_shows_nothing(serve: Serve)
 
 
 @pytest.mark.parametrize(("settings", "reason"), [({"access": lambda _: BOB}, "look"), ({"read_only": True}, "only")])
-def test_who_may_only_look_is_offered_nothing_and_refused(
+def test_a_visitor_who_may_only_look_is_offered_nothing_and_refused(
     serve: Serve, jmsql_factory: jmsql.ConnectionFactory, settings: dict[str, object], reason: str
 ) -> None:
     with jmsql_factory.create_context() as context:

@@ -102,7 +102,7 @@ def test_delayed_messages_are_chosen_too(console: Browsing, jmsql_factory: jmsql
     assert texts(jmsql_factory, "other") == ["c"]
 
 
-def test_what_came_after_the_question_is_left_alone(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+def test_messages_after_the_question_are_left_alone(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
     send(jmsql_factory, "orders", "red 1", "blue 2", "red 3")
     path = f"{console.find('orders')}/purge"
     fields = console.form(f"{path}?selector=color+%3D+%27red%27")
@@ -177,9 +177,7 @@ def test_an_action_returns_to_no_page_but_the_consoles_own(
     assert console.post(path, fields).location.partition("?")[0] == f"{console.served.prefix}{console.find('orders')}"
 
 
-def test_what_a_client_holds_stays_and_the_number_is_true(
-    console: Browsing, jmsql_factory: jmsql.ConnectionFactory
-) -> None:
+def test_held_messages_stay_and_the_number_is_true(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
     send(jmsql_factory, "orders", *map(str, range(5)))
     orders = console.find("orders")
     with jmsql_factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
@@ -251,7 +249,7 @@ def test_messages_that_are_no_dead_letters_do_not_go_back(
     assert texts(jmsql_factory, "DLQ") == ["by hand"]
 
 
-def test_what_waits_is_delivered_now_and_what_does_not_stays(
+def test_waiting_messages_are_delivered_now_and_others_stay(
     console: Browsing, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
     with Administration(jmsql_factory) as administration:
@@ -456,7 +454,7 @@ def role(url: str, kind: str) -> Iterator[str]:
                 database.execute(f"alter table {table} disable row level security".encode())
 
 
-def test_what_the_role_may_not_do_is_not_offered_and_postgresql_refuses_it(
+def test_actions_that_the_role_may_not_do_are_not_offered_and_are_refused(
     serve: Serve, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str
 ) -> None:
     send(jmsql_factory, "orders", "x")

@@ -426,7 +426,7 @@ def test_page_lives_on_when_the_server_was_started_again(
     complaints(browser)
 
 
-def test_who_may_only_look_sees_no_buttons(
+def test_a_visitor_who_may_only_look_sees_no_buttons(
     browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
     fill(jmsql_factory)

@@ -112,9 +112,7 @@ def buttons(browser: webdriver.Chrome, case: Case) -> list[Any]:
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("name", ACTIONS)
-def test_who_may_operate_is_offered_each_action_and_it_is_done(
-    browser: webdriver.Chrome, serve: Serve, name: str
-) -> None:
+def test_an_operator_is_offered_each_action_and_it_is_done(browser: webdriver.Chrome, serve: Serve, name: str) -> None:
     case, console = ACTIONS[name], Browsing(serve())
     open_page(browser, console, case)
     [button] = buttons(browser, case)
@@ -138,7 +136,7 @@ LEVELS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("level", LEVELS)
-def test_who_may_not_operate_is_offered_no_action_and_each_is_refused(
+def test_a_visitor_without_the_right_is_offered_no_action_and_refused_each(
     browser: webdriver.Chrome, serve: Serve, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str, level: str
 ) -> None:
     settings = dict(LEVELS[level])

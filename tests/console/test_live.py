@@ -81,9 +81,7 @@ def test_pages_show_an_action_at_once(
     assert is_paused() == [False] * 4
 
 
-def test_what_has_not_changed_is_not_sent_again(
-    quick: None, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
-) -> None:
+def test_unchanged_parts_are_not_sent_again(quick: None, serve: Serve, jmsql_factory: jmsql.ConnectionFactory) -> None:
     visitor = Browsing(serve())
     with jmsql_factory.create_context() as context:
         context.create_producer().send(ORDERS, "x")

@@ -44,7 +44,7 @@ def test_schedules_are_shown_paused_resumed_and_sent(
     assert "1 message was sent" in console.act("/schedules/send", other)
 
 
-def test_what_is_no_schedule_is_not_found(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+def test_an_unknown_schedule_is_not_found(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
     with Administration(jmsql_factory) as administration:
         administration.set_schedule("nightly", "0 3 * * *", "reports")
     for path in ("/schedules/pause", "/schedules/pause?name=other", "/schedules/delete?name=nightly"):
@@ -52,7 +52,7 @@ def test_what_is_no_schedule_is_not_found(console: Browsing, jmsql_factory: jmsq
     assert console.get("/schedules/pause?name=%00").status in (400, 404)
 
 
-def test_who_may_look_alone_is_offered_nothing(
+def test_a_visitor_who_may_only_look_is_offered_no_action(
     serve: Callable[..., Served], jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
     with Administration(jmsql_factory) as administration:

@@ -261,7 +261,7 @@ class TestReconciliation:
             ),
         ],
     )
-    def test_what_a_subscription_has_too_little_or_too_much_is_found(
+    def test_missing_and_surplus_messages_of_a_subscription_are_found(
         self, sabotaged: Any, statement: str, kind: str, text: str
     ) -> None:
         outcome = sabotaged(statement)

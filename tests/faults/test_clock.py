@@ -255,7 +255,7 @@ def test_the_command_goes_by_the_servers_clock(wrong: dict[str, str], jmsql_clea
 
 
 @pytest.mark.timeout(120)
-def test_what_handlers_send_goes_by_the_servers_clock(
+def test_handlers_sends_go_by_the_servers_clock(
     wrong: dict[str, str], jmsql_factory: ConnectionFactory, jmsql_clean_url: str, tmp_path: Path
 ) -> None:
     (tmp_path / "messaging.py").write_text(ANSWERING)

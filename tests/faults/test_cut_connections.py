@@ -227,7 +227,7 @@ def test_no_message_is_lost_between_the_queue_and_receive(
     cut_everywhere(jmsql_factory, witness, receive, check)
 
 
-def test_what_is_acknowledged_is_gone_and_the_rest_comes_again(
+def test_acknowledged_messages_are_gone_and_the_rest_comes_again(
     jmsql_factory: jmsql.ConnectionFactory, witness: jmsql.Session
 ) -> None:
     acknowledged: list[int] = []

@@ -113,7 +113,7 @@ def test_both_sides_of_each_connection_look_whether_the_other_is_there(listening
         assert settings == [10, 5, 3, 0], "a reader may pause in the middle of what it reads"
 
 
-def test_what_the_url_says_goes_before_the_defaults(listening_server: FaultyServer) -> None:
+def test_the_urls_parameters_go_before_the_defaults(listening_server: FaultyServer) -> None:
     url = with_parameters(
         listening_server.network_url,
         keepalives_idle="7",

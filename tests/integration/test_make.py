@@ -78,7 +78,7 @@ def test_servers_among_the_packages_do_not_start(machine: Machine, has_policy: b
     assert machine.policy.exists() is has_policy
 
 
-def test_what_is_there_is_not_installed(machine: Machine) -> None:
+def test_installed_packages_are_not_installed_again(machine: Machine) -> None:
     for name in ("ip", "chromium", "chromedriver", "promtool", "pgbouncer"):
         machine.program(name, "true")
     machine.program("java", "echo 'openjdk version \"21.0.2\"' >&2")

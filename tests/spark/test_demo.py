@@ -112,7 +112,7 @@ def test_delays_are_those_of_the_input_and_what_is_archived_too_little_or_too_mu
         assert delay.mean_delay == pytest.approx(sum(there) / len(there))
 
 
-def test_what_the_demo_did_not_make_is_left_alone(tmp_path: Path) -> None:
+def test_objects_that_the_demo_did_not_make_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive" / "precious").touch()
     engine: Any = None  # it is not asked

@@ -115,7 +115,7 @@ def test_an_administrator_becomes_no_owner(plain: Plain, roles: dict[str, str], 
     )
 
 
-def test_who_calls_is_known_also_where_somebody_else_has_connected(
+def test_the_calling_role_is_known_though_another_one_has_connected(
     plain: Plain, roles: dict[str, str], owner: psycopg.Connection[Any]
 ) -> None:
     """ANALYZE runs a table's index expressions with its owner's rights, in the session of the role that analyzes."""
@@ -220,7 +220,7 @@ def test_the_dead_letter_queue_is_there_from_the_start(jmsql_clean_url: str) -> 
     assert made == [("DLQ", None)]
 
 
-def test_nobody_reads_a_body_by_its_number(plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
+def test_no_role_reads_a_body_by_its_number(plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
     first, second = (session.create_consumer(PRICES) for _ in range(2))
     send_texts(session, PRICES, "x" * 3000)
     [(body,)] = owner.execute("select body_id from jmsql_internal.body").fetchall()
@@ -258,7 +258,7 @@ class TestForgery:
                 attacker.execute("select jmsql_internal.make_history_partition('1999-01-01')")
         assert owner.execute("select from jmsql_internal.message_history").fetchall() == []
 
-    def test_what_a_role_removes_is_in_the_history(
+    def test_messages_that_a_role_removes_are_in_the_history(
         self, plain: Plain, owner: psycopg.Connection[Any], session: Session, roles: dict[str, str]
     ) -> None:
         receiver = plain("receiver")
@@ -380,7 +380,7 @@ class TestForgery:
                         "from jmsql_internal.queue where name = 'orders'".encode()
                     )
 
-    def test_of_what_the_provider_says_of_a_message(self, plain: Plain, owner: psycopg.Connection[Any]) -> None:
+    def test_a_role_forges_no_headers_of_the_provider(self, plain: Plain, owner: psycopg.Connection[Any]) -> None:
         insert = (
             "insert into jmsql_internal.message (queue_id, message_type, inverse_priority, jms_delivery_mode, "
             "properties) "
@@ -449,7 +449,7 @@ class TestForgery:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             attacker.execute("update jmsql_internal.connection set heartbeat_timeout = '1 hour'")
 
-    def test_of_what_goes_through(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
+    def test_a_role_forges_no_counters(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
         send_texts(session, SECRETS, "a")
         secrets, orders = numbers(owner, "secrets"), numbers(owner, "orders")
         for who, destination, sent in (("sender", secrets, 5), ("sender", orders, 2**63 - 1), ("sender", orders, -5)):

@@ -108,7 +108,7 @@ def test_metrics_leave_out_what_the_role_may_not_look_into(look: Look, url_of: C
 
 
 @pytest.mark.parametrize("words", [("dead-letters",), ("history", "list", "orders"), ("show", "ID:1")], ids=" ".join)
-def test_what_is_not_shown_is_said_not_to_be(look: Look, words: tuple[str, ...]) -> None:
+def test_hidden_parts_are_named(look: Look, words: tuple[str, ...]) -> None:
     note = "Messages that the role may not browse are not shown."
     assert note in look("sender", *words).stderr
     assert note not in look("browser of all", *words).stderr

@@ -164,7 +164,7 @@ def test_each_role_has_the_privileges_that_are_listed_and_no_other(
         assert actual == wanted, kind
 
 
-def test_nobody_but_administrators_locks_a_table_against_others(
+def test_administrators_alone_lock_a_table_against_others(
     database: psycopg.Connection[Any], roles: dict[str, str]
 ) -> None:
     tables = [

@@ -111,7 +111,7 @@ def test_traps_catch(url_of: Callable[[str], str]) -> None:
                 plain.execute(statement.encode())
 
 
-def test_what_a_migration_makes_uses_none(database: psycopg.Connection[Any]) -> None:
+def test_objects_of_a_migration_use_none(database: psycopg.Connection[Any]) -> None:
     assert not caught(database)
 
 
@@ -187,7 +187,7 @@ def test_the_life_of_messages_meets_none(
     assert not caught(database)
 
 
-def test_what_restricted_roles_send_and_receive_meets_none(
+def test_sends_and_receipts_of_restricted_roles_meet_none(
     url_of: Callable[[str], str], database: psycopg.Connection[Any]
 ) -> None:
     url = url_of("receiver from all")

@@ -438,7 +438,7 @@ WAITING_FOR_TABLES = """
     select from pg_locks where not granted and mode = 'AccessExclusiveLock' and relation is not null"""
 
 
-def test_the_first_grant_holds_up_nobody_while_a_transaction_stays_open(
+def test_the_first_grant_holds_up_no_session_while_a_transaction_stays_open(
     administration: Administration, roles: dict[str, str], jmsql_factory: ConnectionFactory, server: Server
 ) -> None:
     administration.create_queue("orders")
@@ -499,7 +499,7 @@ POLICIES: dict[str, tuple[DestinationSettings, RedeliveryPolicy | None]] = {
 
 @pytest.mark.parametrize("is_member", [False, True], ids=["granted the queue", "member"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_who_may_only_receive_gets_rid_of_poison(
+def test_a_receiving_role_gets_rid_of_poison(
     policy: str,
     is_member: bool,
     request: pytest.FixtureRequest,
@@ -535,7 +535,7 @@ def test_who_may_only_receive_gets_rid_of_poison(
 
 
 @pytest.mark.parametrize("is_member", [False, True], ids=["granted the queue", "member"])
-def test_who_may_only_receive_names_no_other_dead_letter_queue(
+def test_a_receiving_role_names_no_other_dead_letter_queue(
     is_member: bool, request: pytest.FixtureRequest, administration: Administration, connect: Connect
 ) -> None:
     """Its messages would be refused there, and come again for ever."""
@@ -665,7 +665,7 @@ def test_maintenance_is_left_to_those_who_see_everything(
         wait_for(lambda: server.rows("select text_body from jmsql_internal.message") == [("later",)])
 
 
-def test_all_views_have_the_rights_of_who_asks(server: Server) -> None:
+def test_all_views_have_the_rights_of_the_asking_role(server: Server) -> None:
     """With their owner's, they would show what policies hide."""
     assert (
         server.rows(

@@ -78,7 +78,7 @@ def test_a_transaction_of_the_callers_and_sql(switched_off: None, server: Server
         server.rows("select jmsql.send('nowhere', 'a')")
 
 
-def test_what_is_there_and_what_is_temporary_works(
+def test_existing_and_temporary_destinations_work(
     switched_off: None, administration: Administration, session: Session
 ) -> None:
     assert not administration.automatic_creation()

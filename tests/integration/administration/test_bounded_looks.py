@@ -249,7 +249,7 @@ class TestPages:
             administration.at("nowhere", place)
 
     @pytest.mark.parametrize("text", ["", "p", "5.1", "p10.1", "p5.-1", "x5.1", "p5.1 ", "p5.9999999999999999999"])
-    def test_what_is_no_place_is_refused(self, text: str) -> None:
+    def test_another_value_than_a_place_is_refused(self, text: str) -> None:
         with pytest.raises(ValueError, match="place of a message"):
             Place.parse(text)
 
@@ -303,7 +303,7 @@ class TestChosenPlaces:
         assert sorted(texts(administration.browse(ORDERS))) == ["0", "2"]
         assert texts(administration.browse("DLQ")) == ["1", "no dead letter"]
 
-    def test_what_is_no_place_and_no_number_is_refused(self, administration: Administration) -> None:
+    def test_another_value_than_a_place_or_a_number_is_refused(self, administration: Administration) -> None:
         administration.create_queue("orders")
         administration.create_queue("orders.old")
         uses: list[Callable[[Any], object]] = [

@@ -107,7 +107,7 @@ class TestMaking:
 
 
 class TestSettings:
-    def test_what_is_set_takes_effect_and_can_be_reset(
+    def test_a_setting_takes_effect_and_can_be_reset(
         self, administration: Administration, session: Session, queue: Queue
     ) -> None:
         administration.create(queue)

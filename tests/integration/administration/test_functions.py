@@ -311,7 +311,7 @@ FUNCTIONS = sorted({case.sql.partition("(")[0] for case in REFUSED})
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_what_is_wrong_is_refused_with_a_state_of_jmsql_and_by_python(
+def test_wrong_arguments_are_refused_with_an_sqlstate_and_by_python(
     sql: psycopg.Connection, administration: Administration, session: Session, function: str
 ) -> None:
     before = contents(sql)

@@ -101,7 +101,7 @@ class TestMoving:
         assert administration.move(queue, ARCHIVE, "number = 1") == 1
         assert receive_texts(session.create_consumer(ARCHIVE), 1) == ["1"]
 
-    def test_what_a_session_holds_stays(
+    def test_messages_that_a_session_holds_stay(
         self, administration: Administration, connection: Connection, session: Session, queue: Queue, small_steps: None
     ) -> None:
         send_texts(session, queue, *"abcdefgh")
@@ -296,7 +296,7 @@ class TestDeletingWhatIsInUse:
         server_sees(server)
         administration.delete(queue)
 
-    def test_what_a_session_has_received_can_still_be_acknowledged(
+    def test_received_messages_can_still_be_acknowledged(
         self, administration: Administration, connection: Connection, others: Session, queue: Queue, server: Server
     ) -> None:
         send_texts(others, queue, "a", "b")

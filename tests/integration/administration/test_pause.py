@@ -50,7 +50,7 @@ def test_open_consumers_get_nothing_of_what_they_have_fetched(
 
 @MODES
 @pytest.mark.parametrize("selector", [None, "number >= 0"])
-def test_resuming_wakes_those_who_wait(
+def test_resuming_wakes_waiting_consumers(
     administration: Administration,
     others: Session,
     mode_session: Session,
@@ -98,7 +98,7 @@ def test_a_listener_gets_nothing_while_the_queue_is_paused(
     wait_for(lambda: got == ["a", "b", "c"])
 
 
-def test_what_was_delivered_before_can_be_settled(
+def test_earlier_deliveries_can_be_settled(
     administration: Administration, connection: Connection, others: Session, queue: Queue, server: Server
 ) -> None:
     send_texts(others, queue, "a", "b", "c")

@@ -118,7 +118,7 @@ class TestListener:
 
 
 class TestOrder:
-    def test_synchronous_sends_come_after_what_was_sent_before(
+    def test_synchronous_sends_come_after_earlier_sends(
         self, producer: MessageProducer, completions: Completions, server: Server
     ) -> None:
         for text in numbers(300):
@@ -189,7 +189,7 @@ class TestWaiting:
         assert stored(server) == (numbers(5) if method == "commit" else [])
 
     @pytest.mark.parametrize("what", ["producer", "session", "connection"])
-    def test_a_listener_does_not_close_what_waits_for_it(
+    def test_a_listener_does_not_close_a_session_that_waits_for_it(
         self, connection: Connection, session: Session, producer: MessageProducer, what: str
     ) -> None:
         close = {"producer": producer.close, "session": session.close, "connection": connection.close}[what]

@@ -68,7 +68,9 @@ class TestFailures:
         }
         assert set(in_store) <= {*completions.sent, *unknown}
 
-    def test_what_was_told_outlives_its_client(self, jmsql_clean_url: str, queue: Queue, server: Server) -> None:
+    def test_outcomes_told_to_listeners_outlive_their_client(
+        self, jmsql_clean_url: str, queue: Queue, server: Server
+    ) -> None:
         with SendingProcess(jmsql_clean_url, queue.name) as process:
             complete = process.completed(2000)
             complete += process.kill()
@@ -78,7 +80,7 @@ class TestFailures:
         assert in_store == numbers(len(in_store))
         assert len(in_store) >= len(complete)
 
-    def test_what_the_server_refuses_is_told(
+    def test_a_refusal_of_the_server_reaches_the_listener(
         self, producer: MessageProducer, completions: Completions, server: Server
     ) -> None:
         producer.send(TextMessage("first"), completion_listener=completions)

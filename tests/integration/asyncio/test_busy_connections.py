@@ -268,7 +268,7 @@ async def test_receive_with_a_timeout_ends_in_time_if_no_connection_is_free(crow
         assert text_of(await consumer.receive(timeout=5)) == "a"
 
 
-async def test_the_error_says_what_the_connections_are_needed_for(
+async def test_the_error_names_the_uses_of_the_connections(
     aio_factory: jms.ConnectionFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_limit, "_PATIENCE", 0.2)

@@ -97,7 +97,7 @@ async def test_receive_that_waits_is_cancelled_at_once(aio_connection: jms.Conne
 
 
 @pytest.mark.parametrize("most", [20, 1])
-async def test_who_gives_up_sooner_than_a_connection_is_made_uses_it_the_next_time(
+async def test_a_caller_that_gives_up_uses_the_opened_connection_the_next_time(
     aio_factory: jms.ConnectionFactory, most: int
 ) -> None:
     async with dataclasses.replace(aio_factory, max_connections=most).create_connection() as connection:
@@ -154,7 +154,7 @@ async def test_a_commit_that_returns_has_committed_and_one_that_is_cancelled_has
 
 
 @pytest.mark.parametrize("end", ["rollback", "recover", "acknowledge"])
-async def test_what_ends_a_delivery_can_be_called_again(aio_connection: jms.Connection, end: str) -> None:
+async def test_calls_that_end_a_delivery_can_be_repeated(aio_connection: jms.Connection, end: str) -> None:
     mode = AcknowledgeMode.TRANSACTED if end == "rollback" else AcknowledgeMode.CLIENT
     for number in range(1, MOST_WAITS):
         queue = Queue(f"orders {number}")
@@ -191,7 +191,7 @@ async def test_a_consumer_is_made_or_leaves_nothing(aio_connection: jms.Connecti
 
 
 @pytest.mark.parametrize("what", ["consumer", "session", "connection"])
-async def test_what_is_closed_closes_though_the_caller_does_not_wait(
+async def test_a_close_is_completed_though_the_caller_does_not_wait(
     aio_factory: jms.ConnectionFactory, server: Server, what: str
 ) -> None:
     for number in range(1, MOST_WAITS):

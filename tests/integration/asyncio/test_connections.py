@@ -99,7 +99,7 @@ async def test_open_transactions_keep_their_connections(
             assert message.get_body(str) == "b"
 
 
-async def test_who_waits_for_a_connection_is_cancelled_at_once(aio_factory: jms.ConnectionFactory) -> None:
+async def test_a_wait_for_a_connection_is_cancelled_at_once(aio_factory: jms.ConnectionFactory) -> None:
     queue = Queue("orders")
 
     async def send(session: jms.Session) -> None:

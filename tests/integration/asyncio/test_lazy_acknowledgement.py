@@ -18,7 +18,7 @@ ORDERS = Queue("orders")
 
 
 @pytest.mark.parametrize("connections", [1, 5])
-async def test_what_was_received_last_is_acknowledged_in_time(
+async def test_the_last_received_message_is_acknowledged_in_time(
     aio_factory: jms.ConnectionFactory, server: Server, connections: int
 ) -> None:
     timings = dataclasses.replace(FAST_TIMINGS, acknowledgement_delay=0.2)

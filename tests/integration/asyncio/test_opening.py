@@ -24,7 +24,7 @@ OPENERS: dict[str, Callable[[jms.Session], Opening[Any]]] = {
 
 
 @pytest.mark.parametrize("opener", OPENERS.values(), ids=OPENERS)
-async def test_a_task_opens_what_the_session_makes(
+async def test_a_task_opens_the_sessions_objects(
     aio_connection: jms.Connection, opener: Callable[[jms.Session], Opening[Any]]
 ) -> None:
     async with aio_connection.create_session() as session:
@@ -54,7 +54,7 @@ async def test_a_task_that_is_cancelled_opens_nothing(aio_connection: jms.Connec
             await opening
 
 
-async def test_what_nobody_awaits_warns(aio_connection: jms.Connection) -> None:
+async def test_a_coroutine_that_is_not_awaited_warns(aio_connection: jms.Connection) -> None:
     async with aio_connection.create_session() as session:
         opening = session.create_consumer(Queue("orders"))
         assert inspect.isawaitable(opening)

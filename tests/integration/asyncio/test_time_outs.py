@@ -194,7 +194,7 @@ async def test_a_transaction_that_ended_in_its_commit_is_known_as_lost(aio_conne
     assert await receive_all(aio_connection) == ["b"]
 
 
-async def test_what_answers_by_itself_soon_has_happened(
+async def test_a_statement_that_ends_by_itself_soon_has_happened(
     aio_connection: jms.Connection, blocker: psycopg.Connection
 ) -> None:
     async with aio_connection.create_session() as session, session.create_producer(ORDERS) as producer:
@@ -250,7 +250,7 @@ async def test_a_task_that_is_cancelled_ends(aio_connection: jms.Connection, blo
         assert text_of(await consumer.receive(5)) == "a"
 
 
-async def test_who_waits_for_another_commit_does_not_interrupt_it(
+async def test_a_wait_for_another_commit_does_not_interrupt_it(
     aio_connection: jms.Connection, blocker: psycopg.Connection
 ) -> None:
     """The commit of a message that was received is answered with the next exchange."""

@@ -171,7 +171,7 @@ def test_tables_that_lost_the_pages_on_which_plans_count(jmsql: Command, databas
     assert finding(jmsql("doctor", "--json"), "plans")["health"] == "ok"
 
 
-def test_expired_messages_that_nobody_removes(jmsql: Command, database: psycopg.Connection) -> None:
+def test_expired_messages_that_are_not_removed_are_a_finding(jmsql: Command, database: psycopg.Connection) -> None:
     jmsql("send", "orders", "x")
     two_minutes_ago = int(time.time() * 1000) - 120_000
     database.execute("update jmsql_internal.message set jms_expiration = %s", (two_minutes_ago,))
@@ -491,7 +491,7 @@ def set_valid(database: psycopg.Connection, valid: bool) -> None:
     )
 
 
-def test_a_queue_that_nobody_receives_from(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> None:
+def test_a_queue_without_a_consumer_is_a_finding(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> None:
     jmsql("send", "orders", "x", "--count", "3")
     [found] = findings(jmsql("doctor", "--json"), "consumers")
     assert "'orders' (3 messages" in found["says"]

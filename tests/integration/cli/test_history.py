@@ -65,7 +65,7 @@ class TestList:
         assert number("--outcome", "expired") == 0
         assert jmsql("history", "list", "--until", "2020-01-01T12:00").exit_code == 1
 
-    def test_what_is_no_time_or_outcome_is_refused(self, jmsql: Command) -> None:
+    def test_another_value_than_a_time_or_outcome_is_refused(self, jmsql: Command) -> None:
         outcome = jmsql("history", "list", "--since", "yesterday")
         assert (outcome.exit_code, "is not a time" in outcome.errors) == (2, True)
         outcome = jmsql("history", "list", "--outcome", "lost")

@@ -194,7 +194,7 @@ class TestReceive:
         assert jmsql("receive", "orders", "--timeout", "0.3", "--selector", "color = 'blue'").exit_code == 1
         assert time.monotonic() - started >= 0.3
 
-    def test_what_cannot_be_printed_stays_in_the_queue(self, jmsql: Command, jmsql_clean_url: str) -> None:
+    def test_a_message_that_cannot_be_printed_stays_in_the_queue(self, jmsql: Command, jmsql_clean_url: str) -> None:
         jmsql("send", "orders", "x" * 1000, "--count", "300")
         read_end, write_end = os.pipe()
         os.close(read_end)

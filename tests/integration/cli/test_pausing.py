@@ -23,7 +23,7 @@ def test_a_queue_is_paused_and_resumed(jmsql: Command) -> None:
 
 
 @pytest.mark.parametrize("command", ["pause", "resume"])
-def test_what_is_not_there_is_not_paused(jmsql: Command, command: str) -> None:
+def test_a_missing_destination_is_not_paused(jmsql: Command, command: str) -> None:
     for name in ("nowhere", "topic://nowhere"):
         outcome = jmsql(command, name)
         assert outcome.exit_code == 3

@@ -43,7 +43,7 @@ def receiving(url: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 class TestATopicAlone:
-    def test_what_is_published_from_now_on_is_printed(
+    def test_later_publications_are_printed(
         self, jmsql: Command, jmsql_clean_url: str, database: psycopg.Connection
     ) -> None:
         jmsql("send", "topic://prices", "before")

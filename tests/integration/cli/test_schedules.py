@@ -64,9 +64,7 @@ def test_the_next_ten_ticks_are_explained_in_both_zones(jmsql: Command) -> None:
         (("explain", "nightly", "--cron", "@daily"), "Give the name of a schedule"),
     ],
 )
-def test_what_cannot_be_a_schedule_is_a_mistake_of_usage(
-    jmsql: Command, arguments: tuple[str, ...], reason: str
-) -> None:
+def test_an_impossible_schedule_is_an_error_of_usage(jmsql: Command, arguments: tuple[str, ...], reason: str) -> None:
     outcome = jmsql("schedule", *arguments)
     assert outcome.exit_code == 2
     assert reason in " ".join(outcome.errors.replace("│", " ").split())

@@ -89,7 +89,7 @@ def test_a_dead_letter_says_where_it_comes_from(jmsql: Command, jmsql_factory: l
     assert "property JMS_jmsql_OriginalDestination (String): queue://orders" in jmsql("show", message_id).text
 
 
-def test_what_has_left_is_shown_from_the_history(jmsql: Command) -> None:
+def test_messages_that_have_left_are_shown_from_the_history(jmsql: Command) -> None:
     jmsql("destination", "create", "orders")
     jmsql("destination", "set", "orders", "--history")
     message_id = sent(jmsql, "orders", "done")

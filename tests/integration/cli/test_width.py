@@ -104,7 +104,7 @@ def test_the_lines_of_an_error_are_kept_where_they_are_asked_for(
 
 
 @pytest.mark.usefixtures("_filled")
-def test_what_is_piped_is_a_line_a_row_without_spaces_at_its_end(jmsql: Command) -> None:
+def test_piped_output_has_a_line_for_each_row_without_trailing_spaces(jmsql: Command) -> None:
     for name, words in LISTINGS.items():
         lines = jmsql(*words).text.splitlines()
         assert [line for line in lines if line != line.rstrip()] == [], name
@@ -112,7 +112,7 @@ def test_what_is_piped_is_a_line_a_row_without_spaces_at_its_end(jmsql: Command)
     assert SELECTOR in row
 
 
-def test_what_the_locale_cannot_encode_is_escaped(
+def test_text_that_the_locale_cannot_encode_is_escaped(
     jmsql: Command, jmsql_process: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jmsql("send", "größe", "日本", "-p", "half=\ud800")

@@ -59,7 +59,7 @@ def is_empty() -> bool:
 
 
 class TestTransaction:
-    def test_what_the_orm_writes_is_committed_with_the_message(
+    def test_the_orms_rows_are_committed_with_the_message(
         self, app: Application, handled: Handled, send: Any, article: Any
     ) -> None:
         processes = []
@@ -84,7 +84,7 @@ class TestTransaction:
         )
         assert processes[0] == processes[1]
 
-    def test_what_a_failing_handler_has_written_is_rolled_back(
+    def test_a_failing_handlers_rows_are_rolled_back(
         self, app: Application, handled: Handled, send: Any, article: Any
     ) -> None:
         counts = []

@@ -79,7 +79,7 @@ def run(handled: Handled) -> Callable[[], None]:
 
 
 class TestEnqueue:
-    def test_what_is_enqueued_is_ready(self, tasks: Any, framework: Any) -> None:
+    def test_an_enqueued_task_is_ready(self, tasks: Any, framework: Any) -> None:
         for task in (tasks.note, tasks.store_later):
             result = task.enqueue(1, two=3)
             assert result.status == framework.TaskResultStatus.READY
@@ -102,7 +102,7 @@ class TestEnqueue:
         assert result.args == [1]
         assert len(messages()) == 1
 
-    def test_what_json_cannot_express_is_refused(self, tasks: Any) -> None:
+    def test_values_that_json_cannot_express_are_refused(self, tasks: Any) -> None:
         with pytest.raises(TypeError, match="Unsupported type"):
             tasks.note.enqueue(dt.datetime.now(dt.UTC))
         assert messages() == []
@@ -147,7 +147,7 @@ class TestEnqueue:
         [message] = messages()
         assert message[1] == expected
 
-    def test_what_is_no_task_is_refused(self, tasks: Any, framework: Any) -> None:
+    def test_another_object_than_a_task_is_refused(self, tasks: Any, framework: Any) -> None:
         with pytest.raises(Exception, match="module level"):
             framework.task(lambda: None)
         with pytest.raises(Exception, match="whole number"):
@@ -262,7 +262,7 @@ class TestRunning:
         run()
         assert tasks.calls == [((1, "two"), {"three": [4, {"five": None}]})]
 
-    def test_what_it_does_is_in_the_transaction_of_its_message(self, tasks: Any, run: Callable[[], None]) -> None:
+    def test_its_work_is_in_the_transaction_of_its_message(self, tasks: Any, run: Callable[[], None]) -> None:
         from tests.integration.django.shop.models import Article
 
         result = tasks.fail_twice.enqueue("kite")
@@ -350,7 +350,7 @@ class TestRunning:
             ("tests.integration.django.shop.tasks.missing", "no task"),
         ],
     )
-    def test_what_a_message_names_is_not_called_unless_it_is_a_task(
+    def test_a_function_that_a_message_names_is_not_called_unless_it_is_a_task(
         self, path: str, reason: str, handled: Handled, caplog: pytest.LogCaptureFixture
     ) -> None:
         import sys

@@ -54,7 +54,7 @@ class TestSession:
             with pytest.raises(jmsql.IllegalStateException, match=r"serializable.*READ COMMITTED"):
                 consumer.receive(timeout=0)
 
-    def test_what_a_rollback_took_back_is_received_again_at_once(self, engine: sqlalchemy.Engine) -> None:
+    def test_messages_of_a_rollback_are_received_again_at_once(self, engine: sqlalchemy.Engine) -> None:
         with orm.Session(engine) as database, database.begin():
             place(database, 1)
         with orm.Session(engine) as database:
@@ -64,7 +64,7 @@ class TestSession:
                 assert consumer.receive(timeout=0) is None
                 database.rollback()
 
-    def test_what_it_has_loaded_stays_loaded_while_it_receives_nothing(self, engine: sqlalchemy.Engine) -> None:
+    def test_loaded_objects_stay_loaded_while_it_receives_nothing(self, engine: sqlalchemy.Engine) -> None:
         with orm.Session(engine, expire_on_commit=False) as database:
             place(database, 1)
             order = Order(2)
@@ -91,7 +91,7 @@ class TestConnection:
 
 
 class TestAsyncSession:
-    async def test_what_it_has_loaded_stays_loaded_while_it_receives_nothing(self, async_engine: AsyncEngine) -> None:
+    async def test_loaded_objects_stay_loaded_while_it_receives_nothing(self, async_engine: AsyncEngine) -> None:
         async with AsyncSession(async_engine, expire_on_commit=False) as database:
             order = Order(1)
             database.add(order)

@@ -95,9 +95,7 @@ async def test_receive_ends_the_transaction_that_it_has_begun(
         assert await consumer.receive(0) is None
 
 
-async def test_nothing_comes_of_what_the_server_had_done_when_it_was_asked_too_late(
-    jmsql_clean_url: str, blocker: psycopg.Connection
-) -> None:
+async def test_a_statement_interrupted_late_has_no_effect(jmsql_clean_url: str, blocker: psycopg.Connection) -> None:
     """asyncpg does not tell whether a statement that was cancelled had ended before."""
     for delay in (0.0, 0.002, 0.005, 0.01):
         async with ASYNCHRONOUS["asyncpg.Connection"](jmsql_clean_url) as caller:

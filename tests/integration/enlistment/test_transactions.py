@@ -127,7 +127,7 @@ async def test_a_send_begins_the_transaction(caller: Caller, others: Others) -> 
     assert others.stored() == others.announced() == [1]
 
 
-async def test_a_savepoint_takes_back_only_what_came_after_it(caller: Caller, others: Others) -> None:
+async def test_a_rollback_to_a_savepoint_undoes_only_later_work(caller: Caller, others: Others) -> None:
     await caller.place(1)
     async with caller.savepoint(taken_back=True):
         await caller.place(2)
@@ -137,7 +137,7 @@ async def test_a_savepoint_takes_back_only_what_came_after_it(caller: Caller, ot
     assert others.stored() == others.announced() == [1, 3]
 
 
-async def test_what_is_received_is_gone_with_the_commit_and_back_after_a_rollback(
+async def test_received_messages_are_gone_with_the_commit_and_back_after_a_rollback(
     caller: Caller, others: Others
 ) -> None:
     others.send(1)
@@ -152,7 +152,7 @@ async def test_what_is_received_is_gone_with_the_commit_and_back_after_a_rollbac
     assert others.announced() == [2]
 
 
-async def test_what_a_savepoint_took_back_is_received_again_at_once(caller: Caller, others: Others) -> None:
+async def test_messages_undone_by_a_savepoint_are_received_again_at_once(caller: Caller, others: Others) -> None:
     others.send(1)
     await caller.insert(1)
     consumer = await caller.consumer()
@@ -164,7 +164,7 @@ async def test_what_a_savepoint_took_back_is_received_again_at_once(caller: Call
     assert others.announced() == [1]
 
 
-async def test_what_the_transaction_sent_it_does_not_receive(caller: Caller) -> None:
+async def test_a_transaction_does_not_receive_its_own_messages(caller: Caller) -> None:
     await caller.place(1)
     assert await caller.receive() is None
     browser = await resolved(caller.context.create_browser(ORDERS))
@@ -247,7 +247,7 @@ async def test_messages_of_all_kinds_arrive(caller: Caller, others: Others) -> N
     assert last.get_string_property("JMSXGroupID") == "a"
 
 
-async def test_selectors_choose_what_is_received(caller: Caller) -> None:
+async def test_selectors_choose_received_messages(caller: Caller) -> None:
     for price in (5, 15):
         await caller.send(str(price), properties={"price": price, "name": "it's"})
     await caller.commit()
@@ -261,7 +261,7 @@ async def test_selectors_choose_what_is_received(caller: Caller) -> None:
     assert await received(consumer) is None
 
 
-async def test_subscriptions_get_what_is_published(caller: Caller, jmsql_factory: jmsql.ConnectionFactory) -> None:
+async def test_subscriptions_get_publications(caller: Caller, jmsql_factory: jmsql.ConnectionFactory) -> None:
     with jmsql_factory.create_context() as context:
         consumers = [context.create_consumer(PRICES, selector) for selector in (None, "price > 10")]
         for price in (5, 15):
@@ -284,7 +284,7 @@ async def test_the_transaction_is_the_callers_to_end(caller: Caller) -> None:
         await resolved(caller.context.recover())
 
 
-async def test_what_takes_a_connection_of_jmsqls_is_refused(caller: Caller) -> None:
+async def test_operations_that_need_a_jmsql_connection_are_refused(caller: Caller) -> None:
     context = caller.context
     for call in (
         context.create_temporary_queue,

@@ -84,7 +84,7 @@ def test_a_listener_does_not_get_the_rest_of_the_group_after_a_message_that_it_f
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT], ids=lambda mode: mode.name)
 @pytest.mark.parametrize("maximum_deliveries", [None, 9], ids=["without policy", "with one"])
-def test_the_group_of_a_client_that_was_killed_begins_with_what_it_held(
+def test_the_group_of_a_killed_client_begins_with_its_messages(
     jmsql_factory: ConnectionFactory,
     jmsql_clean_url: str,
     others: Session,
@@ -195,7 +195,7 @@ def test_the_transaction_of_an_application_holds_the_groups_of_what_it_receives(
         assert receive_places(other.consumer, 2) == [("a", 1), ("a", 2)]
 
 
-def test_what_holds_a_group_can_be_seen(
+def test_the_holder_of_a_group_can_be_seen(
     open_session: OpenSession, others: Session, queue: Queue, server: Server
 ) -> None:
     send_places(others, queue, ("a", 1), ("a", 2), ("b", 1), (None, 1))

@@ -98,7 +98,7 @@ def test_the_day_is_that_of_utc_whatever_the_sessions_time_zone(
     assert _bodies(database) == ["order"]
 
 
-def test_two_who_need_a_new_day_at_once_make_it_once(
+def test_two_transactions_that_need_a_new_day_make_it_once(
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
     administration: jmsql.admin.Administration,
@@ -159,7 +159,7 @@ def test_privileges_change_beside_partitions_that_are_made_and_dropped(
 
 
 @pytest.mark.parametrize("operation", ["make", "drop"])
-def test_who_acknowledges_does_not_wait_for_partitions_made_or_dropped(
+def test_acknowledgements_do_not_wait_for_partitions_made_or_dropped(
     operation: str,
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
@@ -386,7 +386,7 @@ def test_a_drop_that_was_interrupted_is_finished_later(
     assert database.execute(left).fetchone() is None
 
 
-def test_nobody_but_the_owner_prunes(
+def test_the_owner_alone_prunes(
     orders: jmsql.Queue,
     administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],

@@ -79,7 +79,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("consume", list(WAYS.values()), ids=list(WAYS))
-def test_what_is_acknowledged_is_recorded(
+def test_acknowledged_messages_are_recorded(
     consume: Consume, jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, database: psycopg.Connection[Any]
 ) -> None:
     send(jmsql_factory, *BODIES, destination=orders)
@@ -105,7 +105,7 @@ def test_a_queue_without_history_leaves_none(
     assert database.execute(ENTRIES).fetchall() == []
 
 
-def test_what_an_enlisted_session_takes_is_recorded_with_the_callers_commit(
+def test_an_enlisted_sessions_receipts_are_recorded_with_the_callers_commit(
     jmsql_factory: jmsql.ConnectionFactory,
     jmsql_clean_url: str,
     orders: jmsql.Queue,
@@ -128,7 +128,7 @@ def test_what_an_enlisted_session_takes_is_recorded_with_the_callers_commit(
     assert database.execute(ENTRIES).fetchall() == [("order", "acknowledged", 1, "orders", "queue", False)]
 
 
-def test_what_is_rolled_back_is_not_recorded_and_its_deliveries_count(
+def test_rolled_back_receipts_are_not_recorded_and_their_deliveries_count(
     jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, database: psycopg.Connection[Any]
 ) -> None:
     send(jmsql_factory, "order", destination=orders)
@@ -191,7 +191,7 @@ def test_everything_of_a_message_is_recorded(
     assert entry.time_in_queue.total_seconds() >= -1
 
 
-def test_what_expires_is_recorded(
+def test_expired_messages_are_recorded(
     jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, database: psycopg.Connection[Any]
 ) -> None:
     with jmsql_factory.create_connection() as connection:
@@ -202,7 +202,7 @@ def test_what_expires_is_recorded(
     assert database.execute(ENTRIES).fetchall() == [("late", "expired", 0, "orders", "queue", False)]
 
 
-def test_what_is_purged_is_recorded(
+def test_purged_messages_are_recorded(
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
     administration: jmsql.admin.Administration,
@@ -215,7 +215,7 @@ def test_what_is_purged_is_recorded(
     assert database.execute(ENTRIES).fetchall() == [(body, "purged", 0, "orders", "queue", False) for body in BODIES]
 
 
-def test_what_is_dead_is_recorded(
+def test_dead_letters_are_recorded(
     jmsql_factory: jmsql.ConnectionFactory,
     administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],

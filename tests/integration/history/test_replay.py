@@ -70,7 +70,7 @@ def test_a_selector_chooses_and_repeating_sends_again(
     assert len(_received(jmsql_factory)) == 50
 
 
-def test_what_was_sent_again_says_so(
+def test_a_replayed_message_names_its_origin(
     jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, administration: jmsql.admin.Administration
 ) -> None:
     since = datetime.now(UTC) - timedelta(minutes=1)

@@ -117,7 +117,7 @@ def test_a_message_that_backs_off_waits(connection: Connection, server: Server) 
     assert send(connection, "two") == first
 
 
-def test_what_is_sent_again_takes_no_key(connection: Connection, jmsql_factory: ConnectionFactory) -> None:
+def test_a_message_sent_again_takes_no_key(connection: Connection, jmsql_factory: ConnectionFactory) -> None:
     first = send(connection, "one")
     with Administration(jmsql_factory.url) as administration:
         administration.create_queue("aside")

@@ -123,7 +123,7 @@ def test_ids_in_different_orders_are_a_deadlock_that_ends(connection: Connection
         assert codes == ["40P01"]
 
 
-def test_what_is_sent_again_takes_no_id(connection: Connection, jmsql_factory: ConnectionFactory) -> None:
+def test_a_message_sent_again_takes_no_id(connection: Connection, jmsql_factory: ConnectionFactory) -> None:
     jmsql.send(connection, "orders", "one", deduplication_id="payment 17")
     with connection.create_session(transacted=True) as session, Administration(jmsql_factory.url) as administration:
         consumer = session.create_consumer("orders")
@@ -147,7 +147,7 @@ def test_sql_drops_duplicates(server: Server, connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "x" * 256, 5])
-def test_what_is_no_id_is_refused(connection: Connection, server: Server, value: Any) -> None:
+def test_another_value_than_an_id_is_refused(connection: Connection, server: Server, value: Any) -> None:
     with pytest.raises(MessageFormatException):
         jmsql.send(connection, "orders", "one", deduplication_id=value)
     with pytest.raises(psycopg.DatabaseError, match="cannot be"):

@@ -164,7 +164,7 @@ def test_client_identifier_and_durable_subscription_of_a_killed_client_are_free_
             assert receive_texts(subscriber, 1) == ["a"]
 
 
-def test_what_a_killed_client_had_goes_once_it_is_missed(
+def test_a_killed_clients_objects_go_once_it_is_missed(
     jmsql_factory: ConnectionFactory, other_connection: Connection, others: Session, server: Server
 ) -> None:
     assert jmsql_factory.url is not None

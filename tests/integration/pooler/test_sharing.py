@@ -205,7 +205,7 @@ def test_schema_is_installed_through_a_pooler(jmsql_factory: ConnectionFactory) 
 # Waking up
 
 
-def test_what_a_client_sends_wakes_its_own_consumers_at_once(connection: Connection) -> None:
+def test_a_clients_send_wakes_its_own_consumers_at_once(connection: Connection) -> None:
     session = connection.create_session()
     consumer = session.create_consumer(QUEUE)
     woken = threading.Event()
@@ -215,7 +215,7 @@ def test_what_a_client_sends_wakes_its_own_consumers_at_once(connection: Connect
     assert receive_texts(consumer, 1) == ["a"]
 
 
-def test_what_another_client_sends_is_found_by_looking(connection: Connection, others: Session) -> None:
+def test_another_clients_messages_are_found_by_polling(connection: Connection, others: Session) -> None:
     heard = threading.Event()
     connection.create_session().create_consumer(QUEUE).message_listener = lambda _: heard.set()
     connection._control.subscribe(others._receiving.queue_id(QUEUE, "receive"), lambda _: pytest.fail("notified"))

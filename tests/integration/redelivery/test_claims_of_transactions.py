@@ -108,7 +108,7 @@ def test_a_commit_fails_if_a_claim_was_lost_and_others_get_the_message(
     assert receive_all(others.create_consumer(Queue("effects"))) == []
 
 
-def test_what_the_application_deletes_in_its_transaction_is_still_behind_the_claim(
+def test_a_message_that_the_application_deletes_is_still_behind_its_claim(
     session: Session, others: Session, fragile: Queue, server: Server
 ) -> None:
     send_texts(others, fragile, "a", "b", "c")
@@ -147,7 +147,7 @@ def test_a_message_that_was_delivered_before_is_received_alone_and_in_its_place(
     assert server.rows(DELIVERIES) == [(0,)]
 
 
-def test_what_was_claimed_and_not_delivered_is_free_after_the_transaction_and_counts_as_new(
+def test_claimed_and_undelivered_messages_are_free_after_the_transaction_and_count_as_new(
     session: Session, others: Session, fragile: Queue
 ) -> None:
     texts = [f"{number:03}" for number in range(60)]

@@ -61,7 +61,7 @@ def test_each_death_counts_and_poison_goes_to_the_dead_letter_queue(
     assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
 
 
-def test_what_was_fetched_with_a_poison_message_is_blamed_at_most_once(
+def test_messages_fetched_with_a_poison_message_are_blamed_at_most_once(
     jmsql_clean_url: str, others: Session, administration: Administration, server: Server
 ) -> None:
     orders = [Order(mode.name, mode.name, receives=5) for mode in (AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT)]

@@ -90,7 +90,7 @@ def test_a_policy_of_the_destination_goes_before_it_as_a_whole(
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED])
-def test_what_is_in_the_dead_letter_queue_stays_there(mode_session: Session, others: Session, server: Server) -> None:
+def test_messages_in_the_dead_letter_queue_stay_there(mode_session: Session, others: Session, server: Server) -> None:
     send_texts(others, DLQ, "dead already")
     consumer = mode_session.create_consumer(DLQ)
     for number in range(1, 6):

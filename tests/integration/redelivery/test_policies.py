@@ -292,7 +292,7 @@ def test_deliveries_that_end_well_leave_nothing_behind(
     assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
-def test_what_a_transaction_has_fetched_and_not_delivered_does_not_count(
+def test_fetched_and_undelivered_messages_do_not_count(
     connection: Connection, others: Session, queue: Queue, administration: Administration, server: Server
 ) -> None:
     administration.create_queue(queue.name, maximum_deliveries=5)

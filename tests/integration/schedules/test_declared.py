@@ -121,7 +121,7 @@ def test_schedules_of_a_router_have_the_prefix_of_the_application() -> None:
         app.include(other, prefix="shop.")
 
 
-def test_what_cannot_be_declared_is_refused() -> None:
+def test_an_impossible_declaration_is_refused() -> None:
     app = Application()
     with pytest.raises(TypeError, match="is no handler"):
         app.schedule("report", "@daily", lambda: None)  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ def test_stream_begins_before_anything_has_left_and_is_one_read(
     assert server.rows("select count(*) from jmsql_internal.spark_cursor") == [(1,)]
 
 
-def test_what_has_left_is_found_when_spark_asks_again(history: psycopg.Connection[Any]) -> None:
+def test_messages_that_have_left_are_found_when_spark_asks_again(history: psycopg.Connection[Any]) -> None:
     """As in `processAllAvailable`, which returns once the stream has said that there is nothing new."""
     with driver() as reader:
         start = reader.initialOffset()

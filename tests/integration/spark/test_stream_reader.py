@@ -428,7 +428,7 @@ def test_connection_that_breaks_is_made_again(context: jmsql.JMSContext, server:
     assert left(server) == (0, 0, 0)
 
 
-def test_what_is_acknowledged_is_counted(context: jmsql.JMSContext, server: Server) -> None:
+def test_acknowledged_messages_are_counted(context: jmsql.JMSContext, server: Server) -> None:
     send(context, "a", "b", "c")
     context.create_consumer(jmsql.Queue("orders")).receive(10)
     context.rollback()

@@ -460,7 +460,7 @@ def test_query_that_is_started_again_gives_up_what_its_drivers_before_have_left(
     assert bodies(server) == 2 * TEN
 
 
-def test_what_is_given_up_is_deleted_in_steps_and_never_sent_in_part(
+def test_an_abandoned_write_is_deleted_in_steps_and_never_sent_in_part(
     server: Server, connection: psycopg.Connection, write: Write
 ) -> None:
     attempt = write()

@@ -117,7 +117,7 @@ def test_connection_that_breaks(connection: WireConnection, runner: WireRunner) 
     assert connection.closed
 
 
-def test_what_is_asked_after_a_statement_sees_its_commit(connection: WireConnection) -> None:
+def test_a_question_after_a_statement_sees_its_commit(connection: WireConnection) -> None:
     asking = asking_runner(connection, TRANSACTIONS)
     for number in (1, 3):
         before = connection.execute("select pg_current_xact_id()::text::bigint").fetchone()

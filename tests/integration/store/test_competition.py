@@ -75,9 +75,7 @@ def test_messages_come_in_their_order(fetch: Fetch, client: Client, queue_id: in
 
 
 @every_way
-def test_what_a_transaction_has_locked_is_passed_over(
-    fetch: Fetch, client: Client, open_client: OpenClient, queue_id: int
-) -> None:
+def test_locked_messages_are_passed_over(fetch: Fetch, client: Client, open_client: OpenClient, queue_id: int) -> None:
     send(client, "first", "second", "third", "fourth")
     locker = open_client(transactions=True)
     assert bodies(lock(locker, queue_id)) == ["first", "second"]
@@ -129,7 +127,7 @@ def test_a_transaction_finds_again_what_it_has_locked_since_a_savepoint(
 
 
 @every_way
-def test_what_a_client_has_claimed_is_passed_over(fetch: Fetch, client: Client, queue_id: int) -> None:
+def test_claimed_messages_are_passed_over(fetch: Fetch, client: Client, queue_id: int) -> None:
     send(client, "first", "second", "third", "fourth")
     assert bodies(claim(client, queue_id)) == ["first", "second"]
 
@@ -137,7 +135,7 @@ def test_what_a_client_has_claimed_is_passed_over(fetch: Fetch, client: Client, 
 
 
 @every_way
-def test_what_a_transaction_releases_is_there_again(
+def test_messages_that_a_transaction_releases_are_there_again(
     fetch: Fetch, client: Client, open_client: OpenClient, queue_id: int
 ) -> None:
     send(client, "first", "second")
@@ -150,7 +148,7 @@ def test_what_a_transaction_releases_is_there_again(
 
 
 @every_way
-def test_what_a_client_releases_is_there_again_and_counted(fetch: Fetch, client: Client, queue_id: int) -> None:
+def test_released_messages_are_there_again_and_counted(fetch: Fetch, client: Client, queue_id: int) -> None:
     send(client, "first", "second")
     claimed = claim(client, queue_id)
     delivered, prefetched = (Release(key(queue_id, row), row.handle) for row in claimed)
@@ -214,7 +212,7 @@ def test_a_commit_forgets_the_deliveries_of_its_own_claims_alone(
 
 
 @pytest.mark.parametrize("fetch", [lock, dequeue])  # claims are made outside of transactions
-def test_a_transaction_does_not_receive_what_it_has_sent(fetch: Fetch, open_client: OpenClient, queue_id: int) -> None:
+def test_a_transaction_passes_over_its_own_messages(fetch: Fetch, open_client: OpenClient, queue_id: int) -> None:
     sender = open_client(transactions=True)
     send(sender, "mine")
 
@@ -304,7 +302,7 @@ def test_consumers_at_once_share_a_queue_without_loss_or_duplicate(
 class TestTheFence:
     """A claim that was taken away acknowledges nothing."""
 
-    def test_an_acknowledgement_deletes_what_is_claimed(
+    def test_an_acknowledgement_deletes_claimed_messages(
         self, recipient: Recipient, client: Client, queue_id: int
     ) -> None:
         send(client, "first", "second")

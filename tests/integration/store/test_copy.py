@@ -99,7 +99,7 @@ outgoing = st.builds(
 
 
 @pytest.mark.parametrize("table", ["message", "delayed_message"])
-def test_what_is_copied_equals_what_is_inserted(runner: CountingRunner, table: str) -> None:
+def test_copied_rows_equal_inserted_ones(runner: CountingRunner, table: str) -> None:
     @given(st.lists(outgoing, min_size=1, max_size=4))
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     def check(messages: list[OutgoingMessage]) -> None:

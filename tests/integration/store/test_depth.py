@@ -90,7 +90,7 @@ def test_overviews_that_may_count_little_find_them_one_after_the_other(
     assert [seen(by_depth(runner, memory)) for _ in range(12)][-1] == EXPECTED
 
 
-def test_what_has_become_deep_is_seen_by_the_next_overview(runner: PsycopgRunner, jmsql_clean_url: str) -> None:
+def test_a_queue_that_has_become_deep_is_in_the_next_overview(runner: PsycopgRunner, jmsql_clean_url: str) -> None:
     memory = Memory()
     assert seen(by_depth(runner, memory)) == EXPECTED
     with psycopg.connect(jmsql_clean_url) as database:

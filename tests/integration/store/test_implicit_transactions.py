@@ -48,7 +48,7 @@ def test_its_statements_take_effect_together(connection: WireConnection, transac
     assert rows(connection) == [1, 2]
 
 
-def test_what_is_rolled_back_has_no_effect(connection: WireConnection, transaction: WireRunner) -> None:
+def test_a_rolled_back_statement_has_no_effect(connection: WireConnection, transaction: WireRunner) -> None:
     transaction.run(INSERT.bind(number=1))
     transaction.rollback()
     assert rows(connection) == []
@@ -57,7 +57,7 @@ def test_what_is_rolled_back_has_no_effect(connection: WireConnection, transacti
     assert rows(connection) == [2]
 
 
-def test_an_error_undoes_what_went_before(connection: WireConnection, transaction: WireRunner) -> None:
+def test_an_error_undoes_earlier_statements(connection: WireConnection, transaction: WireRunner) -> None:
     transaction.run(INSERT.bind(number=1))
     with pytest.raises(JMSException, match="inserting"):
         transaction.run(INSERT.bind(number=1))
@@ -77,7 +77,7 @@ def test_an_error_of_the_commit_is_raised(connection: WireConnection, transactio
 
 
 @pytest.mark.parametrize("statement", ["deallocate all", "discard all"])
-def test_statements_that_somebody_deallocates_are_prepared_again(
+def test_deallocated_statements_are_prepared_again(
     connection: WireConnection, transaction: WireRunner, statement: str
 ) -> None:
     for number in range(2):
@@ -197,7 +197,7 @@ def at_each_commit(connection: psycopg.Connection[Any], action: LiteralString) -
     )
 
 
-def test_a_commit_that_nobody_waits_for_comes_before_the_next_transaction(
+def test_a_commit_left_unanswered_comes_before_the_next_transaction(
     connection: WireConnection, transaction: WireRunner
 ) -> None:
     outcome = Outcome()

@@ -337,7 +337,9 @@ def test_depth_in_sql_reads_what_it_counts(store: psycopg.Connection[Any], gener
 
 
 @pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
-def test_actions_read_what_they_change(store: psycopg.Connection[Any], runner: PsycopgRunner, generic: bool) -> None:
+def test_actions_read_only_the_messages_that_they_change(
+    store: psycopg.Connection[Any], runner: PsycopgRunner, generic: bool
+) -> None:
     letters = number_of(store, "letters")
     window = runner.run(looks.choose(letters, Choice(), BEGINNING))
     for work in (

@@ -21,7 +21,7 @@ LEADER = 4712
 RECIPIENT = Recipient()
 
 
-def test_what_has_expired_is_removed(client: Client, queue_id: int) -> None:
+def test_expired_messages_are_removed(client: Client, queue_id: int) -> None:
     send(client, "expired", expiration=LONG_AGO)
     send(client, "fresh")
 
@@ -31,7 +31,7 @@ def test_what_has_expired_is_removed(client: Client, queue_id: int) -> None:
     assert client.rows("select count(*) from jmsql_internal.message") == [(1,)]
 
 
-def test_what_has_expired_moves_to_the_expiry_queue(client: Client, queue_id: int) -> None:
+def test_expired_messages_move_to_the_expiry_queue(client: Client, queue_id: int) -> None:
     expired = client.run(lookup.queue_id("expired orders"))
     client.connection.execute(
         "update jmsql_internal.queue set expiry_queue_id = %s where queue_id = %s", (expired, queue_id)
@@ -46,7 +46,7 @@ def test_what_has_expired_moves_to_the_expiry_queue(client: Client, queue_id: in
     assert client.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
-def test_what_is_claimed_does_not_expire(client: Client, queue_id: int) -> None:
+def test_claimed_messages_do_not_expire(client: Client, queue_id: int) -> None:
     client.connection.execute("insert into jmsql_internal.connection (host, process_id) values ('here', 1)")
     (connection,) = client.rows("select connection_id from jmsql_internal.connection")[0]
     send(client, "claimed")
@@ -68,7 +68,7 @@ def test_claims_of_the_dead_come_back_counted(client: Client, queue_id: int) -> 
     assert [row.delivery_count for row in client.run(dequeue(queue_id, None, FROM_THE_FRONT, 1))] == [1]
 
 
-def test_what_is_known_of_messages_that_are_gone_is_forgotten(client: Client, queue_id: int) -> None:
+def test_facts_about_messages_that_are_gone_are_forgotten(client: Client, queue_id: int) -> None:
     send(client, "gone")
     client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD))
     client.connection.execute("delete from jmsql_internal.message")

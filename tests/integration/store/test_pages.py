@@ -62,7 +62,7 @@ def mend(database: psycopg.Connection[Any]) -> None:
 @pytest.mark.parametrize(
     "statement", ["vacuum (full) {}", "cluster {} using {}", "truncate {}", "vacuum (truncate) {}"]
 )
-def test_what_takes_the_pages_away_is_mended_once(database: psycopg.Connection[Any], statement: str) -> None:
+def test_tables_that_lost_their_pages_get_them_back_once(database: psycopg.Connection[Any], statement: str) -> None:
     for name in TABLES:
         table, key = sql.Identifier(f"{SCHEMA}_internal", name), sql.Identifier(f"{name}_pkey")
         database.execute(sql.SQL(statement).format(table, key))
@@ -128,7 +128,7 @@ def test_the_doctor_names_tables_without_pages(database: psycopg.Connection[Any]
         assert runner.run(tables_without_pages) == ["message"]
 
 
-def test_a_locked_table_holds_nobody_up(database: psycopg.Connection[Any], jmsql_url: str) -> None:
+def test_a_locked_table_holds_up_no_session(database: psycopg.Connection[Any], jmsql_url: str) -> None:
     database.execute(f"vacuum full {SCHEMA}_internal.message")
     with psycopg.connect(jmsql_url) as other:
         other.execute(f"lock table {SCHEMA}_internal.message in share update exclusive mode")

@@ -173,7 +173,7 @@ def test_history_is_kept_and_removed(
     assert sum(step.messages for step in removal) == 1
 
 
-def test_what_tasks_of_spark_have_written_is_sent_or_deleted(
+def test_messages_written_by_spark_tasks_are_sent_or_deleted(
     database: psycopg.Connection[Any], administration: Administration
 ) -> None:
     administration.create_queue("orders")

@@ -28,7 +28,7 @@ def test_each_read_goes_on_where_the_last_one_ended(reader: QueueReader, client:
     assert [bodies(client.run(reader.read(1))) for _ in range(4)] == [["first"], ["second"], ["third"], []]
 
 
-def test_what_was_committed_late_is_found_when_nothing_else_is_there(
+def test_late_messages_are_found_when_nothing_else_is_there(
     reader: QueueReader, client: Client, open_client: OpenClient
 ) -> None:
     late = open_client(transactions=True)
@@ -41,7 +41,7 @@ def test_what_was_committed_late_is_found_when_nothing_else_is_there(
     assert bodies(wait_for(lambda: client.run(reader.read(1)))) == ["sent first, committed last"]
 
 
-def test_what_was_committed_late_is_found_behind_a_queue_that_never_ends(
+def test_late_messages_are_found_in_a_queue_that_never_ends(
     reader: QueueReader, client: Client, open_client: OpenClient
 ) -> None:
     late = open_client(transactions=True)
@@ -104,7 +104,7 @@ def test_a_look_tells_whether_a_read_may_find_something(
     assert not client.run(reader.may_find())
 
 
-def test_a_look_finds_what_was_committed_late(reader: QueueReader, client: Client, open_client: OpenClient) -> None:
+def test_a_poll_finds_late_messages(reader: QueueReader, client: Client, open_client: OpenClient) -> None:
     late = open_client(transactions=True)
     send(late, "sent first, committed last")
     send(client, "sent last, committed first")
@@ -140,7 +140,7 @@ def test_first_group_of_a_queue_is_found_at_once(reader: QueueReader, client: Cl
     assert len(client.run(reader.read(1))) == 1
 
 
-def test_who_has_just_found_something_and_heard_nothing_does_not_ask_for_groups(client: Client, queue_id: int) -> None:
+def test_a_reader_that_has_just_found_a_message_does_not_ask_for_groups(client: Client, queue_id: int) -> None:
     asked: list[str] = []
     reader = QueueReader(queue_id, None, dequeue, InternalTimings().sweep_interval)
 

@@ -151,7 +151,7 @@ def test_there_is_no_such_queue(runner: PsycopgRunner) -> None:
         create_index(runner, "nowhere", parsed("color = 'blue'"), lambda progress: None)
 
 
-def test_what_was_made_is_dropped(runner: PsycopgRunner, queue_id: int) -> None:
+def test_a_made_index_is_dropped(runner: PsycopgRunner, queue_id: int) -> None:
     name = make(runner, "color = 'blue'")
     dropped = runner.run(drop_index(parsed("color = 'red'")))
     assert dropped is not None

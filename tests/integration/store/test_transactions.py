@@ -102,7 +102,7 @@ def test_a_look_goes_on_if_its_statement_was_forgotten(
     assert runner.is_idle
 
 
-def test_what_is_rolled_back_is_undone(runner: WireRunner) -> None:
+def test_a_rolled_back_transaction_is_undone(runner: WireRunner) -> None:
     runner.run(INSERT.bind(number=1))
     runner.rollback()
     assert runner.run(NUMBERS.bind()) == []
@@ -138,7 +138,7 @@ def test_a_transaction_begins_again_if_its_first_statement_was_forgotten(
     runner.commit([INSERT.bind(number=1)])
 
 
-def test_what_begins_a_transaction_ends_it_in_the_same_exchange(
+def test_a_statement_can_begin_and_end_a_transaction_in_one_exchange(
     connection: CountingConnection, make: Callable[[], WireRunner]
 ) -> None:
     runner = make()
@@ -204,7 +204,7 @@ def test_a_connection_that_the_server_has_ended_is_noticed_before_a_commit(
     assert connection.closed
 
 
-def test_what_is_asked_after_a_commit_is_another_transaction(
+def test_a_question_after_a_commit_is_another_transaction(
     connection: CountingConnection, make: Callable[[], WireRunner]
 ) -> None:
     runner = make()

@@ -308,7 +308,7 @@ async def test_other_outcomes_are_raised_too(app: Application, transaction: Any,
     assert len(await done(sent(transaction, NOTES))) == 1
 
 
-async def test_what_a_handler_returns_is_the_reply(transaction: Any) -> None:
+async def test_a_handlers_value_is_the_reply(transaction: Any) -> None:
     app = Application()
 
     @app.listener(ORDERS)
@@ -360,7 +360,7 @@ async def test_delayed_messages_come_after_all_others_in_their_order(transaction
     assert bodies == ["now", "in a minute", "in an hour"]
 
 
-async def test_what_others_have_sent_is_left_alone(app: Application, transaction: Any, url: sqlalchemy.URL) -> None:
+async def test_messages_of_others_are_left_alone(app: Application, transaction: Any, url: sqlalchemy.URL) -> None:
     with psycopg.connect(text(url), autocommit=True) as other:
         await send(other, ORDERS, {"name": "of another"})
         assert await done(app.drain(transaction=transaction)) == []
@@ -416,7 +416,7 @@ async def test_one_handler_is_called_with_one_message(app: Application, transact
         await done(call(app, print, "kite", transaction=transaction))
 
 
-async def test_a_call_returns_what_the_handler_returns(transaction: Any) -> None:
+async def test_a_call_returns_the_handlers_value(transaction: Any) -> None:
     app = Application()
 
     @app.listener(ORDERS)

@@ -79,7 +79,7 @@ def test_no_local_concerns_the_client_whatever_its_connection(connect: Connect, 
     ]
 
 
-def test_what_another_definition_collected_is_gone_from_the_tables(
+def test_messages_of_another_definition_are_gone_from_the_tables(
     reader: Connection, server: Server, topic: Topic
 ) -> None:
     session = reader.create_session()
@@ -205,7 +205,7 @@ def test_two_that_make_one_on_different_topics_at_the_same_time_do_not_both_get_
     ) == [(topic.name,)]
 
 
-def test_locks_of_others_keep_nobody_from_making_one(
+def test_locks_of_others_keep_no_client_from_making_one(
     connect: Connect, blocker: psycopg.Connection, server: Server, topic: Topic
 ) -> None:
     """Any role can take an advisory lock, with whatever key jmsql would take."""

@@ -38,7 +38,7 @@ def test_topic_and_queue_of_one_name_are_two_destinations(session: Session, topi
     assert texts_of(receive_all(receiver)) == ["sent"]
 
 
-def test_subscription_gets_what_is_published_from_then_on(session: Session, topic: Topic) -> None:
+def test_subscription_gets_later_publications(session: Session, topic: Topic) -> None:
     send_texts(session, topic, "before")
     with session.create_consumer(topic) as consumer:
         send_texts(session, topic, "a")
@@ -136,7 +136,7 @@ def test_statement_of_a_transaction_is_made_again_for_a_subscription_that_comes_
     assert texts_of(receive_all(late)) == ["2"]
 
 
-def test_subscriptions_get_what_their_selectors_mean(connection: Connection) -> None:
+def test_subscriptions_get_selected_messages(connection: Connection) -> None:
     session, publishing = connection.create_session(), connection.create_session(transacted=True)
 
     @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 8))

@@ -104,7 +104,7 @@ def test_durable_subscription_loses_nothing_and_brings_nothing_twice(
     assert receive_all(consumer) == []
 
 
-def test_listener_hears_what_is_published_afterwards(
+def test_listener_hears_later_publications(
     reader: Connection, others: Session, topic: Topic, interrupt: Interruption
 ) -> None:
     heard: list[Message] = []
@@ -180,7 +180,7 @@ def test_subscription_that_another_client_has_taken_over_does_not_hold_up_the_re
     assert shared.receive(timeout=0) is None
 
 
-def test_what_another_client_has_collected_under_the_name_is_not_dropped(
+def test_messages_collected_by_another_client_under_the_name_are_not_dropped(
     reader: Connection, server: Server, topic: Topic, interrupt: Interruption
 ) -> None:
     """The client was away for long; the name is another's, with another selector, and nobody consumes just now."""

@@ -75,7 +75,7 @@ class TestSession:
         assert texts_of(receive_all(final)) == ["a"]
         assert receive_all(receiving) == []
 
-    def test_transaction_does_not_receive_what_it_publishes(self, transacted: Session, topic: Topic) -> None:
+    def test_transaction_does_not_receive_its_own_publications(self, transacted: Session, topic: Topic) -> None:
         consumer = transacted.create_consumer(topic)
         transacted.create_producer(topic).send(transacted.create_text_message("a"))
         assert receive_all(consumer) == []
@@ -135,7 +135,7 @@ class TestEnlisted:
             jmsql.enlist(database).create_producer().send(topic, "a")
         assert texts_of(receive_all(consumer)) == ["a"]
 
-    def test_savepoint_takes_back_what_came_after_it(
+    def test_rollback_to_a_savepoint_undoes_later_work(
         self, engine: sqlalchemy.Engine, consumer: MessageConsumer, topic: Topic
     ) -> None:
         with orm.Session(engine) as database, database.begin():

@@ -124,7 +124,7 @@ def test_a_send_that_fails(connection: Connection, spans: Spans) -> None:
     assert [event.name for event in send.events] == ["exception"]
 
 
-def test_a_commit_settles_what_was_received(connection: Connection, queue: Queue, spans: Spans) -> None:
+def test_a_commit_settles_received_messages(connection: Connection, queue: Queue, spans: Spans) -> None:
     session = connection.create_session(transacted=True)
     producer = session.create_producer(queue)
     for _ in range(2):
@@ -288,7 +288,9 @@ def test_another_propagators_fields_become_valid_property_names(
     assert links(spans.one("receive orders")) == [number(spans.one("send orders"))]
 
 
-def test_nobody_is_told_any_more(connection: Connection, queue: Queue, spans: Spans) -> None:
+def test_no_span_is_made_once_the_instrumentation_is_removed(
+    connection: Connection, queue: Queue, spans: Spans
+) -> None:
     tracing.uninstrument()
     session = connection.create_session()
     session.create_producer(queue).send(session.create_message())

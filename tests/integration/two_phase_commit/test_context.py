@@ -23,7 +23,7 @@ def context(
         yield context
 
 
-def test_what_it_receives_and_sends_is_prepared_together(context: XAJMSContext, others: Session, queue: Queue) -> None:
+def test_receipts_and_sends_are_prepared_together(context: XAJMSContext, others: Session, queue: Queue) -> None:
     replies = Queue("replies")
     send_texts(others, queue, "a")
     consumer, producer = context.create_consumer(queue), context.create_producer()
@@ -64,7 +64,7 @@ def test_its_session_shares_the_transaction_with_the_application(
     assert server.rows("select goods from shipment") == [("kites",)]
 
 
-def test_another_context_finishes_what_a_closed_one_has_prepared(
+def test_another_context_ends_the_prepared_transaction_of_a_closed_one(
     context: XAJMSContext, xa_factory: XAConnectionFactory, others: Session, queue: Queue
 ) -> None:
     with xa_factory.create_xa_context() as client:

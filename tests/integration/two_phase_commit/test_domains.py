@@ -123,7 +123,7 @@ class TestQueues:
 
 
 class TestTopics:
-    def test_what_is_published_reaches_subscribers_with_the_second_phase(
+    def test_publications_reach_subscribers_with_the_second_phase(
         self, topic_factory: XATopicConnectionFactory, others: Session
     ) -> None:
         consumer = others.create_consumer(PRICES)

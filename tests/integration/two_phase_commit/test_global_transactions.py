@@ -48,7 +48,7 @@ def test_sends_receives_and_sql_take_effect_with_the_second_phase(
     assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
 
 
-def test_what_a_savepoint_takes_back_is_not_prepared(
+def test_sends_undone_by_a_savepoint_are_not_prepared(
     xa_session: XASession, others: Session, server: Server, queue: Queue
 ) -> None:
     send_texts(others, queue, "a", "b")

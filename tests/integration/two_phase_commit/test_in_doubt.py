@@ -27,7 +27,7 @@ def prepare_without_end(connection: psycopg.Connection) -> None:
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_another_session_finishes_what_a_closed_one_has_prepared(
+def test_another_session_ends_the_prepared_transaction_of_a_closed_one(
     xa_factory: XAConnectionFactory,
     xa_session: XASession,
     others: Session,
@@ -168,7 +168,7 @@ def test_cut_connection_costs_the_transaction_that_is_not_prepared(
     assert texts_there(others, queue) == ["kept"]
 
 
-def test_transaction_that_somebody_else_has_finished_frees_the_session(
+def test_transaction_that_another_client_has_ended_frees_the_session(
     xa_session: XASession, others: Session, server: Server, queue: Queue
 ) -> None:
     xa_session.tpc_begin(XID)

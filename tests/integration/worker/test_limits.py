@@ -105,7 +105,7 @@ def handle(message, database):
 
 
 @pytest.mark.usefixtures("fresh_processes")
-def test_a_process_that_has_grown_is_replaced_and_says_with_what_it_began(
+def test_a_process_that_has_grown_is_replaced_and_logs_its_first_size(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(GROWING, "--max-memory", "400", "--health-port", "0")

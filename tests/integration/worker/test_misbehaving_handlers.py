@@ -78,7 +78,7 @@ async def test_a_message_whose_coroutine_rolls_the_transaction_back_comes_again(
     assert database.rows("select text, delivery_count from handled") == [("a", 2)]
 
 
-async def test_rolling_back_what_is_empty_fails_no_message(
+async def test_rolling_back_an_empty_transaction_fails_no_message(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     app, texts = Application(jmsql_factory), list[str]()

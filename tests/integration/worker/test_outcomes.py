@@ -129,7 +129,7 @@ STEPS = 5
 
 
 @KINDS
-def test_a_process_killed_at_any_step_has_done_what_its_handler_said_or_has_failed(
+def test_a_process_killed_at_any_step_has_followed_its_handler_or_failed(
     start_worker: StartWorker,
     jmsql_factory: ConnectionFactory,
     database: WorkerDatabase,

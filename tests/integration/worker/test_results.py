@@ -233,7 +233,7 @@ KILLED = (
 
 
 @pytest.mark.parametrize(("prefix", "transacted"), [("", True), ("async ", True), ("", False)])
-def test_a_process_killed_at_any_step_has_kept_the_result_of_what_it_has_handled(
+def test_a_process_killed_at_any_step_has_kept_the_results_of_handled_messages(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, prefix: str, transacted: bool
 ) -> None:
     start_worker(

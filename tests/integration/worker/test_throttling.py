@@ -304,7 +304,7 @@ def test_other_listeners_of_a_worker_go_on_while_one_waits_for_its_limit(
     assert idle(database)
 
 
-def test_the_worker_that_starts_last_says_what_the_limit_is(
+def test_the_worker_that_starts_last_sets_the_limit(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, workers: Workers
 ) -> None:
     former, newer = Handled(), Handled()

@@ -188,7 +188,7 @@ def test_command_tells_if_there_can_be_no_history(jmsql_clean_url: str, tmp_path
     assert (tmp_path / "lake").is_dir()
 
 
-def test_what_cannot_be_archived_is_refused_in_a_sentence(
+def test_impossible_options_are_refused_in_a_sentence(
     keep: Callable[..., None], jmsql_clean_url: str, tmp_path: Path
 ) -> None:
     keep("a")

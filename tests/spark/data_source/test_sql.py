@@ -60,7 +60,7 @@ def test_temporary_view_has_options_of_its_own(spark: SparkSession, orders: None
     spark.catalog.dropTempView("texts")
 
 
-def test_what_a_table_cannot_do_is_told(spark: SparkSession, jmsql_clean_url: str) -> None:
+def test_options_that_a_table_cannot_have_are_refused(spark: SparkSession, jmsql_clean_url: str) -> None:
     with pytest.raises(AnalysisException, match="Option 'url' holds a password"):
         spark.sql("create table shop using jmsql options (queue 'orders', url 'postgresql://a:hidden@db/shop')")
     with pytest.raises(AnalysisException, match="did you mean 'queue'"):

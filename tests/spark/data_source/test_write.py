@@ -58,7 +58,7 @@ def failing(rows: DataFrame, *, always: bool) -> DataFrame:
 
 
 @pytest.mark.parametrize("properties", PropertyFormat)
-def test_what_was_read_is_written_as_it_was(
+def test_read_messages_are_written_unchanged(
     spark: SparkSession, context: jmsql.JMSContext, server: Server, properties: PropertyFormat
 ) -> None:
     sent = context.create_map_message()

@@ -177,7 +177,7 @@ class Tasks(TestCase):
         await sync_to_async(app.drain)()
         self.assertEqual(await Article.objects.acount(), 1)
 
-    def test_what_they_raise_is_raised(self) -> None:
+    def test_their_errors_are_raised(self) -> None:
         tasks.fail_twice.enqueue("kite")
         with self.assertRaises(LookupError):
             app.drain()
