@@ -79,7 +79,7 @@ class HandlerTask:
         on_end: Called when it has ended.
         on_lost: Called when its handler does not end at its time-out, in a thread.
         quota: The number of messages that its process receives; None: no limit.
-        counters: Its outcomes and those of the task in whose place it is.
+        counters: Its outcomes, and the outcomes of the task whose place it takes.
     """
 
     def __init__(
@@ -503,8 +503,7 @@ class Handlers:
         self._quota = quota
         self._timings = settings.timings
         self._ended = Notifications()
-        # One for each transacted listener. Complete before `start`: the successor of a lost thread shares those of its
-        # listener.
+        # One for each transacted listener. Complete before `start`: the successor of a lost thread shares its listener's.
         self._claims: list[HandlerClaims] = []
         self._held = Notifications()
         self._is_watching = False
