@@ -503,7 +503,7 @@ class Handlers:
         self._quota = quota
         self._timings = settings.timings
         self._ended = Notifications()
-        # One for each transacted listener. Complete before `start`: the successor of a lost thread shares its listener's.
+        # One for each transacted listener. Complete before `start`: the successor of a lost thread shares them.
         self._claims: list[HandlerClaims] = []
         self._held = Notifications()
         self._is_watching = False
