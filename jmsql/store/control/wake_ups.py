@@ -135,8 +135,10 @@ class WakeUps:
 
     def count(self, channels: Iterable[int]) -> int:
         """Return how much news there has been of something, to be compared later."""
-        news = (self._counts[channel % _COUNTERS] + self._announcements[bucket_of(channel)] for channel in channels)
-        return self._gaps + sum(news)
+        count = self._gaps
+        for channel in channels:
+            count += self._counts[channel % _COUNTERS] + self._announcements[channel % BUCKETS]
+        return count
 
     def start_fetch(self, competition: Competition, channels: tuple[int, ...]) -> Look:
         """Return the record of a fetch that starts now."""

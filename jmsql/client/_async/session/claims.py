@@ -149,6 +149,8 @@ class Claims(Delivery):
         Not of those whose messages another buffer holds for delivery: they come first.
         """
         own = claims_of_groups(row for _, _, row in self._delivered) | buffer.claims
+        if not own:  # as without groups: a session may have hundreds of buffers
+            return own
         return own.difference(*(other.claims for other in self._buffers if other is not buffer))
 
     @property

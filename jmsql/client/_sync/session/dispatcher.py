@@ -170,10 +170,11 @@ class Dispatcher:
         consumers = self.state.listening_consumers
         now = monotonic()
         if len(consumers) > 1 and now < self._all_asked_at + self._client.timings.shared_poll_interval:
+            known, count = self._found_empty.get, self._client.control.wake_ups.count
             told = [
                 consumer
                 for consumer in consumers
-                if self._found_empty.get(consumer) != self._news_of(consumer) or not consumer.buffer.is_unchanged
+                if known(consumer) != count(consumer.buffer.source.channels) or not consumer.buffer.is_unchanged
             ]
             if told:
                 return told

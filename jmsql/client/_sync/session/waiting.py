@@ -153,7 +153,8 @@ class Watch(Waiting):
             notifications.wait(self._news, rest if most is None else min(rest, most))
         competition = self._competition()
         if self._control.is_attentive:
-            self._poll.stretch(self._wake_ups.waited_for)
+            # A session with hundreds of listeners polls all of their queues, and nothing else meanwhile.
+            self._poll.stretch(max(self._wake_ups.waited_for, len(self._buffers)))
         while True:
             is_replaced = self._poll.is_longest and self._control.is_attentive and self._is_seen_by_others
             # Sessions that share connections go on, rarely: the pool closes a connection too many as it comes back.
