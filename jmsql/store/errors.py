@@ -21,6 +21,9 @@ from jmsql.exceptions import (
 
 _SCHEMA = "run `jmsql migrate`, with its --schema if that is not jmsql, or jmsql.migrate(), with the rights to make it"
 
+_CONNECTION_LOST = "08006"
+"""The SQLSTATE of a connection that broke; libpq gives no other reason."""
+
 # The exception and the advice, by SQLSTATE or its class (the first two characters).
 _ADVICE: dict[str, tuple[type[JMSException], str]] = {
     "08": (JMSException, "the connection to PostgreSQL was lost; whatever was not committed is rolled back"),
@@ -124,6 +127,13 @@ def is_connection_lost(error: BaseException) -> bool:
     return code[:2] == "08" or code in {"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"}
 
 
+def with_unknown_outcome(error: JMSException, advice: str) -> JMSException:
+    """Return the error of statements that commit by themselves: 08007 if their answer was lost."""
+    if error.error_code != _CONNECTION_LOST:
+        return error
+    return JMSException(f"{error} If it was on its way, it may have taken effect. {advice}", "08007")
+
+
 def was_interrupted(error: BaseException) -> bool:
     """Tell whether `error` says that a statement was interrupted, on request or by a time limit."""
     return _sqlstate(_driver_error(error)) == "57014"
@@ -165,7 +175,7 @@ def _from_driver(origin: BaseException, detail: str, doing: str) -> JMSException
     if _is_of_sqlalchemy(origin, "TimeoutError"):
         return ResourceAllocationException(f"{doing}: no connection of the pool became free in time.")
     if _is_lost_by_asyncpg(origin):
-        return JMSException(f"{doing}: the connection to PostgreSQL was lost ({detail}).", "08006")
+        return JMSException(f"{doing}: the connection to PostgreSQL was lost ({detail}).", _CONNECTION_LOST)
     if isinstance(origin, TimeoutError):
         return JMSException(f"{doing}: PostgreSQL did not answer within the time limit of asyncpg.")
     if isinstance(origin, OSError):
@@ -247,7 +257,7 @@ def _without_code(detail: str, doing: str) -> JMSException:
         return ResourceAllocationException(
             f"{doing}: the server cannot be reached; is it running, and are host and port right? ({detail})", "08001"
         )
-    return JMSException(f"{doing}: the connection to PostgreSQL was lost ({detail}).", "08006")
+    return JMSException(f"{doing}: the connection to PostgreSQL was lost ({detail}).", _CONNECTION_LOST)
 
 
 @contextmanager

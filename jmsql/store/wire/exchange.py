@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #
 # 1. One round trip for each operation, with as few statements as possible.
 # 2. After every failure the client knows whether the transaction took effect, and the connection's state. If the
-#    outcome is unknown, the caller gets error 08007; if the state is unknown, the connection is closed.
+#    outcome is unknown, the session raises error 08007; if the state is unknown, the connection is closed.
 #
 # What libpq promises, and this module relies on:
 #

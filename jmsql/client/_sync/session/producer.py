@@ -208,7 +208,8 @@ class MessageProducer:
             UnsupportedOperationException: The producer has a destination and one is given, or neither.
             InvalidDestinationException: The destination does not exist, or is not a destination.
             MessageFormatException: The message is not a `Message`.
-            JMSException: It was not sent: it is larger than 256 MiB, or for another reason, which the error names.
+            JMSException: It was not sent: it is larger than 256 MiB, or for another reason, which the error names. If
+                the `error_code` is ``08007``, the connection broke on the way, and it may have been sent.
         """
         state = self._transaction.state
         if self._closed or state.closed or state.guard is not None:

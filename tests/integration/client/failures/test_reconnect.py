@@ -21,7 +21,7 @@ from tests.integration.client.server import SESSIONS, Server
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
-CLOSED_BY_SERVER = {"57P01", "08006"}
+CLOSED_BY_SERVER = {"57P01", "08006", "08007"}
 
 
 def fails_once(call: Callable[[], object]) -> None:

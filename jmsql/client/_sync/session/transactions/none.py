@@ -22,7 +22,7 @@ from jmsql.client.send_buffer import News, SendBuffer
 from jmsql.concurrency.threads import BackgroundTask, Notifications
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
-from jmsql.store.errors import translate
+from jmsql.store.errors import translate, with_unknown_outcome
 from jmsql.store.receiving.receive import browse, dequeue
 from jmsql.store.sending.conditional import ConditionalMessage
 from jmsql.store.sending.send import publish, send
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jmsql")
 
 T = TypeVar("T")
+
+_SENT_TWICE = "Sent again, it may come twice; with a deduplication_id it does not."
 
 
 # A sixth acknowledge mode would be a member of `AcknowledgeMode`, a class here, and an entry in `_MODES`. The class
@@ -111,6 +113,8 @@ class NoTransaction(OwnTransaction):
                     database.run(self._insertion(destination, messages))
                 news = News({destination: len(messages)}, messages[0].jms_delivery_time is not None)
                 client.sent(news, waited_for)
+            except JMSException as error:
+                raise with_unknown_outcome(error, _SENT_TWICE) from error.__cause__
             finally:
                 database.release()
 
@@ -128,12 +132,17 @@ class NoTransaction(OwnTransaction):
             except InvalidDestinationException:
                 client.destinations.make_again([destination])
                 self.database.run(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
+            except JMSException as error:
+                raise with_unknown_outcome(error, _SENT_TWICE) from error.__cause__
             client.sent(send_buffer.ended())
 
     def run(self, work: Query[T] | Steps[T]) -> T:
         state = self.state
         with state.lock if state.listener is None else state, self.database.connected():
-            return self.database.attempt(in_transaction(work))
+            try:
+                return self.database.attempt(in_transaction(work))
+            except JMSException as error:
+                raise with_unknown_outcome(error, "Look for its effects before it is done again.") from error.__cause__
 
     def _insertion(self, destination: Destination, messages: Sequence[OutgoingMessage]) -> Steps[None]:
         flush = messages[0].jms_delivery_mode == DeliveryMode.PERSISTENT
@@ -236,7 +245,12 @@ class ClientAcknowledge(NoTransaction):
         result, self._result = self._result, None
         self._is_released = False
         with settling(self.state.facts, "acknowledge"):
-            self._claims.acknowledge(result)
+            try:
+                self._claims.acknowledge(result)
+            except JMSException as error:
+                raise with_unknown_outcome(
+                    error, "A message that is not acknowledged is delivered again."
+                ) from error.__cause__
         if result is not None:
             self._client.redelivery.result_kept(result)
 
