@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,26 @@ def test_no_file_has_more_clauses_for_nouns_than_before() -> None:
     assert {name: count for name, count in found.items() if count > most.get(name, count)} == {}, (
         "name the thing instead; `python -m tools.prose jmsql --record tests/unit/prose.txt` records lower counts"
     )
+
+
+_NAMED = re.compile(r"`([A-Za-z_][\w.]*)|\b(test_\w+)\b")
+_ELSEWHERE = {"BaseDatabaseWrapper", "CONTRIBUTING", "NAME_internal", "dictConfig", "transaction_timeout"}
+"""Names of PostgreSQL, Python and Django that jmsql does not use, and a placeholder."""
+
+
+def test_comments_and_internals_name_nothing_that_is_gone() -> None:
+    code, remarks = set[str](), {"docs/internals.md": (ROOT / "docs/internals.md").read_text()}
+    places = [*written(ROOT / "jmsql"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "tools").rglob("*.py")]
+    places += [*(ROOT / "jmsql").rglob("*.sql"), *(ROOT / "migrations").rglob("*.sql")]
+    for path in places:
+        lines = path.read_text().splitlines()
+        code.update(*(re.findall(r"\w+", line) for line in lines if not line.lstrip().startswith("#")), [path.stem])
+        if path.is_relative_to(ROOT / "jmsql"):
+            remarks[str(path)] = "\n".join(line for line in lines if line.lstrip().startswith("#"))
+    named = {
+        (place, name)
+        for place, text in remarks.items()
+        for found in _NAMED.findall(text)
+        for name in "".join(found).removesuffix(".py").removesuffix(".md").split(".")
+    }
+    assert {(place, name) for place, name in named if name and name not in code | _ELSEWHERE} == set()
