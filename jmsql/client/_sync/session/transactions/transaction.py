@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from jmsql.client._sync.link.lease import Lease
 from jmsql.client._sync.session.waiting import Watch
 from jmsql.client._sync.shared.endings import ClientEndings
+from jmsql.client.message_ids import message_ids
 from jmsql.store.destinations.lookup import require_access
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Transaction(ABC):
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
+        self.message_ids = message_ids()
+        """The identifiers of the messages that the session sends."""
 
     def check_usable(self) -> None:  # noqa: B027 - most are always usable
         """Raise IllegalStateException if nothing can be sent and received now."""
