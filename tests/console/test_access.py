@@ -74,7 +74,7 @@ def basic(name: str, password: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("way", ["password", "token"])
-def test_guessing_is_logged_and_slowed_and_disturbs_nobody_who_has_signed_in(
+def test_guessing_is_logged_and_slowed_and_leaves_signed_in_visitors_alone(
     serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     now = [1000.0]
@@ -116,7 +116,9 @@ def test_header_is_believed_of_the_proxy_alone(serve: Serve) -> None:
 
 @pytest.mark.parametrize("found", [None, Level.LOOK, Level.OPERATE, BOB], ids=str)
 @pytest.mark.parametrize("awaited", [False, True])
-def test_application_says_who_may_look(serve: Serve, found: Visitor | Level | None, awaited: bool) -> None:
+def test_application_decides_which_visitors_may_look(
+    serve: Serve, found: Visitor | Level | None, awaited: bool
+) -> None:
     async def later(_: object) -> Visitor | Level | None:
         return found
 
@@ -193,6 +195,6 @@ def test_command_prints_an_address_with_a_token_that_opens_it(jmsql_clean_url: s
             assert process.wait(20) in {0, 130}
 
 
-def test_what_the_visitors_are_called_is_text(serve: Serve) -> None:
+def test_names_of_visitors_are_escaped(serve: Serve) -> None:
     answer = Browsing(serve(access=lambda _: Visitor("<b>x\u202e", ALICE.level))).get("/")
     assert "&lt;b&gt;x[U+202E]" in answer.text

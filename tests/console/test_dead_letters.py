@@ -157,7 +157,7 @@ def test_errors_that_differ_by_a_number_or_an_identifier_share_a_row(console: Br
     assert rows(console)[0].count("and others like it") == 0
 
 
-def test_many_causes_do_not_hide_a_frequent_one_and_the_page_says_what_it_leaves_out(
+def test_many_causes_do_not_hide_a_frequent_one_and_the_page_counts_the_omitted(
     serve: Serve, jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(poller, "SHOWN", 10)

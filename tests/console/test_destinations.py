@@ -63,7 +63,7 @@ def test_destinations_are_sorted_by_each_column(shop: Browsing, sort: str, first
     assert order_of(fragment)[: len(first)] == first
 
 
-def test_row_tells_depth_age_consumers_dead_letters_pause_and_who_lags(shop: Browsing) -> None:
+def test_row_shows_depth_age_consumers_dead_letters_pause_and_lagging_subscriptions(shop: Browsing) -> None:
     text = words(shop.get("/destinations?sort=name").text)
     assert re.search(r"deep 5 under 1 min \S+ \S+ 0 \S", text)
     assert re.search(r"failing 0 \S \S+ \S+ \d 3 ", text)

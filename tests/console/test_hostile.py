@@ -135,7 +135,7 @@ def test_forms_with_wrong_values_are_refused(filled: Browsing, jmsql_factory: jm
         assert administration.count("orders") == 1
 
 
-def test_locked_table_is_said_to_be_locked_and_by_whom(filled: Browsing, jmsql_clean_url: str) -> None:
+def test_page_of_a_locked_table_names_the_session_that_locks_it(filled: Browsing, jmsql_clean_url: str) -> None:
     orders = filled.find("orders")
     with psycopg.connect(jmsql_clean_url, application_name="nightly") as holder:
         holder.execute("lock table jmsql_internal.message")

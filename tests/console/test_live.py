@@ -114,7 +114,7 @@ def test_the_page_of_a_queue_shows_the_progress_of_its_messages(
     assert "rows" not in Browsing(serve(hide_bodies=True)).get(f"/destinations/{number}").text
 
 
-def test_nothing_is_asked_when_nobody_looks(
+def test_server_is_not_queried_while_no_page_is_open(
     quick: None, serve: Serve, asked: list[bytes], jmsql_clean_url: str
 ) -> None:
     def connections() -> int:
@@ -182,7 +182,7 @@ def test_looks_change_nothing_and_wait_for_no_lock(
     assert visitor.get(orders).status == 200
 
 
-def test_first_page_after_a_pause_shows_what_is_there_now(
+def test_first_page_after_a_pause_shows_the_present_state(
     quick: None, serve: Serve, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
     visitor = Browsing(serve())

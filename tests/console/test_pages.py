@@ -41,7 +41,7 @@ def fail_all(factory: jmsql.ConnectionFactory, queue: str, error: Exception) -> 
         wait_for(lambda: administration.count(queue) == 0, timeout=30)
 
 
-def test_empty_store_says_what_to_do_first(console: Browsing) -> None:
+def test_overview_of_an_empty_store_shows_zeros(console: Browsing) -> None:
     text = words(console.get("/").text)
     assert re.search(r"messages 0 oldest \S in /s 0 out /s 0 failed /s 0 dead letters 0 receiving 0 paused 0", text)
     assert "No dead letters" in text
@@ -49,7 +49,7 @@ def test_empty_store_says_what_to_do_first(console: Browsing) -> None:
     assert "No client is connected" in words(console.get("/clients").text)
 
 
-def test_overview_shows_the_oldest_first_with_how_many_and_who_receives(
+def test_overview_shows_the_oldest_first_with_depth_and_receivers(
     console: Browsing, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
     with jmsql_factory.create_context() as context:
@@ -191,7 +191,7 @@ def send_all_kinds(context: jmsql.JMSContext) -> dict[str, jmsql.Message]:
     }  # fmt: skip
 
 
-def test_bodies_are_shown_as_what_they_are(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+def test_bodies_are_shown_by_their_type(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
     shown = {
         "text": "plain text",
         "json": '{\n  "number": 1.50,\n  "list": [\n    1,\n    2\n  ]\n}',
@@ -272,7 +272,7 @@ def test_topic_shows_its_subscriptions(console: Browsing, jmsql_factory: jmsql.C
     assert "Selector symbol = 'A'" in subscription
 
 
-def test_clients_shows_who_holds_what_and_open_transactions(
+def test_clients_page_shows_held_messages_and_open_transactions(
     console: Browsing, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
     with jmsql_factory.create_connection() as connection:
@@ -290,7 +290,7 @@ def test_clients_shows_who_holds_what_and_open_transactions(
         assert re.search(r"idle in transaction [0-9]+ s", seen)
 
 
-def test_history_shows_what_has_left(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
+def test_history_shows_acknowledged_messages(console: Browsing, jmsql_factory: jmsql.ConnectionFactory) -> None:
     with Administration(jmsql_factory) as administration:
         administration.create_queue("orders", history=True)
     with jmsql_factory.create_context() as context:
@@ -390,7 +390,7 @@ def test_database_that_does_not_answer_gets_a_page_that_says_so(serve: Serve) ->
     assert "127.0.0.1" in answer.text
 
 
-def test_findings_count_all_there_is_and_not_what_is_shown(
+def test_findings_count_all_rows_beyond_those_shown(
     serve: Serve, jmsql_factory: jmsql.ConnectionFactory, jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(poller, "SHOWN", 3)

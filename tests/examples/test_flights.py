@@ -113,7 +113,7 @@ class TestARun:
             with pytest.raises(ProcessLookupError):
                 os.kill(killed["process_id"], 0)
 
-    def test_each_subscription_receives_what_its_selector_chooses(
+    def test_each_subscription_receives_the_messages_of_its_selector(
         self, outcome: Outcome, database: psycopg.Connection
     ) -> None:
         wanted: dict[str, Callable[[Flight], bool]] = {
@@ -139,7 +139,7 @@ class TestARun:
             killed["flight_ids"]
         )
 
-    def test_a_subscription_that_was_away_receives_what_was_published_meanwhile(self, outcome: Outcome) -> None:
+    def test_a_subscription_receives_messages_published_while_it_was_away(self, outcome: Outcome) -> None:
         assert "All is published. Now comes 'cancellations', which has been away." in outcome.errors
 
     def test_its_subscriptions_are_left_empty(self, outcome: Outcome, database: psycopg.Connection) -> None:

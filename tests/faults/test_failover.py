@@ -133,7 +133,7 @@ def test_nothing_is_lost_or_doubled_when_the_primary_is_killed_under_load(server
     assert len(set(numbers)) == len(numbers) >= shipping.committed
 
 
-def test_consumers_that_wait_and_what_they_hold_outlive_the_primary(servers: ReplicatedServers) -> None:
+def test_waiting_consumers_and_their_held_messages_outlive_the_primary(servers: ReplicatedServers) -> None:
     lost = threading.Event()
     with ConnectionFactory(servers.url).create_connection() as connection:
         connection.exception_listener = lambda _: lost.set()

@@ -89,7 +89,7 @@ def sides(connection: psycopg.Connection[Any]) -> tuple[list[int], list[int]]:
     return own, row[0]
 
 
-def test_both_sides_of_each_connection_look_whether_the_other_is_there(listening_server: FaultyServer) -> None:
+def test_both_sides_of_each_connection_have_keepalives(listening_server: FaultyServer) -> None:
     url = listening_server.network_url
     with ConnectionFactory(url).create_connection() as connection:
         database = connection.create_session(transacted=True).database

@@ -88,7 +88,7 @@ def test_installed_packages_are_not_installed_again(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(("name", "script"), [("id", "echo 1000"), ("apt-get", "exit 100")], ids=["user", "offline"])
-def test_what_cannot_be_installed_is_named_in_a_sentence(machine: Machine, name: str, script: str) -> None:
+def test_missing_packages_are_named_in_a_sentence(machine: Machine, name: str, script: str) -> None:
     """And tests run without it."""
     machine.program(name, script)
     result = machine.make("packages")

@@ -172,7 +172,7 @@ class TestTemporaryDestinations:
                 "insert into jmsql_internal.queue (name, connection_id) values (%s, %s)", [TEMPORARY, theirs]
             )
 
-    def test_are_left_to_those_who_made_them(
+    def test_can_be_changed_only_by_their_makers(
         self, plain: Plain, url_of: Callable[[str], str], session: Session
     ) -> None:
         thief = plain("sender to all")
@@ -498,7 +498,9 @@ def test_a_restricted_client_loses_and_doubles_nothing(
     wait_for(lambda: owner.execute("select from jmsql_internal.delivery").fetchall() == [])
 
 
-def test_a_role_dequeues_what_the_owner_would(plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
+def test_a_role_dequeues_the_same_messages_as_the_owner(
+    plain: Plain, owner: psycopg.Connection[Any], session: Session
+) -> None:
     """Roles have a trigger dequeue, the owner sends a statement of its own."""
     texts = ["claimed", "waits", "expired", "pending", "locked", "delivered before", "urgent", "plain", "is last"]
     send_texts(session, ORDERS, *texts)
@@ -579,7 +581,7 @@ def test_automatic_creation_holds_for_clients_that_speak_sql(
         administration.create_queue("another")
 
 
-def test_a_subscription_whose_selector_is_none_keeps_nobody_from_publishing(
+def test_an_invalid_selector_of_a_subscription_does_not_prevent_publishing(
     plain: Plain, session: Session, owner: psycopg.Connection[Any]
 ) -> None:
     subscriber = session.create_consumer(PRICES)

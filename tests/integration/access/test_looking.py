@@ -114,7 +114,7 @@ def test_hidden_parts_are_named(look: Look, words: tuple[str, ...]) -> None:
     assert note not in look("browser of all", *words).stderr
 
 
-def test_settings_are_shown_to_roles_that_do_not_see_who_has_access(look: Look) -> None:
+def test_settings_are_shown_to_roles_that_do_not_see_the_grants(look: Look) -> None:
     seen = look("sender", "destination", "show", "orders")
     assert (seen.exit_code, seen.stderr) == (0, "Only an administrator sees the access of roles.\n")
     assert json.loads(look("sender", "destination", "show", "orders", "--json").stdout)["grants"] is None

@@ -18,7 +18,7 @@ from tests.integration.access.conftest import Plain
 PATIENCE = 60.0
 
 
-def test_a_receiver_keeps_results_that_those_see_who_may_browse(
+def test_a_receiver_keeps_results_that_browsing_roles_see(
     jmsql_factory: ConnectionFactory, url_of: Callable[[str], str], plain: Plain
 ) -> None:
     worker = ConnectionFactory(url_of("receiver"), timings=jmsql_factory.timings)

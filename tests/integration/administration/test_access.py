@@ -266,7 +266,7 @@ class TestOnDestinations:
         consuming.create_shared_durable_consumer(PRICES, "audit", "weight > 1").close()
         consuming.unsubscribe("audit")
 
-    def test_a_consumer_keeps_what_a_subscription_with_another_selector_has_collected(
+    def test_a_consumer_keeps_messages_collected_with_another_selector(
         self, granted: dict[str, str], connect: Connect, session: Session
     ) -> None:
         consuming = connect("consumer").create_session()
@@ -471,7 +471,7 @@ def test_the_first_grant_holds_up_no_session_while_a_transaction_stays_open(
     ]
 
 
-def test_the_first_grant_says_what_kept_it_from_a_table(server: Server, jmsql_clean_url: str) -> None:
+def test_the_first_grant_names_the_table_that_is_locked(server: Server, jmsql_clean_url: str) -> None:
     with psycopg.connect(jmsql_clean_url) as other:
         unprotect(other)
         other.execute("lock table jmsql_internal.message in row exclusive mode")
@@ -649,7 +649,7 @@ async def test_a_transaction_of_the_callers_on_asyncpg(granted: dict[str, str], 
         await consumer.close()
 
 
-def test_maintenance_is_left_to_those_who_see_everything(
+def test_maintenance_is_left_to_roles_that_see_everything(
     granted: dict[str, str], connect: Connect, connection: Connection, jmsql_clean_url: str, server: Server
 ) -> None:
     connection.close()

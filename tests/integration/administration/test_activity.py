@@ -50,7 +50,7 @@ def send(session: Session, queue: Queue, *texts: str, **properties: str) -> list
     return sent
 
 
-def test_changes_of_messages_by_python_say_who_and_which(
+def test_changes_of_messages_by_python_record_the_role_and_the_messages(
     jmsql_factory: ConnectionFactory, session: Session, queue: Queue
 ) -> None:
     red = send(session, queue, "a", "b", color="red")
@@ -234,7 +234,7 @@ def connected(url: str, role: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def test_a_role_neither_changes_nor_removes_lines_and_sees_what_it_may_browse(
+def test_a_role_neither_changes_nor_removes_lines_and_sees_lines_of_destinations_that_it_may_browse(
     administration: Administration, session: Session, queue: Queue, jmsql_clean_url: str, sql: psycopg.Connection[Any]
 ) -> None:
     administration.pause(OTHER)

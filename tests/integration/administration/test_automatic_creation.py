@@ -49,7 +49,7 @@ def switched_off(administration: Administration) -> Iterator[None]:
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pytest.mark.parametrize("transacted", [False, True])
-def test_the_schema_refuses_what_is_not_there(
+def test_the_schema_refuses_missing_destinations(
     switched_off: None, administration: Administration, other_connection: Connection, use: Use, transacted: bool
 ) -> None:
     session = other_connection.create_session(transacted)
@@ -59,7 +59,7 @@ def test_the_schema_refuses_what_is_not_there(
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_a_factory_refuses_what_is_not_there(
+def test_a_factory_refuses_missing_destinations(
     jmsql_factory: ConnectionFactory, administration: Administration, use: Use
 ) -> None:
     factory = dataclasses.replace(jmsql_factory, automatic_creation=False)

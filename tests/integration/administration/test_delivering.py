@@ -127,7 +127,7 @@ def test_by_selector_with_a_limit_and_by_place(
         administration.deliver("nowhere")
 
 
-def test_what_is_held_or_on_its_way_to_the_dead_letters_stays(
+def test_held_and_dying_messages_stay(
     administration: Administration, connection: Connection, session: Session, queue: Queue, jmsql_clean_url: str
 ) -> None:
     send(session, queue, "held")

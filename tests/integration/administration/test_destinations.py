@@ -183,7 +183,7 @@ class TestDeleting:
         assert [each.subscription for each in administration.subscriptions()] == ["kept"]
         wait_for(lambda: server.rows("select text_body from jmsql_internal.message") == [("b",)])
 
-    def test_what_is_not_there(self, administration: Administration) -> None:
+    def test_deleting_a_missing_destination_raises(self, administration: Administration) -> None:
         with pytest.raises(InvalidDestinationException, match='no queue "orders"'):
             administration.delete("orders")
         with pytest.raises(InvalidDestinationException, match='no topic "orders"'):

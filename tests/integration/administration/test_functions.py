@@ -344,7 +344,7 @@ def is_refused(call: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize(("call", "python"), [pytest.param(*each, id=each[0][:80]) for each in ACCEPTED.items()])
-def test_what_sql_accepts_means_what_it_means_in_python(
+def test_sql_functions_have_the_effects_of_their_python_methods(
     sql: psycopg.Connection, administration: Administration, session: Session, call: str, python: Python
 ) -> None:
     untouched = contents(sql)

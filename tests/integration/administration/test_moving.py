@@ -159,7 +159,7 @@ class TestMoving:
 
 
 class TestPurgingBySQL:
-    def test_all_some_and_not_what_is_held(
+    def test_purge_deletes_all_or_some_messages_and_leaves_held_ones(
         self, connection: Connection, session: Session, queue: Queue, server: Server
     ) -> None:
         send_texts(session, queue, *"abcd")

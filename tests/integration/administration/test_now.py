@@ -12,7 +12,7 @@ from tests.texts import receive, send_texts
 OTHER = Queue("other")
 
 
-def test_slow_consumers_come_first_with_what_they_hold(
+def test_slow_consumers_come_first_with_their_held_messages(
     jmsql_factory: ConnectionFactory, session: Session, queue: Queue
 ) -> None:
     send_texts(session, OTHER, *"abc")

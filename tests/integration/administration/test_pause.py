@@ -34,7 +34,7 @@ def test_a_paused_queue_takes_messages_and_delivers_none(
 
 
 @MODES
-def test_open_consumers_get_nothing_of_what_they_have_fetched(
+def test_open_consumers_do_not_return_messages_fetched_before_the_pause(
     administration: Administration, others: Session, mode_session: Session, queue: Queue
 ) -> None:
     send_texts(others, queue, *(str(number) for number in range(100)))

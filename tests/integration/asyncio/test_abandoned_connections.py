@@ -73,7 +73,7 @@ def test_the_end_of_its_event_loop_ends_it(
     assert receive_again(jmsql_factory) == "an order"
 
 
-async def test_it_ends_once_nobody_has_it_nor_what_it_has_made(
+async def test_it_ends_once_it_and_its_children_are_unreferenced(
     aio_factory: jms.ConnectionFactory, jmsql_factory: jmsql.ConnectionFactory, server: Server
 ) -> None:
     consumer = (await hold_a_message(aio_factory))[1]

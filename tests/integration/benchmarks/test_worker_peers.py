@@ -48,7 +48,7 @@ def database() -> Iterator[BenchmarkDatabase]:
         yield database
 
 
-def test_a_run_tells_what_jmsql_does_and_what_is_missing_and_the_page_shows_it(
+def test_a_run_records_results_and_missing_peers_and_the_page_shows_them(
     database: BenchmarkDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(comparison, "SYSTEMS", (*SYSTEMS[: len(OWN)], ABSENT))

@@ -455,7 +455,7 @@ ADVICE = {
 
 
 @pytest.mark.parametrize("name", ADVICE)
-def test_advice_that_is_followed_ends_what_was_found(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following_the_advice_ends_the_finding(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     advice = ADVICE[name]
     for setting, value in advice.settings.items():
         monkeypatch.setattr(doctor, setting, value)

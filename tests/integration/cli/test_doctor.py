@@ -349,7 +349,7 @@ def test_destinations_that_are_paused(jmsql: Command) -> None:
         (None, {"schema", "clients", "streams", "writes", "dead letters", "plans"}),
     ],
 )
-def test_a_role_with_few_rights_is_told_what_it_may_not_see(
+def test_a_role_with_few_rights_is_told_of_the_checks_it_may_not_make(
     jmsql: Command, database: psycopg.Connection, jmsql_clean_url: str, given: str | None, denied: set[str]
 ) -> None:
     database.execute("select jmsql.create_roles()")

@@ -51,7 +51,7 @@ class TestList:
         assert line["time_in_queue"] < 60
         assert line["consumed_by"] is not None
 
-    def test_what_is_asked_for_is_shown(self, jmsql: Command) -> None:
+    def test_options_filter_the_listed_messages(self, jmsql: Command) -> None:
         _handled(jmsql, "first", "second")
 
         def number(*options: str) -> int:

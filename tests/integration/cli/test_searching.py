@@ -36,7 +36,7 @@ def test_messages_are_searched_across_destinations(jmsql: Command) -> None:
     assert jmsql("search", "--id", last["message_id"]).exit_code == 0
 
 
-def test_search_says_what_is_wrong(jmsql: Command) -> None:
+def test_search_refuses_invalid_options(jmsql: Command) -> None:
     assert jmsql("search", "--jms-type", "none").exit_code == 1
     for wrong in ((), ("--property", "customer"), ("--jms-type", "t", "--after", "p5.1"), ("--property", "a b=1")):
         assert jmsql("search", *wrong).exit_code == 2

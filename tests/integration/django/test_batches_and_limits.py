@@ -41,9 +41,7 @@ def test_a_rollback_of_the_outer_block_leaves_nothing_of_a_batch(project: None, 
     assert count("jmsql.messages") == count("jmsql.batches") == count("jmsql_internal.batch_member") == 0
 
 
-def test_the_callback_of_a_batch_comes_with_what_the_handlers_of_its_messages_have_stored(
-    project: None, handled: Handled
-) -> None:
+def test_the_callback_of_a_batch_sees_the_rows_of_its_handlers(project: None, handled: Handled) -> None:
     from tests.integration.django.shop.models import Article
 
     app = Application()

@@ -49,7 +49,7 @@ def visitor(site: Served, *permissions: str, **user: Any) -> Browsing:
     return browsing
 
 
-def test_strangers_and_users_who_are_no_staff_are_refused(site: Served) -> None:
+def test_strangers_and_users_outside_the_staff_are_refused(site: Served) -> None:
     from django.contrib.auth.models import User
 
     stranger = Browsing(site)
@@ -68,7 +68,7 @@ def test_strangers_and_users_who_are_no_staff_are_refused(site: Served) -> None:
     connections.close_all()
 
 
-def test_staff_who_may_look_cannot_act_and_those_who_may_operate_need_the_key_of_a_form(
+def test_staff_may_look_but_not_act_and_operators_need_the_key_of_a_form(
     site: Served, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
     with jmsql_factory.create_context() as context:

@@ -270,7 +270,7 @@ class TestAdmin:
         assert client.get("/admin/jmsql/deadletter/add/").status_code == 403
         assert client.post(f"/admin/jmsql/deadletter/{first.pk}/delete/").status_code == 403
 
-    def test_it_retries_what_is_selected(self, dead_letters: None, browser: Any) -> None:
+    def test_it_retries_selected_messages(self, dead_letters: None, browser: Any) -> None:
         client = browser("view_deadletter", "retry_deadletter")
         letters = client.get("/admin/jmsql/deadletter/").context["cl"].result_list
         chosen = [letter.pk for letter in letters[:2]]
@@ -288,7 +288,7 @@ class TestAdmin:
         run("loaddata", str(dump))
         assert DeadLetter.objects.count() == 3
 
-    def test_it_retries_nothing_for_who_may_only_look(self, dead_letters: None, browser: Any) -> None:
+    def test_it_retries_nothing_for_users_that_may_only_look(self, dead_letters: None, browser: Any) -> None:
         client = browser("view_deadletter")
         chosen = [letter.pk for letter in client.get("/admin/jmsql/deadletter/").context["cl"].result_list]
         client.post("/admin/jmsql/deadletter/", {"action": "retry", "_selected_action": chosen})
@@ -345,7 +345,7 @@ class TestAdmin:
         assert len(self.listed(client, "")) == 6, "who may look may do nothing else"
         assert browser().get("/admin/jmsql/message/").status_code == 403
 
-    def test_it_delivers_deletes_and_cancels_what_is_selected(self, running: jmsql.Session, browser: Any) -> None:
+    def test_it_delivers_deletes_and_cancels_selected_messages(self, running: jmsql.Session, browser: Any) -> None:
         client = browser("view_message", "deliver_message", "delete_message", "cancel_message")
         told = self.act(client, "deliver", ["failed", "later", "copied"])
         assert told.startswith("2 messages delivered now., 2 messages stay")

@@ -173,7 +173,7 @@ class TestEnqueue:
         with pytest.raises(NotImplementedError, match="keeps no results"):
             backend.get_result("ID:1")
 
-    def test_what_it_is_told_of_enqueuing(
+    def test_enqueue_sends_the_task_enqueued_signal(
         self, tasks: Any, signals: list[Any], caplog: pytest.LogCaptureFixture
     ) -> None:
         result = tasks.note.enqueue()
@@ -270,7 +270,7 @@ class TestRunning:
         assert tasks.calls == [(1, result.id), (2, result.id), (3, result.id)]
         assert Article.objects.count() == 1
 
-    def test_so_is_what_a_coroutine_does(self, tasks: Any, run: Callable[[], None]) -> None:
+    def test_a_coroutine_task_stores_its_changes(self, tasks: Any, run: Callable[[], None]) -> None:
         from tests.integration.django.shop.models import Article
 
         tasks.store_later.enqueue("kite")

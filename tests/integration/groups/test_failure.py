@@ -180,7 +180,7 @@ def test_sessions_of_a_pool_share_groups(connection: Connection, others: Session
         assert [number for name, number in handled if name == group] == list(range(1, 9))
 
 
-def test_the_transaction_of_an_application_holds_the_groups_of_what_it_receives(
+def test_the_transaction_of_an_application_holds_the_groups_of_its_messages(
     jmsql_clean_url: str, other: Receiver, others: Session, queue: Queue
 ) -> None:
     send_places(others, queue, ("a", 1), ("a", 2), ("b", 1))

@@ -74,7 +74,7 @@ def _check(
     assert least < _buffers(plan) <= least + buffers, recording.name
 
 
-def test_recording_reads_and_writes_what_is_acknowledged_alone(connection: psycopg.Connection[Any]) -> None:
+def test_recording_reads_and_writes_acknowledged_messages_alone(connection: psycopg.Connection[Any]) -> None:
     claims: dict[str, object] = {
         "queue_id": 1,
         "inverse_priority": PRIORITY,

@@ -276,7 +276,7 @@ class TestTopics:
         """A topic that keeps history."""
         return administration.create_topic("prices", history=True)
 
-    def test_each_subscription_records_what_it_has_acknowledged(
+    def test_each_subscription_records_its_acknowledged_messages(
         self, jmsql_factory: jmsql.ConnectionFactory, prices: jmsql.Topic, database: psycopg.Connection[Any]
     ) -> None:
         with jmsql_factory.create_connection() as connection:

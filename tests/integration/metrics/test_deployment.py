@@ -203,7 +203,7 @@ def test_prometheus_scrapes_services_that_there_are(compose: dict[str, Any]) -> 
         assert (DEPLOY / "prometheus" / name).is_file()
 
 
-def test_services_depend_on_and_mount_what_there_is(compose: dict[str, Any]) -> None:
+def test_services_depend_on_existing_services_and_mount_existing_files(compose: dict[str, Any]) -> None:
     services, volumes = compose["services"], compose["volumes"]
     own = {"migrate", "worker", "console", "metrics"}
     assert services.keys() == own | {"postgresql", "pgbouncer", "prometheus", "grafana"}
@@ -225,7 +225,7 @@ def test_the_commands_of_services_are_those_of_jmsql(compose: dict[str, Any]) ->
         load_command(arguments[0]).make_context(name, list(arguments[1:]))
 
 
-def test_the_image_has_what_it_is_built_from() -> None:
+def test_sources_of_the_image_exist_and_are_not_ignored() -> None:
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     assert sum(line.startswith("FROM ") for line in lines) == 2
     ignored = (ROOT / ".dockerignore").read_text().splitlines()

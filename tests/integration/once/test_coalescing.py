@@ -142,7 +142,7 @@ def test_the_latest_body_takes_the_place_of_the_one_that_waits(connection: Conne
     assert texts_of(rest) == ["another"]
 
 
-def test_the_latest_body_replaces_what_the_session_has_fetched_ahead(connection: Connection, sender: Session) -> None:
+def test_the_latest_body_replaces_a_message_fetched_ahead(connection: Connection, sender: Session) -> None:
     jmsql.send(connection, "customers", "before")
     send(connection, "one")
     consumer = sender.create_consumer("customers")
@@ -224,7 +224,7 @@ def test_a_topic_takes_no_key(connection: Connection, server: Server) -> None:
 
 
 @pytest.mark.parametrize("level", [psycopg.IsolationLevel.REPEATABLE_READ, psycopg.IsolationLevel.SERIALIZABLE])
-def test_a_transaction_that_does_not_see_what_others_receive_is_refused(
+def test_a_transaction_blind_to_other_receivers_is_refused(
     connection: Connection, jmsql_clean_url: str, level: psycopg.IsolationLevel
 ) -> None:
     send(connection, "one")

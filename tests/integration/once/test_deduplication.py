@@ -173,7 +173,7 @@ def test_maintenance_forgets_ids_whose_window_is_over(
     assert server.rows("select count(*) from jmsql_internal.deduplication") == [(2,)]
 
 
-def test_what_is_not_sent_is_counted(connection: Connection, jmsql_clean_url: str) -> None:
+def test_duplicates_and_coalesced_messages_are_counted(connection: Connection, jmsql_clean_url: str) -> None:
     counters = ProcessCounters()
     try:
         for _ in range(3):

@@ -19,7 +19,7 @@ def test_messages_are_sent_browsed_and_received(jmsql: Command, jmsql_factory: C
     assert "hello" not in jmsql("browse", QUEUE, url=url).text
 
 
-def test_doctor_sees_the_pooler_and_who_does_the_maintenance(
+def test_doctor_reports_the_pooler_and_maintenance_by_a_client(
     jmsql: Command, connection: Connection, jmsql_factory: ConnectionFactory
 ) -> None:
     def findings() -> dict[str, Any]:

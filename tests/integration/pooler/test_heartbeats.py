@@ -272,7 +272,7 @@ def test_maintenance_is_left_to_a_client_that_has_a_server_process_of_its_own(
         wait_for(lambda: server.rows(LEADER) == server.rows(direct) != [])
 
 
-def test_maintenance_removes_what_has_expired_and_moves_what_is_due(connection: Connection, server: Server) -> None:
+def test_maintenance_removes_expired_and_moves_due_messages(connection: Connection, server: Server) -> None:
     session = connection.create_session()
     queue = Queue("orders")
     with session.create_producer(None) as producer:

@@ -369,7 +369,7 @@ def test_a_message_keeps_why_the_commit_has_failed(
     assert bool(waits) is has_policy, "without a policy only errors that are given make a message wait"
 
 
-def test_a_failure_that_a_savepoint_has_undone_is_not_blamed_for_what_comes_later(
+def test_a_failure_undone_by_a_savepoint_is_not_blamed_for_later_ones(
     connection: Connection, others: Session, queue: Queue, server: Server
 ) -> None:
     session = connection.create_session(transacted=True)

@@ -93,7 +93,7 @@ def test_some_go_back_by_selector_or_number(
     assert texts_of(receive_all(others.create_consumer(DLQ))) == ["c"]
 
 
-def test_what_is_held_or_has_no_place_to_go_stays(
+def test_retry_leaves_held_messages_and_those_of_deleted_queues(
     connection: Connection, others: Session, fragile: Queue, administration: Administration
 ) -> None:
     send_texts(others, fragile, "held")

@@ -51,7 +51,7 @@ async def test_handlers_are_called_at_their_ticks(
     ]
 
 
-async def test_a_worker_changes_what_has_changed_and_deletes_nothing(
+async def test_a_worker_updates_changed_schedules_and_deletes_none(
     jmsql_factory: ConnectionFactory, administration: Administration, sql: psycopg.Connection
 ) -> None:
     before, after = Application(jmsql_factory), Application(jmsql_factory)
@@ -134,7 +134,7 @@ def test_an_impossible_declaration_is_refused() -> None:
         app.schedule("temporary", "@daily", jmsql.TemporaryQueue("name"))
 
 
-def test_processes_of_a_worker_send_what_is_due(
+def test_processes_of_a_worker_send_due_messages(
     start_worker: StartWorker, set_due: SetDue, administration: Administration
 ) -> None:
     worker = start_worker(

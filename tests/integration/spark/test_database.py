@@ -67,7 +67,7 @@ def test_missing_schema_says_how_to_make_it(plan: Callable[..., object]) -> None
 
 
 @pytest.mark.parametrize(("number", "words"), [("0000", "run `jmsql migrate`"), ("9999", "upgrade jmsql")])
-def test_schema_of_another_version_says_what_to_do(
+def test_schema_of_another_version_names_the_remedy(
     plan: Callable[..., object], version: Callable[[str], None], number: str, words: str
 ) -> None:
     version(number)

@@ -233,7 +233,7 @@ def test_same_rows_come_back_for_the_same_offsets(
     again.stop()
 
 
-def test_available_now_leaves_what_comes_later(history: psycopg.Connection[Any]) -> None:
+def test_available_now_leaves_later_history(history: psycopg.Connection[Any]) -> None:
     record(history, "a")
     with driver() as reader:
         reader.prepareForTriggerAvailableNow()

@@ -87,7 +87,7 @@ def test_leading_client_of_a_schema_without_spark_runs_no_statement_for_it(
     assert [each for each in statements if "spark" in each.lower() or "pg_prepared_xacts" in each] == []
 
 
-def test_client_that_has_never_loaded_spark_deletes_what_no_driver_has_sent(
+def test_client_without_spark_deletes_rows_that_no_driver_has_sent(
     connection: psycopg.Connection, leader: subprocess.Popen[str]
 ) -> None:
     PsycopgRunner(connection, "jmsql").run(request_maintenance())
@@ -99,7 +99,7 @@ def test_client_that_has_never_loaded_spark_deletes_what_no_driver_has_sent(
     assert "jmsql.spark.writing.maintenance" in modules_in_the_end(leader)
 
 
-def test_write_requests_what_is_to_be_done_when_it_dies(
+def test_write_requests_maintenance_in_case_it_dies(
     jmsql_clean_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)

@@ -228,7 +228,7 @@ def test_one_hour_is_drawn_as_one_hour() -> None:
         assert [label.get_text() for label in axes.get_xticklabels()] == ["23:00", "2026-03-29"]
 
 
-def test_what_did_not_happen_has_no_plot() -> None:
+def test_empty_tables_have_no_plot() -> None:
     results = make_results(["queue://orders"], 1)
     quiet = {name: table.slice(0, 0) for name, table in results.overall.items()}
     quiet |= {name: results.overall[name] for name in ("throughput", "time_in_queue", "expiries", "redeliveries")}

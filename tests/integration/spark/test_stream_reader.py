@@ -157,7 +157,7 @@ def test_batch_is_read_as_often_as_asked_also_by_the_next_driver(context: jmsql.
     assert left(server) == (0, 0, 0)
 
 
-def test_batch_that_nobody_may_have_read_goes_back_when_its_driver_dies(
+def test_batch_that_may_be_unread_goes_back_when_its_driver_dies(
     context: jmsql.JMSContext, server: Server, url: str
 ) -> None:
     send(context, "a", "b")
@@ -370,7 +370,7 @@ def test_connections_that_claim_are_made_again_and_later_drivers_stop_them(
             reader.latestOffset(second, ALL)
 
 
-def test_available_now_leaves_what_is_sent_later(context: jmsql.JMSContext, server: Server) -> None:
+def test_available_now_leaves_messages_sent_later(context: jmsql.JMSContext, server: Server) -> None:
     send(context, "a")
     with driver() as reader:
         reader.prepareForTriggerAvailableNow()
@@ -566,7 +566,7 @@ def test_checkpoint_of_the_history_is_refused(context: jmsql.JMSContext) -> None
                 refused()
 
 
-def test_forgotten_read_releases_what_it_held(context: jmsql.JMSContext, server: Server) -> None:
+def test_forgotten_read_releases_its_messages(context: jmsql.JMSContext, server: Server) -> None:
     send(context, "a")
     with driver() as reader:
         start = reader.initialOffset()
@@ -577,7 +577,7 @@ def test_forgotten_read_releases_what_it_held(context: jmsql.JMSContext, server:
     assert server.rows("select count(*) from jmsql.spark_sources") == [(0,)]
 
 
-def test_reads_that_hold_nothing_are_forgotten_when_nobody_comes_back(
+def test_reads_without_messages_are_forgotten_when_their_driver_does_not_return(
     context: jmsql.JMSContext, server: Server
 ) -> None:
     send(context, "a")

@@ -213,7 +213,7 @@ def ask_spark(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
             stream.stop()
 
 
-def test_nobody_sees_counts_moves_or_deletes_what_is_not_sent(
+def test_unsent_rows_are_not_seen_counted_moved_or_deleted(
     server: Server,
     connection: psycopg.Connection,
     jmsql_factory: jmsql.ConnectionFactory,
@@ -417,7 +417,7 @@ def test_driver_that_is_killed_in_its_commit_sends_nothing_and_the_next_all(
     assert server.rows(STORED) == [(20,)]
 
 
-def test_driver_sends_nothing_of_what_is_given_up_or_gone(
+def test_driver_sends_no_rows_that_are_given_up_or_gone(
     server: Server, connection: psycopg.Connection, write: Write
 ) -> None:
     attempts = write(), write(ROWS[:5])
@@ -443,7 +443,7 @@ def test_decision_gives_up_all_other_tasks_of_the_same_write(
     ]
 
 
-def test_query_that_is_started_again_gives_up_what_its_drivers_before_have_left(
+def test_restarted_query_gives_up_rows_of_its_former_drivers(
     server: Server, connection: psycopg.Connection, jmsql_clean_url: str, write: Write
 ) -> None:
     _of_a_dead_driver = write(), write()
@@ -627,7 +627,7 @@ def test_write_without_a_name_leaves_no_row_behind(
     assert server.rows("select count(*) from jmsql_internal.spark_write") == [(0,)]
 
 
-def test_maintenance_deletes_what_no_driver_has_sent_in_a_day_and_forgets_old_writes(
+def test_maintenance_deletes_rows_unsent_for_a_day_and_forgets_old_writes(
     server: Server, connection: psycopg.Connection, jmsql_factory: jmsql.ConnectionFactory, write: Write
 ) -> None:
     assert decide(connection, write(write_id="sent"), batch=1, days=1.0) is True

@@ -84,7 +84,7 @@ def test_locked_messages_are_passed_over(fetch: Fetch, client: Client, open_clie
 
 
 @pytest.mark.parametrize("has_been_outrun", [True, False])
-def test_the_lock_manager_is_not_asked_about_what_a_transaction_has_locked(
+def test_the_lock_manager_is_not_asked_about_messages_locked_by_the_transaction(
     has_been_outrun: bool, client: Client, open_client: OpenClient, queue_id: int
 ) -> None:
     send(client, *"abcdefghijklmnopqr")
@@ -112,7 +112,7 @@ def _rows_to_lock(client: Client, query: Query[Any]) -> int:
     )
 
 
-def test_a_transaction_finds_again_what_it_has_locked_since_a_savepoint(
+def test_a_transaction_finds_messages_locked_since_a_savepoint_again(
     client: Client, open_client: OpenClient, queue_id: int
 ) -> None:
     send(client, "first", "second")
@@ -175,7 +175,7 @@ def test_a_message_that_waits_for_its_next_attempt_is_passed_over(fetch: Fetch, 
     ]
 
 
-def test_deliveries_that_another_counts_late_are_counted_beside_what_is_recorded(
+def test_deliveries_counted_late_are_added_to_the_recorded_ones(
     client: Client, open_client: OpenClient, queue_id: int
 ) -> None:
     send(client, "first", "second")
@@ -239,7 +239,7 @@ def gate_closed(keeper: Client) -> Iterator[None]:
 
 @every_way
 @pytest.mark.parametrize("winner", [dequeue, claim])
-def test_a_consumer_held_up_after_its_snapshot_does_not_get_what_another_got_meanwhile(
+def test_a_consumer_delayed_after_its_snapshot_does_not_get_messages_taken_meanwhile(
     fetch: Fetch, winner: Fetch, client: Client, open_client: OpenClient, queue_id: int
 ) -> None:
     send(client, "only one")

@@ -194,7 +194,7 @@ def test_pipelines_insert(runner: CountingRunner) -> None:
 
 
 @pytest.mark.parametrize("flush", [True, False])
-def test_only_what_need_not_wait_for_the_disk_does_not(runner: CountingRunner, flush: bool) -> None:
+def test_flush_decides_the_synchronous_commit(runner: CountingRunner, flush: bool) -> None:
     runner.run(send(batch(text_message("a")), flush=flush))
     assert runner.connection.execute("show synchronous_commit").fetchone() == ("on" if flush else "off",)
     assert runner.copied

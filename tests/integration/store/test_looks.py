@@ -321,7 +321,7 @@ def test_an_overview_of_a_longer_list_or_of_other_names_begins_again(runner: Psy
 
 
 @pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
-def test_depth_in_sql_reads_what_it_counts(store: psycopg.Connection[Any], generic: bool) -> None:
+def test_depth_in_sql_reads_only_the_rows_that_it_counts(store: psycopg.Connection[Any], generic: bool) -> None:
     mode = "force_generic_plan" if generic else "force_custom_plan"
     fetched = "select sum(n_tup) from (select pg_stat_get_xact_tuples_returned(i) as n_tup from (values "
     fetched += "('jmsql_internal.message_pkey'::regclass), ('jmsql_internal.message'::regclass)) as t (i)) as r"

@@ -209,7 +209,7 @@ HIDDEN = """
       and not exists (select from pg_policy p where p.polrelid = c.oid)"""
 
 
-def test_neither_an_event_trigger_nor_time_limits_of_the_role_change_what_a_migration_makes(
+def test_neither_an_event_trigger_nor_time_limits_of_the_role_change_a_migration(
     jmsql_server_url: str,
 ) -> None:
     limits = "-c statement_timeout=1h -c idle_in_transaction_session_timeout=1h"

@@ -57,7 +57,7 @@ def test_late_messages_are_found_in_a_queue_that_never_ends(
     wait_for(next_one)
 
 
-def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(client: Client, queue_id: int) -> None:
+def test_a_consumer_with_a_selector_scans_mismatches_only_once(client: Client, queue_id: int) -> None:
     send(client, "other", "other", "other")
     reader = QueueReader(queue_id, Selector.parse("color = 'blue'"), dequeue, InternalTimings().sweep_interval)
 
@@ -88,7 +88,7 @@ def test_a_read_that_finds_nothing_asks_once_for_groups_and_for_messages_further
     assert names_of_statements(client, reader.read(1)) == ["take", "has_messages"]
 
 
-def test_a_look_tells_whether_a_read_may_find_something(
+def test_may_find_is_true_while_a_read_may_find_a_message(
     reader: QueueReader, client: Client, open_client: OpenClient, queue_id: int
 ) -> None:
     assert not client.run(reader.may_find())
@@ -199,9 +199,7 @@ def test_the_end_of_a_queue_with_groups_is_looked_up_only_after_a_batch_that_was
     assert asked.count("highest_sequences") == 1
 
 
-def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_come_to(
-    client: Client, queue_id: int
-) -> None:
+def test_groups_that_are_free_again_do_not_keep_the_scan_from_later_messages(client: Client, queue_id: int) -> None:
     def insert(first: int, count: int, group: str) -> list[int]:
         rows = client.rows(
             "insert into jmsql_internal.message "
@@ -224,7 +222,7 @@ def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_co
     assert found == 220
 
 
-def test_what_follows_in_a_group_that_is_free_again_does_not_hide_what_lies_before_it(
+def test_later_messages_of_a_group_that_is_free_again_do_not_hide_earlier_ones(
     client: Client, open_client: OpenClient, queue_id: int
 ) -> None:
     for text, group in [("a1", "a"), ("b1", "b"), ("c1", "c"), ("d1", "d"), ("e1", "e"), ("a2", "a")]:

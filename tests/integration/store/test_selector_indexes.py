@@ -176,7 +176,9 @@ def test_a_making_that_breaks_off_leaves_nothing_and_can_be_done_again(
     assert make(runner, "color = 'blue'")
 
 
-def test_it_tells_what_it_waits_for(runner: PsycopgRunner, database: psycopg.Connection[Any], queue_id: int) -> None:
+def test_progress_names_the_phase_of_waiting(
+    runner: PsycopgRunner, database: psycopg.Connection[Any], queue_id: int
+) -> None:
     told: list[IndexProgress] = []
     making = threading.Thread(target=lambda: create_index(runner, "orders", parsed("color = 'blue'"), told.append))
     with database.transaction():

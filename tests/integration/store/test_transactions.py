@@ -156,7 +156,7 @@ def test_a_statement_can_begin_and_end_a_transaction_in_one_exchange(
     assert runner.run(NUMBERS.bind()) == [1, 2]
 
 
-def test_later_statements_do_not_rely_on_what_a_former_user_has_prepared(
+def test_later_statements_do_not_rely_on_preparations_of_a_former_user(
     connection: CountingConnection, make: Callable[[], WireRunner]
 ) -> None:
     former = make()

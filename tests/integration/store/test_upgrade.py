@@ -172,7 +172,7 @@ def fill(database: Database, factory: ConnectionFactory) -> None:
         )
 
 
-def test_messages_in_every_state_are_what_they_were(
+def test_messages_in_every_state_survive_an_upgrade(
     database: Database,
     factory: ConnectionFactory,
     factory_of_role: ConnectionFactory,

@@ -626,7 +626,7 @@ def test_the_transaction_of_the_test_is_needed(app: Application) -> None:
         app.drain()
 
 
-def test_the_types_of_what_is_returned(app: Application) -> None:
+def test_drain_returns_a_list_or_an_awaitable_of_it(app: Application) -> None:
     """Checked by mypy: a list where the transaction blocks, what is awaited where it is."""
 
     def blocking(database: orm.Session) -> list[Any]:

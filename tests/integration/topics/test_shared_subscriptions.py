@@ -92,7 +92,7 @@ def send_with_color(session: Session, topic: Topic, *colors: str) -> None:
     ],
     ids=["selector", "topic", "kept for another topic"],
 )
-def test_a_change_that_is_refused_leaves_what_is_collected(
+def test_a_refused_change_leaves_collected_messages(
     session: Session, topic: Topic, change: SubscriptionChange, name: str, selector: str | None, difference: str
 ) -> None:
     session.create_shared_durable_consumer(topic, NAME, "color = 'red'").close()
@@ -103,7 +103,7 @@ def test_a_change_that_is_refused_leaves_what_is_collected(
     assert texts_of(receive_all(session.create_shared_durable_consumer(topic, NAME, "color = 'red'"))) == ["red", "red"]
 
 
-def test_a_change_may_keep_what_is_collected(session: Session, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_may_keep_collected_messages(session: Session, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
     """It is delivered whatever the new selector says, which decides about what is published from then on."""
     session.create_shared_durable_consumer(topic, NAME, "color = 'red'").close()
     send_with_color(session, topic, "red", "blue")

@@ -407,7 +407,7 @@ async def test_the_lifespan_of_an_application_ends_in_order(
 
 
 @pytest.mark.parametrize("arguments", [{"concurrency": 0}, {"drain_timeout": -1}])
-async def test_what_cannot_be_is_refused(arguments: dict[str, Any]) -> None:
+async def test_invalid_arguments_of_running_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"concurrency|drain_timeout"):
         async with Application().running(**arguments):
             pass

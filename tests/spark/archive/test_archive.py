@@ -113,7 +113,7 @@ def test_each_run_adds_what_is_new_and_drops_what_is_safe(
     assert len(in_archive(target)) == 7
 
 
-def test_command_archives_a_destination_and_what_waits(
+def test_command_archives_a_destination_and_its_waiting_messages(
     jmsql_factory: jmsql.ConnectionFactory,
     keep: Callable[..., None],
     server: Server,

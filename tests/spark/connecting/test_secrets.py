@@ -107,7 +107,7 @@ def private(services: Path, spark: SparkSession) -> Iterator[FaultyServer]:
             services.write_text(kept)
 
 
-def test_errors_say_what_is_wrong_and_nothing_of_the_password(
+def test_errors_name_the_mistake_without_the_password(
     spark: SparkSession, private: FaultyServer, spark_directory: Path, tmp_path: Path
 ) -> None:
     rows = spark.sql("select 'a' as text_body, 12 as priority")

@@ -72,7 +72,7 @@ def test_each_kind_of_message_is_read_with_its_headers_properties_and_body(
     assert delayed.delivery_time - delayed.sent_at == dt.timedelta(hours=1)
 
 
-def test_selector_columns_and_body_schema_choose_what_is_read_and_nothing_is_consumed(
+def test_selector_columns_and_body_schema_limit_the_read_and_nothing_is_consumed(
     spark: SparkSession, context: jmsql.JMSContext, server: Server
 ) -> None:
     queue = context.create_queue("orders")

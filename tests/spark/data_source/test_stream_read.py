@@ -64,7 +64,7 @@ def test_batch_that_was_not_finished_comes_again_unchanged(
     assert state(server) == (0, 0, 0)
 
 
-def test_history_is_streamed_once_and_only_what_is_new(
+def test_new_history_is_streamed_exactly_once(
     spark: SparkSession,
     context: jmsql.JMSContext,
     server: Server,

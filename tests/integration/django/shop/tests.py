@@ -52,7 +52,7 @@ class Deliveries(TestCase):
         self.assertEqual(len(app.drain()), 1)
         self.assertEqual(Article.objects.count(), 2)
 
-    def test_what_fails_is_raised_and_undone(self) -> None:
+    def test_drain_raises_errors_of_the_handler_and_undoes_its_changes(self) -> None:
         send(DELIVERIES, {"name": "lantern"})
         with self.assertRaises(IntegrityError):
             app.drain()
