@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple
 
 from jmsql.exceptions import JMSException
+from jmsql.extension.checks import Check
 from jmsql.selectors import Selector
-from jmsql.spark.database import waiting_streams
 from jmsql.store.administration import diagnosis, inspection
 from jmsql.store.administration.diagnosis import (
     Blocker,
@@ -42,8 +44,6 @@ _AUTOVACUUM_IS_LATE = timedelta(minutes=5)
 _NOTED_SKEW = 1.0
 _DEEP = 1000
 _SHOWN = 5
-_STREAM_COMES_BACK = 26 * 3600.0
-"""Within so many seconds, also if its query runs once a day."""
 _WRITE_ENDS = 3600.0
 """Within so many seconds after its first task, if it is not a very long one."""
 _UNREAD = 3600.0
@@ -558,7 +558,7 @@ def _contents(runner: PsycopgRunner, thresholds: Thresholds) -> Iterator[Finding
         "transactions": lambda: _transactions(runner, thresholds),
         "claims": lambda: _claims(runner, thresholds),
         "two-phase": lambda: _prepared(runner, thresholds),
-        "streams": lambda: _streams(runner),
+        **_extensions(runner),
         "writes": lambda: _writes(runner),
         "selectors": lambda: _selectors(runner),
         "paused": lambda: judge_paused(diagnosis.ask(runner, diagnosis.paused)),
@@ -677,19 +677,18 @@ def _finishing_advice(transaction: PreparedTransaction) -> str:
     return "jmsql has not prepared it: the program that did so is to finish it, and knows how."
 
 
-def _streams(runner: Runner) -> Iterator[Finding]:
-    streams = diagnosis.ask(runner, waiting_streams.bind(seconds=_STREAM_COMES_BACK))
-    for each in streams[:_SHOWN]:
-        place = "all destinations" if each.destination is None else repr(each.destination)
-        kept = f"{counted(each.claimed, 'message')} of" if each.claimed else "the history of"
-        yield _note(
-            "streams",
-            f"a streaming read of Spark keeps {kept} {place}, and has not gone on for {each.seconds / 3600:,.0f} hours",
-            "Start its query again, or see why it does not get on. If its checkpoint is gone for good: "
-            f"`select jmsql.forget_spark_source('{each.source_id}')`.",
-        )
-    if not streams:
-        yield _ok("streams", "no streaming read of Spark has stayed behind")
+def _extensions(runner: Runner) -> dict[str, Callable[[], Iterable[Finding]]]:
+    """Return the checks that installed packages add, as Spark's."""
+    return {each.name: partial(_of_extension, runner, each) for each in entry_points(group="jmsql.doctor")}
+
+
+def _of_extension(runner: Runner, check: EntryPoint) -> Iterator[Finding]:
+    make: Callable[[], Check] = check.load()
+    remarks, otherwise = diagnosis.ask(runner, make())
+    for remark in remarks[:_SHOWN]:
+        yield _note(check.name, remark.says, remark.advice)
+    if not remarks:
+        yield _ok(check.name, otherwise)
 
 
 def _writes(runner: Runner) -> Iterator[Finding]:

@@ -427,7 +427,7 @@ ADVICE = {
     "long claim": Advice("_claims", "claims", "note", long_claim, None, end_clients),
     "in doubt": Advice("_prepared", "two-phase", "problem", in_doubt, slice(1, 2)),
     "in doubt, and commits": Advice("_prepared", "two-phase", "problem", in_doubt, slice(0, 1)),
-    "stopped stream": Advice("_streams", "streams", "note", stopped_stream),
+    "stopped stream": Advice("_of_extension", "streams", "note", stopped_stream),
     "hidden write": Advice("_writes", "writes", "note", hidden_write),
     "selector without index": Advice(
         "_selectors", "selectors", "note", selector_without_index, slice(None), None, {"_DEEP": 1}
