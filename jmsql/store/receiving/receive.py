@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from jmsql.exceptions import IllegalStateException
@@ -76,12 +77,22 @@ _ask_to_dequeue = _sql.statement(
 )
 
 
+_handle = itemgetter(MessageRow._fields.index("handle"))
+
 # Sorted here: PostgreSQL takes ten times as long to sort so wide rows.
 
 
 def _locked_rows(result: Result) -> list[MessageRow]:
     """Decode locked messages, in the order of their delivery."""
-    return list(as_locked_rows(sorted(result.rows)))
+    return _locked(result).rows
+
+
+def _locked(result: Result) -> Locked:
+    """Decode locked messages, in the order of their delivery, and tell if others are locked that are not free."""
+    found: list[MessageRow] = list(as_locked_rows(sorted(result.rows)))
+    if None not in map(_handle, found):
+        return Locked(found, has_lost=False)
+    return Locked([row for row in found if row.handle is not None], has_lost=True)
 
 
 def _claimed_rows(result: Result) -> list[MessageRow]:
@@ -156,6 +167,14 @@ class AllowedRows(NamedTuple):
 
     rows: list[MessageRow]
     allowance: Allowance
+
+
+class Locked(NamedTuple):
+    """Messages that the open transaction has locked."""
+
+    rows: list[MessageRow]
+    has_lost: bool
+    """True if it has also locked messages that other consumers had claimed between its snapshot and the locks."""
 
 
 class Client(Protocol):
@@ -420,11 +439,12 @@ def _found(
     return candidates(selector, condition, _KEY if is_read_again else "m.*", is_single=is_single, late=late)
 
 
-def _free(own_claims: str | None) -> str:
+def _free(own_claims: str | None, *, keeps_lost: bool = False) -> str:
     """Compose the relations `state` and `free`: the rows of `found` that are free now that they are locked.
 
     Args:
         own_claims: The consumer's claims, as an expression; None: no row of `found` is of a group.
+        keeps_lost: True to keep the others, too, and have `is_free` tell.
     """
     # The scan has read delivery states by the statement's snapshot. Another consumer may have claimed or released a
     # message between the snapshot and the row's lock. A function has a snapshot of its own, taken after the locks, so
@@ -446,13 +466,15 @@ def _free(own_claims: str | None) -> str:
                 select from group_state g
                 where g.group_hash = f.group_hash
                   and {makes_wait("g", "f", own_claims)}))"""
+    is_free = f"""s.claim_id is null and (s.next_attempt is null or s.next_attempt <= statement_timestamp())
+                  {is_first}"""
+    column, condition = (f", {is_free} as is_free", "") if keeps_lost else ("", f"where {is_free}")
     return f"""{state},
         free as (
-            select f.*, s.delivery_count
+            select f.*, s.delivery_count{column}
             from found f
             left join state s using (inverse_priority, sequence)
-            where s.claim_id is null and (s.next_attempt is null or s.next_attempt <= statement_timestamp())
-                  {is_first})"""
+            {condition})"""
 
 
 @lru_cache(maxsize=1024)
@@ -464,13 +486,21 @@ def lock_statement(
     found, parameters = _found(selector, grouped=grouped, late=late, own_claims=own_claims, condition=_NOT_OWN)
     return Statement(
         "lock",
-        f"""with {found}, {_free(own_claims if grouped else None)}
-            select {_COLUMNS}, m.group_hash, m.delivery_count, m.address::text, {snapshot(grouped=grouped, of_one=True)}
+        f"""with {found}, {_free(own_claims if grouped else None, keeps_lost=True)}
+            select {_COLUMNS}, m.group_hash, m.delivery_count, case when m.is_free then m.address::text end,
+                   {snapshot(grouped=grouped, of_one=True)}
             from free m {SHARED_BODY}""",
         "receiving",
         _locked_rows,
         parameters,
     )
+
+
+@lru_cache(maxsize=1024)
+def telling_lock_statement(selector: Selector | None, *, grouped: bool, late: bool) -> Statement[Locked]:
+    """Lock the next messages as `lock_statement` does, and tell if others were locked by mistake."""
+    statement = lock_statement(selector, grouped=grouped, late=late)
+    return Statement(statement.name, statement.text, statement.doing, _locked, statement.parameters)
 
 
 @lru_cache(maxsize=2)

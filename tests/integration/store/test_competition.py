@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
 from jmsql.exceptions import TransactionRolledBackException
-from jmsql.selectors import Selector, SelectorSQL
+from jmsql.selectors import Selector
 from jmsql.store.history.keeping import QueuesWithHistory
 from jmsql.store.receiving import receive
 from jmsql.store.receiving.acknowledge import Recipient
@@ -20,6 +19,7 @@ from jmsql.store.receiving.redelivery import Release, record_attempts, record_fi
 from jmsql.store.rows.message_rows import ClaimedRow, LockedRow, MessageRow
 from jmsql.store.statement import Query
 from jmsql.testing import wait_for
+from tests.gate import Gate, gate_closed
 from tests.integration.store.conftest import (
     FROM_THE_FRONT,
     Client,
@@ -219,24 +219,6 @@ def test_a_transaction_passes_over_its_own_messages(fetch: Fetch, open_client: O
     assert fetch(sender, queue_id) == []
 
 
-class Gate:
-    """A selector that every message matches, once the gate is opened: it holds a statement up after its snapshot."""
-
-    NUMBER = 20_020
-
-    def to_sql(self, first: int = 0) -> SelectorSQL:
-        return SelectorSQL(f"exists (select from pg_advisory_xact_lock_shared({self.NUMBER}))", {})
-
-
-@contextmanager
-def gate_closed(keeper: Client) -> Iterator[None]:
-    keeper.connection.execute("select pg_advisory_lock(%s)", (Gate.NUMBER,))
-    try:
-        yield
-    finally:
-        keeper.connection.execute("select pg_advisory_unlock(%s)", (Gate.NUMBER,))
-
-
 @every_way
 @pytest.mark.parametrize("winner", [dequeue, claim])
 def test_a_consumer_delayed_after_its_snapshot_does_not_get_messages_taken_meanwhile(
@@ -245,7 +227,7 @@ def test_a_consumer_delayed_after_its_snapshot_does_not_get_messages_taken_meanw
     send(client, "only one")
     late = open_client()
     with ThreadPoolExecutor() as executor:
-        with gate_closed(open_client()):
+        with gate_closed(open_client().connection):
             held_up = executor.submit(fetch, late, queue_id, cast(Selector, Gate()))
             wait_for(lambda: client.rows("select from pg_locks where locktype = 'advisory' and not granted"))
             assert bodies(winner(client, queue_id)) == ["only one"]

@@ -225,21 +225,20 @@ class Lease:
 
     # Running statements
 
-    async def begin(self) -> AsyncConnection:
-        """Connect, begin the transaction if there is to be one, and return the SQLAlchemy connection.
+    async def begin(self) -> OwnLink:
+        """Connect, begin the transaction if there is to be one, and return the link.
 
         Raises:
             IllegalStateException: It was closed, by another thread that did not wait for this one.
             TransactionRolledBackException: The application has closed it, or rolled its transaction back.
         """
-        await self._take_connection()
-        link = self._connected_link
+        link = await self._connect()
         await link.begin()
-        return link.connection
+        return link
 
-    @property
-    def _connected_link(self) -> OwnLink:
-        """The link, where a connection was taken."""
+    async def _connect(self) -> OwnLink:
+        """Take a connection unless the session has one, and return the link."""
+        await self._take_connection()
         link = self.link
         assert isinstance(link, OwnLink)
         return link
@@ -250,10 +249,10 @@ class Lease:
         Raises:
             JMSException: PostgreSQL refused, or the connection is lost.
         """
-        await self._take_connection()
+        link = await self._connect()
         self._uses += 1  # before the next wait, in which the limit might hand the connection over
         try:
-            return await run_to_completion(self._connected_link.run(work))
+            return await run_to_completion(link.run(work))
         finally:
             self.release()
 
@@ -269,8 +268,7 @@ class Lease:
         """
         link = self.link
         if isinstance(link, NoLink) or link.driver.closed or self._is_closed:
-            await self._take_connection()
-            link = self._connected_link
+            link = await self._connect()
         self._uses += 1
         try:
             return await run_to_completion(interruptible(link.run(work, question), Interruption(link.driver)))
@@ -279,8 +277,7 @@ class Lease:
 
     async def inspect(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
-        await self._take_connection()
-        link = self._connected_link
+        link = await self._connect()
         self._uses += 1
         try:
             return await run_to_completion(interruptible(link.inspect(work), Interruption(link.driver)))
@@ -297,12 +294,10 @@ class Lease:
         """
         if not self.is_transacted:
             return await self.attempt(work)
-        await self._take_connection()
-        link = self._connected_link
+        link = await self._connect()
         if not (link.is_idle and link.is_clear):
             await self.discard()
-            await self._take_connection()
-            link = self._connected_link
+            link = await self._connect()
         self._uses += 1
         try:
             return await run_to_completion(interruptible(link.run_alone(work), Interruption(link.driver)))
@@ -319,8 +314,7 @@ class Lease:
             # A pooler takes the connection back with the answer, also if statements without a Sync have come meanwhile.
             await self.settle()
         if isinstance(link, NoLink) or link.driver.closed:
-            await self._take_connection()
-            link = self._connected_link
+            link = await self._connect()
         assert link.implicit is not None
         return link.implicit
 
@@ -342,8 +336,7 @@ class Lease:
         Args:
             before_statement: A method that is called before each statement that the application runs.
         """
-        await self.begin()
-        link = self._connected_link
+        link = await self.begin()
         if not isinstance(link, LentLink):
             link = self.link = LentLink(link, before_statement, is_of_handler=self.shares_connections)
         return link
@@ -369,8 +362,7 @@ class Lease:
         link = self.link
         if last:
             if isinstance(link, NoLink):
-                await self._take_connection()
-                link = self._connected_link
+                link = await self._connect()
             await link.begin(works=True)
         if isinstance(link, NoLink):
             return None
@@ -387,8 +379,7 @@ class Lease:
             TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to prepare.
             JMSException: The connection was cut meanwhile, and nobody knows the outcome.
         """
-        await self.begin()
-        link = self._connected_link
+        link = await self.begin()
         prepare = partial(link.prepare, identifier)
         await self._end(link, "preparing", prepare, "If tpc_recover() returns the transaction, it is prepared.")
 

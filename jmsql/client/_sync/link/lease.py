@@ -224,21 +224,20 @@ class Lease:
 
     # Running statements
 
-    def begin(self) -> Connection:
-        """Connect, begin the transaction if there is to be one, and return the SQLAlchemy connection.
+    def begin(self) -> OwnLink:
+        """Connect, begin the transaction if there is to be one, and return the link.
 
         Raises:
             IllegalStateException: It was closed, by another thread that did not wait for this one.
             TransactionRolledBackException: The application has closed it, or rolled its transaction back.
         """
-        self._take_connection()
-        link = self._connected_link
+        link = self._connect()
         link.begin()
-        return link.connection
+        return link
 
-    @property
-    def _connected_link(self) -> OwnLink:
-        """The link, where a connection was taken."""
+    def _connect(self) -> OwnLink:
+        """Take a connection unless the session has one, and return the link."""
+        self._take_connection()
         link = self.link
         assert isinstance(link, OwnLink)
         return link
@@ -249,10 +248,10 @@ class Lease:
         Raises:
             JMSException: PostgreSQL refused, or the connection is lost.
         """
-        self._take_connection()
+        link = self._connect()
         self._uses += 1  # before the next wait, in which the limit might hand the connection over
         try:
-            return self._connected_link.run(work)
+            return link.run(work)
         finally:
             self.release()
 
@@ -268,8 +267,7 @@ class Lease:
         """
         link = self.link
         if isinstance(link, NoLink) or link.driver.closed or self._is_closed:
-            self._take_connection()
-            link = self._connected_link
+            link = self._connect()
         self._uses += 1
         try:
             return link.run(work, question)
@@ -278,8 +276,7 @@ class Lease:
 
     def inspect(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
-        self._take_connection()
-        link = self._connected_link
+        link = self._connect()
         self._uses += 1
         try:
             return link.inspect(work)
@@ -296,12 +293,10 @@ class Lease:
         """
         if not self.is_transacted:
             return self.attempt(work)
-        self._take_connection()
-        link = self._connected_link
+        link = self._connect()
         if not (link.is_idle and link.is_clear):
             self.discard()
-            self._take_connection()
-            link = self._connected_link
+            link = self._connect()
         self._uses += 1
         try:
             return link.run_alone(work)
@@ -318,8 +313,7 @@ class Lease:
             # A pooler takes the connection back with the answer, also if statements without a Sync have come meanwhile.
             self.settle()
         if isinstance(link, NoLink) or link.driver.closed:
-            self._take_connection()
-            link = self._connected_link
+            link = self._connect()
         assert link.implicit is not None
         return link.implicit
 
@@ -341,8 +335,7 @@ class Lease:
         Args:
             before_statement: A method that is called before each statement that the application runs.
         """
-        self.begin()
-        link = self._connected_link
+        link = self.begin()
         if not isinstance(link, LentLink):
             link = self.link = LentLink(link, before_statement, is_of_handler=self.shares_connections)
         return link
@@ -366,8 +359,7 @@ class Lease:
         link = self.link
         if last:
             if isinstance(link, NoLink):
-                self._take_connection()
-                link = self._connected_link
+                link = self._connect()
             link.begin(works=True)
         if isinstance(link, NoLink):
             return None
@@ -384,8 +376,7 @@ class Lease:
             TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to prepare.
             JMSException: The connection was cut meanwhile, and nobody knows the outcome.
         """
-        self.begin()
-        link = self._connected_link
+        link = self.begin()
         prepare = partial(link.prepare, identifier)
         self._end(link, "preparing", prepare, "If tpc_recover() returns the transaction, it is prepared.")
 

@@ -15,9 +15,10 @@ from jmsql.client._sync.session.transaction_claims import TransactionClaims, cla
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, Redelivery
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
+from jmsql.client.transaction_state import TransactionState
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import lock_claimed, present
-from jmsql.store.receiving.receive import Fetch, lock
+from jmsql.store.receiving.receive import Fetch, next_messages, telling_lock_statement
 from jmsql.store.receiving.redelivery import Release, Rules
 from jmsql.store.rows.message_rows import Claim, ClaimedRow, LockedRow, MessageKey, MessageRow, claim_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
@@ -25,7 +26,10 @@ from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
     from jmsql.client._sync.link.lease import Lease
-    from jmsql.store.statement import Query
+    from jmsql.selectors import Selector
+    from jmsql.store.receiving.late_messages import ScanStart
+    from jmsql.store.receiving.receive import GroupScan
+    from jmsql.store.statement import Query, Steps
 
 
 logger = logging.getLogger("jmsql")
@@ -57,6 +61,11 @@ logger = logging.getLogger("jmsql")
 # - Keeping the lock of a message that a global transaction has not delivered. If another client had just claimed it,
 #   that client's acknowledgement would wait for the transaction manager. So a frugal session fetches within a
 #   savepoint, and undoes it if nothing was delivered (decision 13).
+
+
+_UNUSED_STATES = {TransactionState.NONE, TransactionState.BEGUN}
+_MOST_ATTEMPTS = 5
+"""How often a transaction begins again where other consumers claim the messages that it locks."""
 
 
 class _Known(Enum):
@@ -109,10 +118,27 @@ class Locks(Delivery):
         self._failure: Failure | None = None
         """The reason of a rollback that is under way."""
         self._has_exhausted = False
+        self._has_lost = False
+        """True if a fetch has locked messages that other consumers had just claimed. Written by fetches."""
 
     @property
     def operation(self) -> Fetch:
-        return lock
+        return self._lock
+
+    def _lock(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        start: ScanStart,
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> Steps[list[MessageRow]]:
+        """Lock messages."""
+        statement = telling_lock_statement(selector, grouped=groups is not None, late=start.starts is not None)
+        locked = yield from next_messages(statement, queue_id, start, limit, groups)
+        if locked.has_lost:
+            self._has_lost = True
+        return locked.rows
 
     @property
     def has_delivered(self) -> bool:
@@ -231,13 +257,37 @@ class Locks(Delivery):
             # prefetch buffers of the session are left out here.
             if self._undeleted:
                 self.flush()
+            link = self._database.link
+            begins = link.state in _UNUSED_STATES and not link.begins_early
             if len(self._buffers) == 1 and not self._claims:  # most transactions
                 rows = self._database.attempt(buffer.fetch(limit))
             else:
                 rows = self._fetch_beside_others(buffer, limit)
+            if self._has_lost:
+                rows = self._fetch_without_lost(buffer, limit, rows, begins=begins)
             self._claimed.has_company |= bool(rows)
         buffer.keep(rows, are_recorded=claimed is not None)
         return bool(rows)
+
+    def _fetch_without_lost(
+        self, buffer: PrefetchBuffer, limit: int, rows: Sequence[MessageRow], *, begins: bool
+    ) -> Sequence[MessageRow]:
+        """Release messages that a fetch has locked though other consumers had just claimed them, and fetch again.
+
+        Their acknowledgements would wait for the end of the transaction, and for ever if the same thread is to end it
+        later. PostgreSQL releases a row's lock with the transaction alone, so that is possible only where the fetch
+        has begun it.
+        """
+        for _ in range(_MOST_ATTEMPTS if begins else 0):
+            if not self._has_lost:
+                break
+            self._database.end_unused()
+            for row in rows:
+                buffer.source.returned(buffer.key(row))
+            self._has_lost = False
+            rows = self._fetch_beside_others(buffer, limit)
+        self._has_lost = False
+        return rows
 
     def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:
         """Fetch up to `limit` messages that no other prefetch buffer of the session holds, nor comes to first."""

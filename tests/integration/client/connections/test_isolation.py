@@ -62,9 +62,9 @@ class TestDefaultOfTheDatabase:
             database = session._transaction.database
             assert database is not None
             current = text("select current_setting('transaction_isolation')")
-            assert database.begin().scalar(current) == "read committed"
+            assert database.begin().connection.scalar(current) == "read committed"
             database.rollback()
-            assert database.begin().scalar(current) == "read committed", "nor after the pool has reset it"
+            assert database.begin().connection.scalar(current) == "read committed", "nor after the pool has reset it"
 
     @pytest.mark.parametrize("autocommit", [False, True])
     def test_no_connection_beside_the_sessions_is_above_read_committed(

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import ExitStack
 
+import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Queue, Session
+from jmsql.selectors import Selector
+from jmsql.testing import receive_all
 from tests.background import Background
+from tests.gate import Gate, gate_closed
 from tests.integration.client.client_process import STOP, Order, client_process
 from tests.integration.client.server import Server
-from tests.texts import receive, send_texts
+from tests.texts import receive, receive_texts, send_texts
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 CONSUMERS = 4
@@ -87,3 +91,33 @@ def test_processes_share_a_queue(jmsql_clean_url: str, others: Session, server: 
         received = Counter(text for each in reading for text in each.result(60))
     assert received == Counter(numbers)
     assert server.rows("select count(*) from jmsql.messages") == [(0,)]
+
+
+def test_a_transaction_keeps_no_lock_on_a_message_that_a_client_session_has_claimed_meanwhile(
+    connection: Connection,
+    others: Session,
+    server: Server,
+    queue: Queue,
+    monkeypatch: pytest.MonkeyPatch,
+    jmsql_clean_url: str,
+) -> None:
+    monkeypatch.setattr(Selector, "parse", lambda text: None if text is None else Gate())
+    transacted = connection.create_session(transacted=True)
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    late, early = transacted.create_consumer(queue, "held up"), session.create_consumer(queue)
+    send_texts(others, queue, "1", "2")
+    receive_texts(late, 2)
+    transacted.commit()  # so that the next transaction asks for two
+    send_texts(others, queue, "a", "b")
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as keeper:
+        with gate_closed(keeper):
+            receiving = Background(lambda: receive(late).get_body(str))
+            server.wait_until_someone_waits()
+            claimed = receive(early)
+        assert (claimed.get_body(str), receiving.result(60)) == ("a", "b")
+    acknowledging = Background(claimed.acknowledge)
+    try:
+        acknowledging.result(20)  # a lock would last until the commit, which the same thread may be about to call
+    finally:
+        transacted.commit()
+    assert receive_all(others.create_consumer(queue)) == []

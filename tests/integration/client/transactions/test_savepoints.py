@@ -317,7 +317,7 @@ def test_a_commit_does_not_acknowledge_messages_that_were_taken_away(
     assert consumer.receive(0) is not None
     # What no other transaction can do while it is locked, this one does itself, before the session deletes it.
     assert session._transaction.database is not None
-    session._transaction.database.begin().execute(text("delete from jmsql_internal.message"))
+    session._transaction.database.begin().connection.execute(text("delete from jmsql_internal.message"))
     send(session, "its consequence")
     with pytest.raises(TransactionRolledBackException, match="1 of 1 messages were taken away"):
         session.commit()

@@ -160,10 +160,10 @@ def test_a_session_whose_database_was_never_asked_for_gives_its_connection_back(
         send(session, "one")
         session.commit()
         assert session._transaction.database is not None
-        first = session._transaction.database.begin().scalar(processes)
+        first = session._transaction.database.begin().connection.scalar(processes)
     with connection.create_session(transacted=True) as session:
         assert session._transaction.database is not None
-        assert session._transaction.database.begin().scalar(processes) == first
+        assert session._transaction.database.begin().connection.scalar(processes) == first
     assert server.rows("select count(*) from jmsql.messages") == [(1,)]
 
 
