@@ -54,6 +54,7 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "waiting-consumers": awaiting.waiting_consumers,
     "idle-consumers": crowds.idle_consumers,
     "many-consumers": crowds.many_consumers,
+    "crowded-queue": crowds.crowded_queue,
     "many-queues": crowds.many_queues,
     "processes": crowds.processes,
     "backlog": endurance.backlog,

@@ -6,7 +6,8 @@ import asyncio
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
@@ -28,6 +29,7 @@ _REPORTING_SECONDS = 12.0
 """By then the server has counted the transactions of connections that have become idle."""
 _IDLE_SECONDS = 10.0
 _BATCH = 10
+_LARGE_BATCH = 100
 _PATIENCE = 60.0
 
 Pump: TypeAlias = Callable[[int], None]
@@ -74,6 +76,24 @@ def many_consumers(setting: Setting) -> list[BenchmarkResult]:
         f"{count} consumers": partial(_pump_to_threads, count=count) for count in (_MANY, _FEW)
     }
     return _compare_pumps(setting, "many-consumers", pumps)
+
+
+def crowded_queue(setting: Setting) -> list[BenchmarkResult]:
+    """64 consumers of one queue and client in transactions of 100, and loops by hand, beside one of each."""
+    database = setting.database
+    contenders = [
+        Contender(name, partial(open_work, database, name, count), partial(database.fill, name))
+        for open_work, kind in ((_receive_in_threads, "consumer"), (_loop_in_threads, "loop"))
+        for count in (_MANY, 1)
+        for name in (f"{count} {kind}{'s' if count > 1 else ''}",)
+    ]
+    messages = _MANY * _LARGE_BATCH * (1 if setting.effort.is_quick else 3)  # whole batches for each
+    samples = setting.measure(contenders, messages, rounds=min(setting.effort.rounds, 10))
+    many, one, loops, loop = (contender.name for contender in contenders)
+    return [
+        *compare("crowded-queue", samples, many, {one: at_least(0.8), loops: None}),
+        *compare("crowded-queue", samples, loops, {loop: None}),
+    ]
 
 
 def many_queues(setting: Setting) -> list[BenchmarkResult]:
@@ -132,6 +152,38 @@ def _pump_to_threads(database: BenchmarkDatabase, count: int) -> Iterator[Pump]:
                     raise SystemExit("A message did not come.")
 
         yield pump
+
+
+@contextmanager
+def _receive_in_threads(database: BenchmarkDatabase, queue: str, count: int) -> Iterator[Work]:
+    """Have so many sessions of one client receive in transactions."""
+    with database.factory.create_connection() as connection:
+        sessions = [connection.create_session(transacted=True) for _ in range(count)]
+        connection.start()
+        yield partial(_divided, [partial(_receive, each, each.create_consumer(queue)) for each in sessions])
+
+
+def _receive(session: jmsql.Session, consumer: jmsql.MessageConsumer, messages: int) -> None:
+    for number in range(1, messages + 1):
+        if consumer.receive(_PATIENCE) is None:
+            raise SystemExit("A message did not come.")
+        if number % _LARGE_BATCH == 0:
+            session.commit()
+
+
+@contextmanager
+def _loop_in_threads(database: BenchmarkDatabase, queue: str, count: int) -> Iterator[Work]:
+    """Have so many connections dequeue in transactions, each scan from the front of the queue."""
+    with ExitStack() as stack:
+        loops = [floor.receive(database, queue, _LARGE_BATCH, transacted=True, bounded=False) for _ in range(count)]
+        yield partial(_divided, [stack.enter_context(loop) for loop in loops])
+
+
+def _divided(works: Sequence[Work], messages: int) -> None:
+    """Have each of some threads do its part of the work."""
+    with ThreadPoolExecutor(len(works)) as threads:
+        for done in [threads.submit(work, messages // len(works)) for work in works]:
+            done.result()
 
 
 @contextmanager
