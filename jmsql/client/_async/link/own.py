@@ -118,7 +118,6 @@ class OwnLink:
     ) -> None:
         self.connection = connection
         self.driver = driver
-        self.schema = schema
         self.is_transacted = transacted
         self._core = synchronous(connection)
         """The same connection, which under asyncio takes longer to tell that it is closed."""
@@ -130,6 +129,11 @@ class OwnLink:
         self._runner = WireRunner(driver, schema, begin=transacted, preface=preface)
         self.implicit = None if transacted else WireRunner(driver, schema, end=End.FLUSH)
         """Runs statements that commit together, in a session that is not transacted."""
+
+    @property
+    def schema(self) -> str:
+        """The schema of jmsql's tables."""
+        return self._runner.schema
 
     # Its state
 
