@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 # Two savepoints may have the same name: PostgreSQL then uses the later one until it is released, and so does `_place`.
 # The name of a rollback may be none of those on the list, where a text of several commands hides it. Then any message
-# may have come back, and the commit asks the server once (`is_one_unknown`).
+# may have come back, and each receive that finds nothing, and the commit, ask the server (`is_one_unknown`).
 
 
 class Savepoints:

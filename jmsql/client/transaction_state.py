@@ -20,6 +20,9 @@ from typing import Final
 #                       |  INTERRUPT
 #                       +---------------------> INTERRUPTED             END leads from every state to NONE.
 #
+# SESSION_RELIES acts as a statement of the session: it leads from BEGUN and OURS to SHARED, from COMMITTED to
+# CONTINUED. INTERRUPT leads to INTERRUPTED from BEGUN and COMMITTED as well.
+#
 # Invariants:
 #
 # 1. A state of LOST_STATES is left by END alone: only a rollback, or a commit that fails, ends it.

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 _SHORTEST = 0.001
 _LONGEST = 0.064
-"""Back-off in seconds after an empty fetch: it doubles each time another consumer wins."""
+"""Bounds of the back-off in seconds. It doubles with each fetch after a notification that finds nothing; the first
+one is twice `_SHORTEST`."""
 
 _QUESTIONS = 8
 """How many fetches in a row ask for the end of the queue after the last one that has seen it."""
@@ -41,7 +42,8 @@ class Emptiness(NamedTuple):
 
         Args:
             was_full: True if it has brought as many messages as it asked for.
-            has_seen_end: True if it has read the whole queue, and nothing else is there.
+            has_seen_end: True if it has read to the end, from its scan bounds or from the front, and has seen nothing
+                else.
         """
         if has_seen_end:
             seen = self.ends_seen + 1

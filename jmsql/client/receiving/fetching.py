@@ -181,7 +181,10 @@ class QueueSource:
 
     @property
     def is_unchanged(self) -> bool:
-        """True if it knows of nothing that its own next fetch alone would heed."""
+        """False if something concerns this consumer alone: a released message, a freed group, a changed or moved queue.
+
+        Only if it is True does a competitor's empty fetch tell anything.
+        """
         target, notified = self.target, self.notified
         return not (
             notified.released
@@ -259,10 +262,10 @@ class QueueSource:
 class BatchSize(NamedTuple):
     """How many messages a consumer takes at once.
 
-    It starts with one and doubles, or takes what is left of as many as the last transaction used. A transaction that
-    found no more would have used more: it lowers no expectations, so that consumers that compete take whole batches. It
-    never takes more than the consumer handles in a certain time, so that a slow consumer leaves messages to others, nor
-    more than 16 MiB by the size of those seen lately.
+    It starts with one and doubles, or takes what is left of as many as the last transaction used. If the
+    queue ran empty, the transaction's low count says nothing about what it could use, so `expected` is not lowered, and
+    consumers that compete take whole batches. It never takes more than the consumer handles in a certain time, so that
+    a slow consumer leaves messages to others, nor more than 16 MiB by the size of those seen lately.
 
     Args:
         duration: That time, in seconds.
@@ -370,7 +373,7 @@ class PrefetchBuffer:
         self.looks_again = False
         """True if the consumer, when it finds nothing now, waits for news and looks again. `receive` writes it."""
         self.emptiness = Emptiness()
-        """The estimate if a fetch finds a message. Fetches write it."""
+        """The estimate whether a fetch finds a message. Fetches write it."""
         self._back_off = READY
         """How long to ignore notifications. Fetches write it."""
         self._batch = BatchSize(timings.prefetch_duration)
@@ -477,7 +480,7 @@ class PrefetchBuffer:
 
     @property
     def is_unchanged(self) -> bool:
-        """True if it holds nothing, and knows of nothing that its own next fetch alone would heed."""
+        """True if it holds nothing, and its source is unchanged."""
         return not self.rows and self.source.is_unchanged
 
     def is_known_empty(self, wake_ups: WakeUps, look: Look, most: float) -> bool:

@@ -22,6 +22,7 @@ from jmsql import (
     TransactionRolledBackException,
 )
 from jmsql.testing import wait_for
+from tests.background import Background
 from tests.integration.asynchronous_send.completions import PATIENCE, Completions, stored
 from tests.integration.client.server import SESSIONS, Server
 
@@ -100,6 +101,37 @@ class TestTransactions:
             producer = jmsql.enlist(database).create_producer(completion_listener=completions)
             with pytest.raises(IllegalStateException, match="completion listener"):
                 producer.send(queue, "hello")
+
+    def test_a_message_received_while_the_sender_deletes_others_is_deleted_too(
+        self,
+        transacted: Session,
+        queue: Queue,
+        others: Session,
+        server: Server,
+        blocker: psycopg.Connection,
+        completions: Completions,
+    ) -> None:
+        """A send under conditions has the sender delete the delivered messages, while the application receives."""
+        producer, consumer = others.create_producer(queue), transacted.create_consumer(queue)
+        for text in ("earlier", "earlier"):
+            producer.send(TextMessage(text))
+            assert consumer.receive(PATIENCE) is not None
+        transacted.commit()
+        for text in ("first", "second"):
+            producer.send(TextMessage(text))
+        received = [consumer.receive(PATIENCE)]
+        blocker.execute("lock table jmsql_internal.message in share mode")
+        message = TextMessage("last")
+        message.set_string_property("JMS_jmsql_Coalesce", "customer 5")
+        transacted.create_producer(Queue("customers")).send(message, completion_listener=completions)
+        server.wait_until_a_session_waits()
+        second = Background(lambda: consumer.receive(PATIENCE))  # it was fetched with the first
+        second.wait_until_it_waits()
+        blocker.rollback()
+        received.append(second.result())
+        transacted.commit()
+        assert [None if each is None else each.get_body(str) for each in received] == ["first", "second"]
+        assert stored(server) == ["last"]
 
 
 def test_a_listener_sends_asynchronously_in_its_transaction(jmsql_factory: ConnectionFactory) -> None:

@@ -19,6 +19,7 @@ _COUNT: LiteralString = f"select count(*) {_OF_THAT_NAME}"
 _WAITING: LiteralString = """
     select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
     """
+_SESSIONS_WAITING: LiteralString = f"{_COUNT} and wait_event_type = 'Lock'"
 _TERMINATE: LiteralString = f"select pg_terminate_backend(pid, 10000) {_OF_THAT_NAME}"
 
 
@@ -50,6 +51,10 @@ class Server:
     def wait_until_someone_waits(self) -> None:
         """Return when a client waits for a lock of another's transaction."""
         wait_for(lambda: self.rows(_WAITING) != [(0,)])
+
+    def wait_until_a_session_waits(self) -> None:
+        """Return when a statement of a session waits for a lock of another's transaction."""
+        wait_for(lambda: self.rows(_SESSIONS_WAITING, SESSIONS) != [(0,)])
 
     def terminate(self, application_name: str) -> int:
         """End the connections of that name; return how many there were, once they are gone."""

@@ -45,7 +45,7 @@ logger = logging.getLogger("jmsql")
 # 1. A connection in use is never reassigned: neither with a transaction or an exchange open, nor while the application
 #    has it.
 # 2. Work in a lost transaction is never reported as committed, whether the connection broke, the application ended the
-#    transaction, or an interrupted commit has.
+#    transaction, or the transaction's commit was interrupted.
 # 3. First the connection, then the state. Waiting for a connection can be cancelled, and nothing has changed by then.
 #    The call that follows counts as a use until it is over, so the limit cannot give the connection to others
 #    meanwhile, and runs to its end.
@@ -92,8 +92,9 @@ class Lease:
         if shares_connections:
             pool.keep_one_more()
         self.link: NoLink | OwnLink = _NO_LINK
-        """The connection with its transaction. Written by `accept` (under `_taking`, or by the limit for a session that
-        waits), `lend` and `_forget`; all by the thread or task that uses the session."""
+        """The connection with its transaction. Written by `accept`, `lend` and `_forget`, in the thread or task that
+        uses the session; `accept` under `_taking`. The limit calls `accept` and `hand_over` too, in the task of the
+        session that gets the connection."""
         self._is_closed = False
         """True if the session is closed or closing, and takes no other connection. Written by `close` alone."""
         self._uses = 0
@@ -263,8 +264,8 @@ class Lease:
 
         Args:
             work: The statements.
-            question: It runs after each that commits by itself, in its exchange, and changes nothing. The link
-                has the `answer`.
+            question: Asks, after each that commits by itself and in its exchange, which destinations are waited for. It
+                may notify them, and writes no rows. The link has the `answer`.
         """
         link = self.link
         if isinstance(link, NoLink) or link.driver.closed or self._is_closed:
@@ -350,7 +351,8 @@ class Lease:
 
         Args:
             last: Statements that run before, in the same exchange with the server.
-            question: It runs after that, in the same exchange, and changes nothing.
+            question: Asks after that, in the same exchange, which destinations are waited for. It may notify them, and
+                writes no rows.
 
         Returns:
             The answer, or None if nothing was asked or answered.

@@ -35,14 +35,16 @@ T = TypeVar("T")
 # when it gives the connection up. The state of the transaction lives and dies with it (`transaction_state.py`).
 #
 # There are three: `NoLink` while the session has no connection, `OwnLink` while the session alone uses it, and
-# `LentLink` from the first `get_database()` until the connection is given up. A session asks its link for a property
-# by name, and never for its class.
+# `LentLink` once the application shares it, by `get_database()`, `share_driver` or a handler's parameter, until the
+# connection is given up. A session asks its link for a property by name, and never for its class.
 #
 # Invariants:
 #
-# 1. One thread or task at a time uses a link: the holder of the session's lock, or of the transaction's `_sending`.
+# 1. One thread or task at a time uses a link: the holder of the session's lock, or of the transaction's `_sending`, or
+#    the thread that runs the application's statement on it (`_before_statement`), which holds no lock.
 #    `interrupt` alone may come from elsewhere, and only reads.
-# 2. `state` changes by `TRANSITIONS` alone, so a step that was not thought of raises.
+# 2. `state` changes by `TRANSITIONS`, so a step that was not thought of raises. The exception is `LentLink.run`: it
+#    restores the state from before a statement that never reached the server.
 # 3. A link whose connection is closed stays, so that the end of the transaction can tell that it was lost.
 #
 # Things that do not work:
@@ -124,8 +126,8 @@ class OwnLink:
         self.is_pooled = bool(self._core.info.get(POOLED))
         """True if it leads through a pooler."""
         self.state = TransactionState.NONE
-        """Written by transitions alone, in methods of this class and its subclass, by the holder of the session's lock
-        or of the transaction's `_sending`."""
+        """Written in methods of this class and its subclass, by the holder of the session's lock or of the
+        transaction's `_sending`, and before each of the application's statements."""
         self._runner = WireRunner(driver, schema, begin=transacted, preface=preface)
         self.implicit = None if transacted else WireRunner(driver, schema, end=End.FLUSH)
         """Runs statements that commit together, in a session that is not transacted."""
@@ -190,7 +192,8 @@ class OwnLink:
     @property
     def was_ended(self) -> bool:
         """True if the server has ended the idle connection, which no call has noticed yet."""
-        return not self.driver.closed and self.driver.has_unread
+        # The answer to a commit, perhaps of another session, is unread data as well.
+        return not self.driver.closed and not self.driver.is_committing and self.driver.has_unread
 
     @property
     def answer(self) -> list[int] | None:
@@ -222,7 +225,8 @@ class OwnLink:
 
         Args:
             work: The statements.
-            question: Runs after each statement that commits by itself, in its exchange; it changes nothing.
+            question: Asks, after each statement that commits by itself and in its exchange, which destinations are
+                waited for. It may notify them, and writes no rows.
         """
         if self.is_transacted:
             await self.begin(works=True)
@@ -321,7 +325,8 @@ class OwnLink:
 
         Args:
             last: Statements that run before the commit.
-            question: Runs after it, in the same exchange; it changes nothing.
+            question: Asks after it, in the same exchange, which destinations are waited for. It may notify them, and
+                writes no rows.
         """
         return partial(self._runner.commit, last, question)
 

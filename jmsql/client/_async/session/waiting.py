@@ -184,7 +184,7 @@ class Watch(Waiting):
     def _competition(self) -> Competition | None:
         """Return its competition, if any other member of that can fetch in its place.
 
-        Not a session that holds messages, who may be the only one that gets more of the same groups.
+        Not a session with unsettled messages, which may be the only one that gets more of the same groups.
         """
         if self._delivery is not None and not self._delivery.has_delivered and len(self._buffers) == 1:
             return self._buffers[0].source.competition

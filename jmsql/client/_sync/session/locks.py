@@ -89,7 +89,7 @@ class Locks(Delivery):
 
     Before each of the application's statements, the delivered messages are deleted, so that a rollback to a savepoint
     brings back those that were delivered since. Where the text of a statement does not tell which savepoint it rolls
-    back to, the commit looks for the messages that came back.
+    back to, each receive that finds nothing, and the commit, look for the messages that came back.
     """
 
     def __init__(self, database: Lease, redelivery: Redelivery, *, is_frugal: bool = False) -> None:
@@ -99,6 +99,10 @@ class Locks(Delivery):
         """True if it locks one message after another: a prepared transaction may hold its locks for long."""
         self._claimed = TransactionClaims(database, redelivery)
         self._buffers: list[PrefetchBuffer] = []
+        # The deliveries are written with the session's lock held. While there is an asynchronous sender, which deletes
+        # them with `_sending` held, this is held too. Before the application's statements they are written in the
+        # thread that runs the statement, which holds neither.
+        #
         # Deliveries that the transaction has still to delete, in their order.
         self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
         # Deliveries of which a row in `delivery` tells something, for the commit to delete.

@@ -41,11 +41,12 @@ logger = logging.getLogger("jmsql")
 #
 # 1. The session's lock is held for each fetch, and released while the call waits. Another thread can close the session
 #    or the consumer meanwhile; both are checked after each wait, under the lock.
-# 2. The count of notifications is read before the fetch. A notification that comes after that ends the next wait at
-#    once, so that no message is missed between a fetch that found nothing and the wait.
+# 2. Two counts are read before the fetch: the session's `notifications.count`, and that of its queue, `Look.heard`. A
+#    notification that comes after that ends the next wait at once, so that no message is missed between a fetch that
+#    found nothing and the wait.
 # 3. Before it takes a connection, the call asks if a competing consumer of the client has just found the queue empty
-#    (`is_known_empty`). It relies on that only if it would find no more itself: it holds no unsettled messages, and its
-#    source is unchanged.
+#    (`is_known_empty`). It relies on that only if it would find no more itself: the session has no unsettled
+#    messages, its buffer is empty, and its source is unchanged.
 # 4. A fetch that found nothing is recorded for the competing consumers, unless a limit or this session's own messages
 #    may hide later ones.
 #

@@ -486,7 +486,8 @@ class WireRunner(Runner):
         """True if the connection's prepared statements are known to exist on the server."""
         self._preface = preface
         self.question: Query[Any] | None = None
-        """A query that follows each statement that commits by itself, in its exchange; it changes nothing."""
+        """A query that follows each statement that commits by itself, in its exchange. It asks which destinations are
+        waited for, and may notify them; it writes no rows."""
         self.answer: Any = None
         """The answer after the last statement; None: nothing was asked or answered, as through a pooler."""
 
@@ -520,7 +521,8 @@ class WireRunner(Runner):
 
         Args:
             last: Statements that run before, in the same exchange. If one fails, the transaction stays open as failed.
-            question: A query to run after the commit, in the same exchange; it changes nothing.
+            question: A query to run after the commit, in the same exchange. It asks which destinations are waited for,
+                and may notify them; it writes no rows.
 
         Returns:
             The answer; None without a question, or if it was not answered, as through a pooler.

@@ -15,7 +15,7 @@ from jmsql.client._sync.session.locks import Locks
 from jmsql.client._sync.session.transactions.transaction import OwnTransaction, session_lease
 from jmsql.client._sync.shared.redelivery import Failure, failure_of, failure_of_commit
 from jmsql.client.send_buffer import SendBuffer
-from jmsql.concurrency.threads import RLock
+from jmsql.concurrency.threads import RLock, try_acquire
 from jmsql.exceptions import (
     IllegalStateException,
     InvalidDestinationException,
@@ -55,8 +55,8 @@ logger = logging.getLogger("jmsql")
 # Invariants:
 #
 # 1. Sends and receipts that `commit` reports as done are in one transaction of PostgreSQL. If one part fails, all of it
-#    is rolled back, and `commit` raises TransactionRolledBackException. Error 08007 is the exception: the connection
-#    broke while the server committed, and the outcome is not known.
+#    is rolled back, and `commit` raises TransactionRolledBackException. Error 08007 is the exception: the outcome is
+#    not known, since the connection broke while the server committed, or the application ended the transaction as text.
 # 2. Collected messages are inserted, and delivered ones deleted, before the application's next statement. So each
 #    belongs to the savepoint in which it was sent or received.
 # 3. A transaction in which nothing has happened does not stay open while the session waits for messages
@@ -92,7 +92,7 @@ class LocalTransaction(OwnTransaction):
         self._locks = locks
         self._sending = RLock()
         """Held while messages are collected or inserted, which the asynchronous sender does in another thread, and
-        while others are fetched. Not the session's, which a listener holds while it runs."""
+        while others are fetched or handed out. Not the session's, which a listener holds while it runs."""
         self._send_buffer = SendBuffer()
         """Written with `_sending` held."""
         self._is_shared = False
@@ -184,6 +184,13 @@ class LocalTransaction(OwnTransaction):
                 if message is None:
                     self._end_unused()
         return message
+
+    def pop_buffered(self, consumer: ConsumerState) -> Message | None:
+        if self._sender is None:
+            return super().pop_buffered(consumer)
+        # The sender may be deleting the messages delivered so far, for a send under conditions.
+        with try_acquire(self._sending) as is_free:
+            return super().pop_buffered(consumer) if is_free else None
 
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
         self.check_usable()

@@ -55,10 +55,10 @@ T = TypeVar("T")
 _SENT_TWICE = "Sent again, it may come twice; with a deduplication_id it does not."
 
 
-# A sixth acknowledge mode would be a member of `AcknowledgeMode`, a class here, and an entry in `_MODES`. The class
-# says when it acknowledges: `_next` comes before another message is delivered, `handled` after a listener has returned,
-# `paused` when a loaded session has run and as the session closes, `settle` before a consumer closes and before a
-# subscription ends.
+# A further acknowledge mode is a member of `AcknowledgeMode`, a class here, and an entry in `_MODES`;
+# docs/internals.md lists the other places. The class says when it acknowledges: `_next` comes before another message is
+# delivered, `handled` after a listener has returned, `paused` when a loaded session has run and as the session closes,
+# `settle` before a consumer closes and before a subscription ends.
 #
 # The modes differ in the place of the acknowledgement, and so in the messages that a crash repeats:
 #
