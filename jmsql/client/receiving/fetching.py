@@ -262,10 +262,10 @@ class QueueSource:
 class BatchSize(NamedTuple):
     """How many messages a consumer takes at once.
 
-    It starts with one and doubles, or takes what is left of as many as the last transaction used. If the
-    queue ran empty, the transaction's low count says nothing about what it could use, so `expected` is not lowered, and
-    consumers that compete take whole batches. It never takes more than the consumer handles in a certain time, so that
-    a slow consumer leaves messages to others, nor more than 16 MiB by the size of those seen lately.
+    It starts with one and doubles, or takes what is left of as many as the last transaction used. If the queue ran
+    empty, the transaction's low count says nothing about its needs, so `expected` is not lowered, and consumers that
+    compete take whole batches. It never takes more than the consumer handles in a certain time, so that a slow consumer
+    leaves messages to others, nor more than 16 MiB by the size of those seen lately.
 
     Args:
         duration: That time, in seconds.

@@ -41,7 +41,7 @@ logger = logging.getLogger("jmsql")
 #
 # 1. The session's lock is held for each fetch, and released while the call waits. Another thread can close the session
 #    or the consumer meanwhile; both are checked after each wait, under the lock.
-# 2. Two counts are read before the fetch: the session's `notifications.count`, and that of its queue, `Look.heard`. A
+# 2. Two counts are read before the fetch: the session's `notifications.count`, and its queue's `Look.heard`. A
 #    notification that comes after that ends the next wait at once, so that no message is missed between a fetch that
 #    found nothing and the wait.
 # 3. Before it takes a connection, the call asks if a competing consumer of the client has just found the queue empty
