@@ -323,7 +323,7 @@ def _delivery_mode(delivery_mode: int) -> DeliveryMode:
         return DeliveryMode(delivery_mode)
     except ValueError as error:
         raise JMSException(
-            f"Expected DeliveryMode.PERSISTENT or DeliveryMode.NON_PERSISTENT, got {delivery_mode!r}."
+            f"Expected a delivery mode, PERSISTENT or NON_PERSISTENT of DeliveryMode, got {delivery_mode!r}."
         ) from error
 
 
