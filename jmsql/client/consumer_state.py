@@ -43,18 +43,12 @@ class ConsumerState:
         self.is_load = is_load
         self.listener: MessageListener | None = None
         """The listener that gets its messages. Written under the session's lock."""
-        self.listener_name: str | None = None
-        """The name of the worker's listener that receives by it; None: an application. Its session sets it once."""
         self.closed = False
         """True once the consumer is closed. Any thread sets it, before it waits for the session's lock."""
 
     def listen(self, listener: MessageListener | None) -> None:
         """Give the messages to a listener from now on; None: to `receive`."""
         self.listener = listener
-
-    def receive_for(self, listener: str) -> None:
-        """Note the name of the worker's listener that receives by it."""
-        self.listener_name = listener
 
     def share(self, buffer: PrefetchBuffer) -> None:
         """Take the messages from a prefetch buffer that other consumers of a worker's listener use, too."""

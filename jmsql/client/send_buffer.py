@@ -76,10 +76,15 @@ class SendBuffer:
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
+        # All of it is written under the lock `_sending` of the transaction.
         self._count = 0
+        """How many messages are collected. Written by `add` and the insertions."""
         self._bytes = 0
+        """About how many bytes they have. Written with the count."""
         self._inserted = Counter[Destination]()
+        """The messages that the transaction has inserted, by destination. Written by the insertions, and at the end."""
         self._has_inserted_delayed = False
+        """True if one of those is delayed. Written with them."""
         self._conditional: ConditionalSends | None = None
         """The transaction's messages under conditions; None: it has sent none."""
         self.is_used = False

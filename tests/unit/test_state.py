@@ -27,12 +27,14 @@ class Lifetime(NamedTuple):
         names: The names of variables and attributes that hold their objects, by which other modules reach them.
         fields: How many fields their objects have.
         reassigned: How many of these are assigned after the constructor.
+        writes: How many assignments to them are outside of the object that has them.
     """
 
     classes: dict[str, tuple[str, ...]]
     names: tuple[str, ...]
     fields: int
     reassigned: int
+    writes: int = 0
 
 
 LIFETIMES = {
@@ -46,7 +48,7 @@ LIFETIMES = {
         },
         ("database", "driver", "lease", "link"),
         fields=34,
-        reassigned=17,
+        reassigned=16,
     ),
     "a consumer": Lifetime(
         {
@@ -62,7 +64,36 @@ LIFETIMES = {
             *("other", "own", "policy", "poll", "source", "subscriber", "target"),
         ),
         fields=65,
-        reassigned=19,
+        reassigned=18,
+    ),
+    # Of the classes for transactions and deliveries a session has one of each, chosen by its mode.
+    "a session": Lifetime(
+        {
+            "client/send_buffer.py": ("SendBuffer",),
+            "client/_async/session/asynchronous_sender.py": ("AsynchronousSender",),
+            "client/_async/session/claiming.py": ("Claiming",),
+            "client/_async/session/claims.py": ("Claims",),
+            "client/_async/session/dispatcher.py": ("Dispatcher",),
+            "client/_async/session/locks.py": ("Locks",),
+            "client/_async/session/receiving.py": ("Receiving",),
+            "client/_async/session/session.py": ("HandlerSession", "Session"),
+            "client/_async/session/session_state.py": ("SessionState",),
+            "client/_async/session/transaction_claims.py": ("TransactionClaims",),
+            "client/_async/session/transactions/handler.py": ("HandlerTransaction", "_HandlerLocks"),
+            "client/_async/session/transactions/local.py": ("LocalTransaction",),
+            "client/_async/session/transactions/none.py": (
+                *("AutoAcknowledge", "ClientAcknowledge", "DupsOkAcknowledge", "NoTransaction", "OwnAcknowledge"),
+            ),
+            "client/_async/session/transactions/transaction.py": ("OwnTransaction", "Transaction"),
+            "client/_async/session/transactions/xa.py": ("GlobalTransaction",),
+        },
+        (
+            *("claimed", "claiming", "claims", "delivery", "dispatcher", "locks", "received", "receiving"),
+            *("send_buffer", "sender", "session", "state", "transaction"),
+        ),
+        fields=135,
+        reassigned=58,
+        writes=23,
     ),
     # A consumer replaces it whole when it begins at the front of its queue again.
     "a consumer's reader of one queue": Lifetime(
@@ -120,14 +151,25 @@ def state_of(definition: ast.ClassDef) -> tuple[set[str], set[str]]:
 
 
 def state(lifetime: Lifetime) -> tuple[set[str], set[str]]:
-    """Return the fields of a lifetime, and the reassigned ones, each with its class."""
+    """Return the fields of a lifetime, and the reassigned ones, each with its class, or the first base that has it."""
+    definitions = {
+        each.name: each
+        for module, names in lifetime.classes.items()
+        for each in parsed(PACKAGE / module).body
+        if isinstance(each, ast.ClassDef) and each.name in names
+    }
+    of_classes = {name: state_of(definition) for name, definition in definitions.items()}
+
+    def owner(name: str, field: str) -> str:
+        for base in definitions[name].bases:
+            if ast.unparse(base) in definitions and field in of_classes[ast.unparse(base)][0]:
+                return owner(ast.unparse(base), field)
+        return f"{name}.{field}"
+
     fields, reassigned = set[str](), set[str]()
-    for module, names in lifetime.classes.items():
-        definitions = {each.name: each for each in parsed(PACKAGE / module).body if isinstance(each, ast.ClassDef)}
-        for name in names:
-            own, changed = state_of(definitions[name])
-            fields |= {f"{name}.{each}" for each in own}
-            reassigned |= {f"{name}.{each}" for each in changed}
+    for name, (own, changed) in of_classes.items():
+        fields |= {owner(name, each) for each in own}
+        reassigned |= {owner(name, each) for each in changed}
     return fields, reassigned
 
 
@@ -146,7 +188,8 @@ def writes_from_outside(lifetime: Lifetime) -> list[str]:
 def test_state_has_one_owner(name: str) -> None:
     lifetime = LIFETIMES[name]
     fields, reassigned = state(lifetime)
-    assert not writes_from_outside(lifetime)
+    writes = writes_from_outside(lifetime)
+    assert len(writes) <= lifetime.writes, writes
     assert len(fields) <= lifetime.fields, sorted(fields)
     assert len(reassigned) <= lifetime.reassigned, sorted(reassigned)
 

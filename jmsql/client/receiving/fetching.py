@@ -69,12 +69,14 @@ class ConsumerPolicy(NamedTuple):
         default: The rules where neither consumer nor destination has any.
         visibility_timeout: For how many seconds messages are claimed, in place of the destination's time-out.
         throttle: The limit over all workers; None: there is none.
+        listener: The name of the worker's listener that receives the messages; None: an application does.
     """
 
     rules: Rules | None = None
     default: Rules | None = None
     visibility_timeout: float | None = None
     throttle: Throttle | None = None
+    listener: str | None = None
 
 
 class Target(NamedTuple):

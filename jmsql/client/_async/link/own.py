@@ -100,6 +100,7 @@ class OwnLink:
         schema: The schema of the statements.
         transacted: True if statements run in a transaction until commit or rollback; else each commits.
         preface: Runs before each statement that commits by itself, in its exchange.
+        state: The state of the transaction.
     """
 
     begins_early: ClassVar[bool] = False
@@ -117,6 +118,7 @@ class OwnLink:
         *,
         transacted: bool,
         preface: Query[Any] | None = None,
+        state: TransactionState = TransactionState.NONE,
     ) -> None:
         self.connection = connection
         self.driver = driver
@@ -125,7 +127,7 @@ class OwnLink:
         """The same connection, which under asyncio takes longer to tell that it is closed."""
         self.is_pooled = bool(self._core.info.get(POOLED))
         """True if it leads through a pooler."""
-        self.state = TransactionState.NONE
+        self.state = state
         """Written in methods of this class and its subclass, by the holder of the session's lock or of the
         transaction's `_sending`, and before each of the application's statements."""
         self._runner = WireRunner(driver, schema, begin=transacted, preface=preface)

@@ -129,11 +129,14 @@ class AsynchronousSender:
         self._changed = Condition()
         self._unsent: deque[AsynchronousSend] = deque()
         self._untold: deque[tuple[AsynchronousSend, JMSException | None]] = deque()
-        self._unsent_count = 0  # those that are just being inserted count as well
-        # Sends whose listeners have not returned, and their bytes: `submit` limits both.
+        self._unsent_count = 0
+        """How many sends are not inserted, with those that are just being inserted. Written under `_changed`."""
         self._untold_count = 0
+        """How many sends have listeners that have not returned; `submit` limits them. Written under `_changed`."""
         self._bytes = 0
+        """The bytes of those, which `submit` limits, too. Written under `_changed`."""
         self._closed = False
+        """True if no send is submitted any more. `close` writes it under `_changed`."""
         self._task = BackgroundTask(self._run, "jmsql-sender")
 
     def start(self) -> None:

@@ -101,26 +101,26 @@ class Locks(Delivery):
         # The deliveries are written with the session's lock held. While there is an asynchronous sender, which deletes
         # them with `_sending` held, this is held too. Before the application's statements they are written in the
         # thread that runs the statement, which holds neither.
-        #
-        # Deliveries that the transaction has still to delete, in their order.
         self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
-        # Deliveries of which a row in `delivery` tells something, for the commit to delete.
+        """Deliveries that the transaction has still to delete, in their order."""
         self._redelivered: list[MessageKey] = []
+        """Deliveries of which a row in `delivery` tells something, for the commit to delete."""
         # Deliveries whose keys were not needed yet: most transactions commit without making them. `_list` moves them to
         # `_listed` before their buffer may be of another queue.
         self._unlisted: list[tuple[PrefetchBuffer, MessageRow]] = []
         self._listed: dict[MessageKey, tuple[PrefetchBuffer, MessageRow]] = {}
         self._savepoints: Savepoints | None = None
         """The savepoints of the open transaction; None: none was set. Written by `heed` and `_ended`."""
-        # Messages that a rollback to a savepoint has brought back. Others are notified of them when the transaction
-        # ends.
         self._came_back: list[MessageKey] = []
+        """Messages that a rollback to a savepoint has brought back. The transaction's end notifies of them."""
         self._claims: dict[MessageKey, Claim] = {}
         """The claims that record deliveries beside the locks, or that the transaction has to release."""
         self._known = _Known.AS_BEFORE
+        """The store's record of the deliveries."""
         self._failure: Failure | None = None
         """The reason of a rollback that is under way."""
         self._has_exhausted = False
+        """True if a message is to be moved to its dead-letter queue when the transaction ends."""
         self._has_lost = False
         """True if a fetch has locked messages that other consumers had just claimed. Written by fetches."""
 

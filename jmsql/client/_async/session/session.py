@@ -651,7 +651,7 @@ class HandlerSession(Session):
     def name_consumer(self, listener: str) -> None:
         """Have the connection tell the name of the listener that receives by its only consumer."""
         (consumer,) = self._state.consumers
-        consumer.receive_for(listener)
+        consumer.buffer.use(consumer.buffer.policy._replace(listener=listener))
 
     async def limit_by(self, throttle: Throttle, *, replaces: bool) -> None:
         """Receive its consumer's messages within a limit over all workers, which is declared first.

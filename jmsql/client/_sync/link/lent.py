@@ -71,16 +71,14 @@ class LentLink(OwnLink):
     occupation: ClassVar[str] = "kept for the application since get_database()"
 
     def __init__(self, link: OwnLink, before_statement: StatementListener, *, is_of_handler: bool) -> None:
-        super().__init__(link.connection, link.driver, link.schema, transacted=link.is_transacted)
+        state = link.state
+        if link.is_idle:  # after a statement that was interrupted before it reached the server
+            state = TRANSITIONS[TRANSITIONS[state][TransactionEvent.END]][TransactionEvent.BEGIN]
+        super().__init__(link.connection, link.driver, link.schema, transacted=link.is_transacted, state=state)
         self._is_of_handler = is_of_handler
         self._psycopg = PsycopgRunner(link.driver, link.schema)
         self._shared: Connection | None = None
         """SQLAlchemy's connection, once the application has asked for it. Written by `for_sqlalchemy` alone."""
-        state = link.state
-        if self.is_idle:  # after a statement that was interrupted before it reached the server
-            state = TRANSITIONS[TRANSITIONS[state][TransactionEvent.END]][TransactionEvent.BEGIN]
-        self.state = state
-        """As in the base class."""
         synchronous(self.connection).info[LENT] = True
         self.driver.watch(before_statement)
         self.driver.take_ending()

@@ -90,18 +90,18 @@ class Dispatcher:
         self.state = state
         self._client = client
         self._transaction = transaction
-        # The last time, on the monotonic clock, at which all queues were looked at. The listeners' thread alone uses
-        # it.
         self._all_asked_at = 0.0
+        """When all queues were looked at last, on the monotonic clock. The listeners' thread alone uses it."""
         self._found_empty: dict[ConsumerState, int] = {}
         """How much news there had been of the queues whose last look found nothing. The listeners' thread writes it."""
-        # The messages for the next `run`, by their consumer; None: there is no load. Written with the session's lock
-        # held.
         self._loaded: ConsumerState | None = None
+        """The messages for the next `run`, by their consumer; None: there is no load. Written under the session's
+        lock."""
         self._join: Callable[[], object] = _nothing
-        # Closes the session when its listener returns, if that has called `close`. Written by the listener, and called
-        # by its own thread.
+        """Waits for the listeners' thread. Written by `start`, under the session's lock."""
         self._at_end: Callable[[], None] = _nothing
+        """Closes the session when its listener returns, if that has called `close`. The listener writes it, and its own
+        thread calls it."""
 
     def start(self) -> None:
         """Begin to call the listeners of the consumers, unless that has begun."""

@@ -114,7 +114,7 @@ class Sessions:
     def consumption(self) -> Counter[Consumption]:
         """Return the queues and selectors of the application's consumers, with the numbers of consumers."""
         return Counter(
-            Consumption(*consumer.buffer.source.competition, consumer.listener_name)
+            Consumption(*consumer.buffer.source.competition, consumer.buffer.policy.listener)
             for consumer in self._consumers()
             if not consumer.is_load
         )

@@ -239,6 +239,7 @@ class OwnTransaction(Transaction):
         self.clock = client.clock
         self._client = client
         self._sender: AsynchronousSender | None = None
+        """Sends asynchronously; None: nothing was sent so. The session's thread or task writes it, once."""
         self.failure_at_close: Failure | None = None
         """The reason for which closing the session ends deliveries. Code that closes it from outside sets it before."""
 

@@ -349,6 +349,29 @@ class _HandlerLocks(Locks):
             each.buffer.source.notify(each.key)
         return [each.key for each in handled]
 
+    def divide(self) -> None:
+        """Let several messages that fail together stay claimed."""
+        self.divides = True
+
+    def keep_result(self, result: Query[None]) -> None:
+        """Store the result of the message with the commit."""
+        self.result = result
+
+    def select(self, messages: Sequence[Message]) -> None:
+        """Have the next transaction settle these messages, which are held, and no others."""
+        self.set_aside = {id(each.message): each for each in self.handled} | self.set_aside
+        self.handled = [self.set_aside.pop(id(message)) for message in messages]
+
+    def pop_handled(self) -> list[_Claimed]:
+        """Return the messages that the next transaction was to settle, and have it settle none."""
+        handled, self.handled = self.handled, []
+        return handled
+
+    def pop_dead_letters(self) -> list[Message]:
+        """Return the messages that have become dead letters since the last call."""
+        dead_letters, self.dead_letters = self.dead_letters, []
+        return dead_letters
+
     def join(self) -> None:
         """Have all claimed messages released together, for any reason."""
         self.divides = False
@@ -424,9 +447,7 @@ class Chunk:
 
     def select(self, messages: Sequence[Message]) -> None:
         """Have the next transaction settle these messages, which are held, and no others."""
-        locks = self._locks
-        locks.set_aside = {id(each.message): each for each in locks.handled} | locks.set_aside
-        locks.handled = [locks.set_aside.pop(id(message)) for message in messages]
+        self._locks.select(messages)
 
     def fail(self, message: Message, error: BaseException) -> None:
         """Settle a message that has failed, where no transaction is open."""
@@ -435,9 +456,8 @@ class Chunk:
 
     def put_back(self, messages: Sequence[Message]) -> None:
         """Release messages, which are held, as if they had not been received."""
-        locks = self._locks
-        self.select(messages)
-        released, locks.handled = locks.handled, []
+        self._locks.select(messages)
+        released = self._locks.pop_handled()
         if released:
             self._redelivery.release_in_any_case([Release(each.key, each.row.handle) for each in released])
             for each in released:
@@ -461,8 +481,7 @@ class Chunk:
 
     def pop_dead_letters(self) -> list[Message]:
         """Return the messages that have become dead letters since the last call."""
-        dead_letters, self._locks.dead_letters = self._locks.dead_letters, []
-        return dead_letters
+        return self._locks.pop_dead_letters()
 
     def join(self) -> None:
         """Have the next rollback release all that is held."""
@@ -480,11 +499,15 @@ class HandlerTransaction(LocalTransaction):
         received = _HandlerLocks(database, client.redelivery)
         super().__init__(state, client, database, received)
         self._received = received
+        # `claim_together` writes these once, before the first message.
         self._claims: HandlerClaims | None = None
+        """The claims of the listener's handlers; None: the session has no consumer of the listener."""
         self._consumer: ConsumerState | None = None
+        """The listener's consumer."""
         self._is_released = False
         """True once the message was rolled back: a handler that returns nevertheless has given it back itself."""
         self.chunk: Chunk
+        """The chunk that the session has received, where the listener takes chunks."""
 
     def claim_together(self, consumer: ConsumerState, claims: HandlerClaims | None, chunk: int | None) -> HandlerClaims:
         """Have a consumer's messages claimed.
@@ -501,7 +524,7 @@ class HandlerTransaction(LocalTransaction):
             assert chunk is not None
             claims = ChunkClaims(self._client, consumer.buffer, chunk)
         if isinstance(claims, ChunkClaims):
-            self._received.divides = True
+            self._received.divide()
             self.chunk = Chunk(self._received, claims, self._client, self._client.redelivery)
         consumer.share(claims.buffer)
         self._client.subscription_registry.listen(claims.buffer.source)  # the session that did so may be closed
@@ -520,7 +543,7 @@ class HandlerTransaction(LocalTransaction):
             result: The statement that stores it.
         """
         if not self._is_released:
-            self._received.result = result
+            self._received.keep_result(result)
 
     def _end_rollback(self) -> None:
         self._is_released = True

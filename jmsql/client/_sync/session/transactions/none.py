@@ -284,6 +284,7 @@ class OwnAcknowledge(NoTransaction):
     def __init__(self, state: SessionState, client: ClientContext, database: Lease) -> None:
         super().__init__(state, client, database)
         self._failure: Failure | None = None
+        """The failure of a listener's message that is to be released. Written under the session's lock."""
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         if self._failure is not None:
@@ -316,9 +317,9 @@ class AutoAcknowledge(OwnAcknowledge):
 
     def __init__(self, state: SessionState, client: ClientContext, database: Lease) -> None:
         super().__init__(state, client, database)
-        # True if the statement of the current call asks for the end of the queue as well. `_next` writes it for
-        # `_dequeue`, with the session's lock held.
         self._asks = False
+        """True if the statement of the current call asks for the end of the queue as well. `_next` writes it for
+        `_dequeue`, with the session's lock held."""
 
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:
         return self._dequeue if consumer is None or consumer.listener is None else self._claims.operation
@@ -411,11 +412,14 @@ class DupsOkAcknowledge(OwnAcknowledge):
         super().__init__(state, client, database)
         self._delay = client.timings.acknowledgement_delay
         self._thread: BackgroundTask | None = None
+        """Acknowledges in time; None: nothing was delivered. Written by the first delivery."""
         # The thread sets `_is_idle` before it looks for deliveries, and a delivery clears it and notifies. So a
         # delivery that comes between the look and the wait ends the wait; at worst the thread looks once too often.
         self._changed = Notifications()
         self._is_idle = False
+        """True if the thread waits for a delivery. Both write it."""
         self._is_ended = False
+        """True if the thread has to end. `stop` writes it."""
 
     def pop_buffered(self, consumer: ConsumerState) -> Message | None:
         if self._is_due:

@@ -60,7 +60,9 @@ class GlobalTransaction(LocalTransaction):
         database = session_lease(client, transacted=True)
         super().__init__(state, client, database, Locks(database, client.redelivery, is_frugal=True))
         self._xid: Xid | None = None
+        """The global transaction; None: the session is in none. Written under the session's lock."""
         self._phase = _Phase.NONE
+        """Its phase. `_enter` writes it, under the session's lock."""
 
     def begin_branch(self, xid: Xid) -> None:
         """Begin a branch; see `XASession.tpc_begin`."""
