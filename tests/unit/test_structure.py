@@ -18,7 +18,7 @@ PACKAGE = Path(jmsql.__file__).parent
 
 MOST_ATTRIBUTES = 14
 MOST_BOOLEANS = 2
-EXCEPTIONS: dict[str, tuple[int, int]] = {"Locks": (15, 2)}
+EXCEPTIONS: dict[str, tuple[int, int]] = {"Locks": (16, 2)}
 """Classes with more, and with how many: `test_state.py` counts what lives together with them."""
 
 MOST_RUNNERS = 5
