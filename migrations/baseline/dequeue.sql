@@ -101,7 +101,8 @@ begin
              else (select b.bytes_body from jmsql_internal.body b where b.body_id = m.body_id) end,
         m.jms_delivery_time, m.group_hash, f.delivery_count,
         (select case when own is not null then pg_current_snapshot()::text || '-' || own::text
-                     when pg_snapshot_xmin(pg_current_snapshot()) = pg_current_xact_id() then ''
+                     when pg_snapshot_xmin(pg_current_snapshot()) = pg_current_xact_id()
+                     then pg_current_xact_id()::text
                      else pg_current_snapshot()::text || '+' || pg_current_xact_id()::text end)
     into
         new.inverse_priority, new.sequence, new.jms_message_id, new.jms_timestamp, new.jms_expiration,

@@ -98,12 +98,21 @@ LIFETIMES = {
     # A consumer replaces it whole when it begins at the front of its queue again.
     "a consumer's reader of one queue": Lifetime(
         {
-            "store/receiving/late_messages.py": ("LateMessages",),
-            "store/receiving/reader.py": ("FreedGroups", "QueueReader", "ScanBounds"),
+            "store/receiving/reader.py": ("FreedGroups", "QueueReader"),
         },
-        ("bounds", "freed", "late", "reader"),
-        fields=19,
-        reassigned=9,
+        ("freed", "reader"),
+        fields=10,
+        reassigned=4,
+    ),
+    # Transacted consumers of one client share it.
+    "a position in one queue": Lifetime(
+        {
+            "store/receiving/late_messages.py": ("LateMessages",),
+            "store/receiving/reader.py": ("ScanBounds", "ScanPosition"),
+        },
+        ("bounds", "late", "position"),
+        fields=18,
+        reassigned=11,
     ),
 }
 VALUES = {"BackOff", "BatchSize", "ConsumerPolicy", "Emptiness", "Target"}

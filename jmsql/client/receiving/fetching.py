@@ -12,7 +12,7 @@ from jmsql.client.receiving.emptiness import READY, Emptiness
 from jmsql.client.receiving.notified import PendingNotifications, QueueChanges
 from jmsql.store.control.wake_ups import Competition
 from jmsql.store.destinations.lookup import find_queue
-from jmsql.store.receiving.reader import QueueReader
+from jmsql.store.receiving.reader import QueueReader, ScanPositions
 from jmsql.store.rows.message_rows import Claim, ClaimedRow, GroupKey, LastRow, MessageKey, MessageRow, key_of, size_of
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import Queue
@@ -105,6 +105,7 @@ class QueueSource:
         sweep_interval: Seconds between two looks from its front.
         changes: The changes of the queue, which copies share.
         on_move: Called by a fetch that has found another queue of the name, whose channel is new.
+        positions: The positions that it shares with other consumers of the client; None: it has its own.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class QueueSource:
         sweep_interval: float,
         changes: QueueChanges,
         on_move: Callable[[QueueSource], None] | None = None,
+        positions: ScanPositions | None = None,
     ) -> None:
         self.selector = selector
         self.destination = destination
@@ -129,7 +131,7 @@ class QueueSource:
         self.changes_seen = changes.count
         """The count of changes at the last fetch, or at the last delivery. The fetching thread writes it."""
         self._on_move = on_move
-        self._sweep_interval = sweep_interval
+        self._positions = ScanPositions(sweep_interval) if positions is None else positions
         self._reader = self._create_reader(fetch)
         """The place from which the next fetch reads. The fetching thread replaces it to begin at the front again."""
 
@@ -137,7 +139,7 @@ class QueueSource:
         return Competition(queue_id, None if self.selector is None else self.selector.text)
 
     def _create_reader(self, fetch: Fetch) -> QueueReader:
-        return QueueReader(self.queue_id, self.selector, fetch, self._sweep_interval)
+        return QueueReader(self.queue_id, self.selector, fetch, self._positions.of(self.queue_id))
 
     @property
     def channels(self) -> tuple[int, ...]:
@@ -157,10 +159,15 @@ class QueueSource:
     def fetch_by(self, fetch: Fetch) -> None:
         """Fetch messages from the store in another way from now on, and from the front of the queue."""
         self._reader = self._create_reader(fetch)
+        self._reader.restart()
 
     def begin_again(self) -> None:
         """Fetch from the front of the queue next time."""
-        self._reader = self._create_reader(self._reader.fetch)
+        self.fetch_by(self._reader.fetch)
+
+    def sent_nothing(self) -> None:
+        """Note that the transaction in which the last fetch was made ends, and has sent nothing."""
+        self._reader.sent_nothing()
 
     def move(self, queue_id: int) -> None:
         """Fetch messages from another queue from the next fetch on; may be called from any thread."""
@@ -175,10 +182,16 @@ class QueueSource:
         if isinstance(key, MessageKey) and key.sequence == 0:
             self.changes.add()
             key = None
+        if self.shares_position and isinstance(key, MessageKey) and key.group_hash is None:
+            # Now, for all that share the position: one after the other, each would have all go back once more.
+            self._reader.returned(key.inverse_priority, key.sequence)
+            key = None
         self.notified.notify(key)
 
     def returned(self, key: MessageKey | GroupKey) -> None:
         """Have the next fetch look again from a message that was released, or at a group that is free again."""
+        if isinstance(key, MessageKey) and key.group_hash is None:
+            self._reader.returned(key.inverse_priority, key.sequence)  # another consumer may take the position on
         self.notified.add(key)
 
     @property
@@ -195,6 +208,11 @@ class QueueSource:
             or target.may_be_gone
             or target.competition.queue_id != self.queue_id
         )
+
+    @property
+    def shares_position(self) -> bool:
+        """True if other consumers of the client fetch from the same place of the queue."""
+        return len(self._reader.position.readers) > 1
 
     @property
     def has_groups(self) -> bool:

@@ -49,7 +49,8 @@ def snapshot(*, grouped: bool, of_one: bool = False) -> str:
         of_one: True if one of the rows `m` has the text, and the others null.
     """
     text = f"""(select case when c.own is not null then pg_current_snapshot()::text || '-' || c.own::text
-                 when pg_snapshot_xmin(pg_current_snapshot()) = pg_current_xact_id() then ''
+                 when pg_snapshot_xmin(pg_current_snapshot()) = pg_current_xact_id()
+                 then pg_current_xact_id()::text
                  else pg_current_snapshot()::text || '+' || pg_current_xact_id()::text end
                  from {"candidate" if grouped else "found"} c limit 1)"""
     return f"case when m.address = (select f.address from found f limit 1) then {text} end" if of_one else text

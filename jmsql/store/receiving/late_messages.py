@@ -52,11 +52,13 @@ class Snapshot(NamedTuple):
         running: Their numbers, as far as these are below `next`.
         next: The number of the next transaction; if `is_exact` is false, the first one that had not ended.
         is_exact: True if each transaction that had a number by then is below `next`.
+        own: The number of the scan's own transaction; None: it had none.
     """
 
     running: frozenset[int]
     next: int
     is_exact: bool = True
+    own: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Snapshot:
@@ -66,19 +68,18 @@ class Snapshot(NamedTuple):
         stands the number that it had before, if it had one.
         """
         is_exact = "+" in text
+        is_exact = "+" in text
         snapshot, _, number = text.partition("+" if is_exact else "-")
         _, end, listed = snapshot.split(":")
         running = set(map(int, listed.split(","))) if listed else set()
         first = int(end)
-        if not is_exact:
-            if number:
-                running.add(int(number))
-            return cls(frozenset(running), first, is_exact=False)
-        following = int(number)
-        if following - first > _MOST_RUNNING:
-            return cls(frozenset(running), first, is_exact=False)
-        running.update(range(first, following))
-        return cls(frozenset(running), following)
+        own = int(number) if number else None
+        if own is not None and is_exact and own - first <= _MOST_RUNNING:
+            running.update(range(first, own))
+            return cls(frozenset(running), own, own=own)
+        if own is not None and not is_exact:
+            running.add(own)
+        return cls(frozenset(running), first, is_exact=False, own=own)
 
 
 class LateMessages:
@@ -109,6 +110,10 @@ class LateMessages:
     def is_any(self) -> bool:
         """True if a transaction may have messages below the bounds."""
         return bool(self._starts) or self._later is not None
+
+    def ended(self, number: int) -> None:
+        """Note that a transaction has no messages."""
+        self._starts.pop(number, None)
 
     def lowest(self, snapshot: Snapshot | None) -> int | None:
         """Return from which sequence on a scan has looked for late messages; None: it has looked for none.

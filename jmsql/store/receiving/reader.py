@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
+from weakref import WeakSet, WeakValueDictionary
 
 from jmsql.selectors import Selector
 from jmsql.store.receiving.candidates import first_of_groups
@@ -85,7 +87,174 @@ class ScanBounds:
         self._next_sweep = now + max(self._sweep_interval, _SWEEP_SHARE * duration)
 
 
+_NONE = frozenset[int]()
 _FRONT = ScanStart([0] * PRIORITIES)
+
+_MOST_ENDED = 1000
+"""The most transactions that are remembered as over without messages. A scan that is older would take longer."""
+
+
+class ScanMark(NamedTuple):
+    """The state of a position when a scan began.
+
+    Args:
+        releases: How often a message was released before.
+        scans: How many scans had ended before.
+    """
+
+    releases: int
+    scans: int
+
+
+class ScanPosition:
+    """The place that one reader has come to in a queue, or several readers of one client together.
+
+    Readers that share it begin where the last one ended, and do not pass the rows that the others have locked or
+    deleted. Their scans overlap, and end in any order:
+
+    - A scan moves nothing if a message was released meanwhile: it may have passed its place.
+    - A transaction that runs in the snapshot of an older scan may have ended in that of a newer one, which has begun
+      below its messages. It is noted with the end of all that was passed, and the next scan finds it ended.
+    - A transaction that ended in the snapshot of a scan, and was noted by another one since it began, may have messages
+      beyond the end of that scan: the bounds go back to this end, as they do for a scan that was full.
+    - A scan whose snapshot is not exact leaves transactions unknown. Only one that began later knows them.
+
+    Args:
+        sweep_interval: Seconds between two sweeps, at the least.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_ended",
+        "_inexact",
+        "_lock",
+        "_releases",
+        "_scans",
+        "bounds",
+        "late",
+        "readers",
+        "sweep_interval",
+    )
+
+    def __init__(self, sweep_interval: float) -> None:
+        self.sweep_interval = sweep_interval
+        self._lock = threading.Lock()
+        """Held for each look at the other fields, and for each change."""
+        self._releases = 0
+        """How often messages were released, which a scan may have passed."""
+        self._scans = 0
+        """How many scans have ended."""
+        self._inexact = 0
+        """How many scans had ended with the last one whose snapshot was not exact."""
+        self.readers = WeakSet["QueueReader"]()
+        """The readers that share it."""
+        self.bounds = ScanBounds(sweep_interval)
+        """The lowest sequences worth looking at. `restart` replaces them, with the lock."""
+        self.late: LateMessages | None = None
+        """The transactions that may have messages below the bounds; None: there are none."""
+        self._ended: dict[int, None] = {}
+        """Transactions that had received, and have ended, or are about to, without having sent anything."""
+
+    def start(self) -> tuple[ScanMark, ScanStart]:
+        """Return the state, and where a scan begins."""
+        with self._lock:
+            lowest = self.bounds.lowest
+            start = ScanStart(lowest) if self.late is None else self.late.start(lowest)
+            return ScanMark(self._releases, self._scans), start
+
+    def passed(
+        self, mark: ScanMark, last: dict[int, int], snapshot: Snapshot, highest: Sequence[int], *, was_full: bool
+    ) -> None:
+        """Move the bounds past what a scan has reached, and note the transactions that may have messages below.
+
+        Args:
+            mark: The state when the scan began.
+            last: The last sequence that it has reached, by inverse priority.
+            snapshot: The running transactions.
+            highest: The highest sequence for each inverse priority, if the scan has read the whole queue.
+            was_full: True if it has stopped early.
+        """
+        with self._lock:
+            if mark.releases != self._releases:
+                return
+            self._scans += 1
+            if not snapshot.is_exact:
+                self._inexact = self._scans
+            elif mark.scans < self._inexact:
+                snapshot = snapshot._replace(is_exact=False)
+            bounds = self.bounds
+            passed = bounds.end
+            bounds.passed(last.items())
+            late = None if self.late is None else self.late.lowest(snapshot)
+            # A full scan has stopped early: late messages of transactions that have ended by its snapshot may lie below
+            # its end, in this priority or a later one, and the bounds go back for them.
+            if late is not None and was_full:
+                self._return_to(late, max(last.items()))
+            if highest:
+                bounds.passed(enumerate(highest))
+            if self.late is None:
+                if snapshot.is_exact and not snapshot.running:
+                    return
+                self.late = LateMessages(passed)
+            self.late.passed(snapshot._replace(running=snapshot.running.difference(self._ended)), bounds.end)
+            if not self.late.is_any:
+                self.late = None
+
+    def _return_to(self, late: int, last: tuple[int, int]) -> None:
+        """Read late messages again that a full scan has not come to.
+
+        Args:
+            late: The lowest sequence of a late message.
+            last: The last message of the scan, as (inverse priority, sequence).
+        """
+        inverse_priority, sequence = last
+        self.bounds.returned(inverse_priority, max(late, sequence + 1))
+        for following in range(inverse_priority + 1, PRIORITIES):
+            self.bounds.returned(following, late)
+
+    def returned(self, inverse_priority: int, sequence: int) -> None:
+        """Look again from a message that was released."""
+        with self._lock:
+            self._releases += 1
+            self.bounds.returned(inverse_priority, sequence)
+
+    def restart(self) -> None:
+        """Look again from the front of the queue."""
+        with self._lock:
+            self._releases += 1
+            self.bounds = ScanBounds(self.sweep_interval)
+            self.late = None
+
+    def sent_nothing(self, transaction_id: int) -> None:
+        """Note that a transaction ends, and has no messages."""
+        with self._lock:
+            if len(self._ended) >= _MOST_ENDED:
+                del self._ended[next(iter(self._ended))]
+            self._ended[transaction_id] = None
+            if self.late is not None:
+                self.late.ended(transaction_id)
+
+
+class ScanPositions:
+    """The positions that several readers share, by queue, as long as there are such readers.
+
+    Args:
+        sweep_interval: Seconds between two sweeps, at the least.
+    """
+
+    def __init__(self, sweep_interval: float) -> None:
+        self._sweep_interval = sweep_interval
+        self._lock = threading.Lock()
+        self.positions = WeakValueDictionary[int, ScanPosition]()
+
+    def of(self, queue_id: int) -> ScanPosition:
+        """Return the position of a queue, which begins at its front."""
+        with self._lock:
+            position = self.positions.get(queue_id)
+            if position is None:
+                position = self.positions[queue_id] = ScanPosition(self._sweep_interval)
+            return position
+
 
 _MOST_GROUPS = 1000
 _GROUPS_AT_ONCE = 100
@@ -154,16 +323,18 @@ class QueueReader:
         queue_id: The queue.
         selector: Selects the messages; None: all.
         fetch: Locks, dequeues or claims them.
-        sweep_interval: The minimum of seconds between two scans from the front.
+        position: The position from which it reads. Other readers of the queue may share it, without a selector.
     """
 
-    def __init__(self, queue_id: int, selector: Selector | None, fetch: Fetch, sweep_interval: float) -> None:
+    def __init__(self, queue_id: int, selector: Selector | None, fetch: Fetch, position: ScanPosition) -> None:
         self.queue_id = queue_id
         self._selector = selector
         self.fetch = fetch
-        self._bounds = ScanBounds(sweep_interval)
-        self._late: LateMessages | None = None
-        """The transactions that may have messages below the bounds; None: there are none."""
+        self.position = position
+        """Its own from the first group on: a reader of groups knows what it has passed itself."""
+        position.readers.add(self)
+        self._transaction_id: int | None = None
+        """The transaction of the last scan that has found a message."""
         self._freed = FreedGroups()
         self._groups = _Groups.UNKNOWN
         """If the queue has groups. Not known after a scan that has found nothing."""
@@ -205,16 +376,15 @@ class QueueReader:
     def _read(
         self, fetch: Fetch, limit: int, own_claims: Collection[int], *, look_everywhere: bool
     ) -> Steps[list[MessageRow]]:
-        if self._bounds.sweep_due(idle=False):
+        if self.position.bounds.sweep_due(idle=False):
             return (yield from self._sweep(fetch, limit, own_claims))
         # Read before the scan, so that messages committed in between lie above the end. A full scan needs no end, and
         # after a full scan the next one is most likely full, too.
         end = None if self._was_full and self._selector is None else (yield from self._end())
-        lowest = self._bounds.lowest
+        mark, start = self.position.start()
         groups: GroupScan | None = None
         if self._groups is _Groups.SOME:
-            groups = yield from self._group_scan(lowest, limit, own_claims)
-        start = ScanStart(lowest) if self._late is None else self._late.start(lowest)
+            groups = yield from self._group_scan(start.lowest, limit, own_claims)
         rows = yield from fetch(self.queue_id, self._selector, start, limit, groups)
         # One statement answers both questions of an empty scan, groups and messages further back, and takes a third of
         # a sweep's time.
@@ -228,8 +398,8 @@ class QueueReader:
             found = {(row.inverse_priority, row.sequence) for row in rows}
             # A scan that was full has not tried every place; the places that it has not reached are kept.
             self._freed.looked(groups.places, found, full=len(rows) >= wanted)
-        self._passed(rows, end, wanted, groups)
-        if not rows and look_everywhere and self._bounds.sweep_due(idle=True):
+        self._passed(mark, rows, end, wanted, groups)
+        if not rows and look_everywhere and self.position.bounds.sweep_due(idle=True):
             rows = yield from self._sweep(fetch, limit, own_claims)
         return rows
 
@@ -240,24 +410,21 @@ class QueueReader:
         Only a sweep learns which late transactions have ended.
         """
         may_ask = self._selector is None and self._groups is _Groups.UNKNOWN
-        return may_ask and self._late is None and self._bounds.sweep_due(idle=True)
+        return may_ask and self.position.late is None and self.position.bounds.sweep_due(idle=True)
 
     def may_find(self) -> Steps[bool]:
         """Return whether `read` may find something, which takes less time than a read that finds nothing."""
         if self._selector is not None or self._groups is _Groups.SOME:
             return True
-        sweeps = self._bounds.sweep_due(idle=True)
+        sweeps = self.position.bounds.sweep_due(idle=True)
         started = monotonic()
-        start = _FRONT
-        if not sweeps:
-            lowest = self._bounds.lowest
-            start = ScanStart(lowest) if self._late is None else self._late.start(lowest)
+        start = _FRONT if sweeps else self.position.start()[1]
         has_found, may_have_groups = yield from has_messages(self.queue_id, start)
         self._groups = _Groups.UNKNOWN if may_have_groups else _Groups.NONE
         if has_found or may_have_groups:
             return True
         if sweeps:
-            self._bounds.swept(monotonic() - started)
+            self.position.bounds.swept(monotonic() - started)
         return False
 
     @property
@@ -265,7 +432,7 @@ class QueueReader:
         """True if it has passed a message, or the place of one, and does not look at the front of the queue."""
         # The end of an empty queue has the sequence 0, which no message has. A bound behind it passes nothing: with a
         # selector, `_passed` moves the bounds to the end of the queue even if the scan has found nothing.
-        return self._bounds.end > 1
+        return self.position.bounds.end > 1
 
     @property
     def has_groups(self) -> bool:
@@ -274,24 +441,37 @@ class QueueReader:
 
     def returned(self, inverse_priority: int, sequence: int) -> None:
         """Look again from a message that was released."""
-        self._bounds.returned(inverse_priority, sequence)
+        self.position.returned(inverse_priority, sequence)
+
+    def restart(self) -> None:
+        """Look again from the front of the queue."""
+        self.position.restart()
+
+    def sent_nothing(self) -> None:
+        """Note that the transaction in which it has read ends, and has sent nothing."""
+        if self._transaction_id is not None:
+            self.position.sent_nothing(self._transaction_id)
+            self._transaction_id = None
 
     def freed(self, group: int) -> None:
         """Read a group again, which is free again."""
-        self._groups = _Groups.SOME
+        self._has_groups()
         self._freed.add(group)
 
     def _sweep(self, fetch: Fetch, limit: int, own_claims: Collection[int]) -> Steps[list[MessageRow]]:
+        mark, _ = self.position.start()
         end = yield from self._end()
-        if end is None and self._late is not None:
+        if end is None and self.position.late is not None:
             end = _End((), (yield from running()))
         started = monotonic()
+        if len(self.position.readers) > 1:
+            self.position.bounds.swept(0.0)  # the others need not sweep beside it
         groups = GroupScan(own_claims=own_claims) if self._groups is _Groups.SOME else None
         rows = yield from fetch(self.queue_id, self._selector, _FRONT, limit, groups)
         if not rows and (yield from self._has_got_groups()):
             return (yield from self._sweep(fetch, limit, own_claims))
-        self._bounds.swept(monotonic() - started)
-        self._passed(rows, end, limit)
+        self.position.bounds.swept(monotonic() - started)
+        self._passed(mark, rows, end, limit)
         return rows
 
     def _has_got_groups(self) -> Steps[bool]:
@@ -299,8 +479,18 @@ class QueueReader:
         if self._groups is not _Groups.UNKNOWN:
             return False
         found = yield from has_groups(self.queue_id)
-        self._groups = _Groups.SOME if found else _Groups.NONE
+        self._groups = _Groups.NONE
+        if found:
+            self._has_groups()
         return found
+
+    def _has_groups(self) -> None:
+        """Note that the queue has groups."""
+        self._groups = _Groups.SOME
+        if len(self.position.readers) > 1:
+            self.position.readers.discard(self)
+            self.position = ScanPosition(self.position.sweep_interval)
+            self.position.readers.add(self)
 
     def _group_scan(self, lowest: Sequence[int], limit: int, own_claims: Collection[int]) -> Steps[GroupScan]:
         """Return the places of groups that are free again."""
@@ -314,14 +504,15 @@ class QueueReader:
         # Without a selector and groups, a scan stops at the last message that it returns, and has skipped none.
         if self._selector is None and self._groups is not _Groups.SOME:
             return None
-        return _End(*(yield from highest_sequences(self.queue_id, self._bounds.lowest)))
+        return _End(*(yield from highest_sequences(self.queue_id, self.position.start()[1].lowest)))
 
     def _passed(
-        self, rows: Sequence[MessageRow], end: _End | None, limit: int, groups: GroupScan | None = None
+        self, mark: ScanMark, rows: Sequence[MessageRow], end: _End | None, limit: int, groups: GroupScan | None = None
     ) -> None:
-        """Move the bounds.
+        """Move the position.
 
         Args:
+            mark: The state of the position when the scan began.
             rows: The messages that a scan has found.
             end: The end of the queue, if it was read before the scan.
             limit: The most messages that it might find.
@@ -329,50 +520,32 @@ class QueueReader:
         """
         reached = rows if self._groups is not _Groups.SOME else self._reached_of_groups(rows, groups)
         self._was_full = len(rows) >= limit
+        found: str | None = None
+        for row in rows:
+            found = row[-1]
+            if found is not None:
+                break
+        snapshot: Snapshot | None = None
+        if found is not None:
+            # The number stands alone if no transaction was running.
+            snapshot = Snapshot(_NONE, number := int(found), own=number) if found.isdecimal() else Snapshot.parse(found)
+            self._transaction_id = snapshot.own
         if end is not None and (end.highest or not rows):
-            snapshot: Snapshot | None = end.snapshot
-        else:
-            found: str | None = None
-            for row in rows:
-                found = row[-1]
-                if found is not None:
-                    break
-            if found is None:
-                return  # an empty scan, or others won every row: without a snapshot, no bound may move
-            snapshot = Snapshot.parse(found) if found else None
+            snapshot = end.snapshot
+        if snapshot is None:
+            return  # an empty scan, or others won every row: without a snapshot, no bound may move
         last = {row[0]: row[1] for row in reached}  # the last of each priority: they are in order
+        highest: Sequence[int] = ()
         if end is not None and end.highest:
             # The end's snapshot says nothing of newer messages: they are passed by a later scan.
-            highest = max(end.highest)
-            last = {inverse_priority: min(sequence, highest) for inverse_priority, sequence in last.items()}
-        passed = self._bounds.end
-        self._bounds.passed(last.items())
-        # A full scan has stopped early: late messages of transactions that have ended by its snapshot may lie below its
-        # end, in this priority or a later one, and the bounds go back for them.
-        late = None if self._late is None else self._late.lowest(snapshot)
-        if late is not None and self._was_full:
-            self._return_to_late(late, max(row[:2] for row in reached))
-        if end is not None and not self._was_full:
-            self._bounds.passed(enumerate(end.highest))
-        if snapshot is None:  # no transaction was running: no message can appear below the bounds
-            self._late = None
-        else:
-            self._expect_late(snapshot, passed)
-
-    def _expect_late(self, snapshot: Snapshot, passed: int) -> None:
-        """Note the transactions that were running during a scan: their messages may appear below the bounds.
-
-        Args:
-            snapshot: The running transactions.
-            passed: The bounds' end before the scan.
-        """
-        late = LateMessages(passed) if self._late is None else self._late
-        late.passed(snapshot, self._bounds.end)
-        self._late = late if late.is_any else None
+            top = max(end.highest)
+            last = {inverse_priority: min(sequence, top) for inverse_priority, sequence in last.items()}
+            highest = () if self._was_full else end.highest
+        self.position.passed(mark, last, snapshot, highest, was_full=self._was_full)
 
     def _reached_of_groups(self, rows: Sequence[MessageRow], groups: GroupScan | None) -> Sequence[MessageRow]:
         """Note the groups to read again; return the messages up to which a scan has passed all."""
-        lowest = self._bounds.lowest
+        lowest = self.position.bounds.lowest
         for row in rows:
             if row.group_hash is not None and row.sequence < lowest[row.inverse_priority]:
                 self._freed.add(row.group_hash)  # the scan does not reach the rest of the group
@@ -381,15 +554,3 @@ class QueueReader:
         # Later messages of these groups may lie beyond the end of the scan, which must not count as passed.
         first = {row.group_hash: row for row in reversed(rows)}
         return [row for row in rows if row.group_hash is None or first[row.group_hash] is row]
-
-    def _return_to_late(self, late: int, last: tuple[int, int]) -> None:
-        """Read late messages again that a full scan has not come to.
-
-        Args:
-            late: The lowest sequence of a late message.
-            last: The last message of the scan, as (inverse priority, sequence).
-        """
-        inverse_priority, sequence = last
-        self._bounds.returned(inverse_priority, max(late, sequence + 1))
-        for following in range(inverse_priority + 1, PRIORITIES):
-            self._bounds.returned(following, late)

@@ -79,8 +79,8 @@ class MessageRow(NamedTuple):
 
     `handle` acknowledges it: the lock of a `LockedRow`, the claim of a `ClaimedRow`. Others have none.
 
-    `snapshot` describes the transactions that were running (`Snapshot.parse`), in one of the rows that a scan returns;
-    it is empty if there were none.
+    `snapshot` describes the transactions that were running (`Snapshot.parse`), in one of the rows that a scan
+    returns.
     """
 
     inverse_priority: int

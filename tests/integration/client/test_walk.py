@@ -114,8 +114,8 @@ def test_a_message_of_a_transacted_session(connection: Connection, queue: Queue)
         check(shortest(lambda: producer.send(message), session.rollback), files=10, functions=11)
         session.rollback()
         learn_of_history(connection)
-        check(shortest(lambda: consumer.receive(5), session.commit), files=18, functions=55)
-        check(shortest(session.commit, lambda: consumer.receive(5)), files=14, functions=54)
+        check(shortest(lambda: consumer.receive(5), session.commit), files=18, functions=58)
+        check(shortest(session.commit, lambda: consumer.receive(5)), files=14, functions=56)
 
 
 def test_an_acknowledgement(connection: Connection, queue: Queue) -> None:
@@ -164,4 +164,4 @@ def test_a_message_through_the_worker(
     handlers.start()
     found = [walks.get(timeout=60) for _ in range(ROUNDS * 2)]
     # The worker's client handles all of them before it has looked for history.
-    check(min(found[1:], key=lambda each: each.functions), files=31, functions=89)
+    check(min(found[1:], key=lambda each: each.functions), files=32, functions=90)

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from jmsql.selectors import Selector
 from jmsql.store.destinations import lookup
 from jmsql.store.receiving.acknowledge import Recipient
-from jmsql.store.receiving.reader import QueueReader
+from jmsql.store.receiving.reader import QueueReader, ScanPosition
 from jmsql.store.receiving.receive import claim, claim_for_transaction, dequeue, lock
 from jmsql.store.rows.message_rows import ClaimedRow, MessageKey, MessageRow
 from jmsql.store.sending.send import send
+from jmsql.store.statement import Steps
 from tests.integration.store.conftest import Client, OpenClient, as_claimed, as_locked, text_message
 
 CONNECTION = 1
@@ -37,6 +38,7 @@ FETCHES: dict[str, Any] = {
     "dequeue in a transaction": dequeue,
 }
 IN_TRANSACTIONS = {"lock", "dequeue in a transaction"}
+SHARING = {"lock", "claim for a transaction"}
 RECIPIENT = Recipient()
 numbers = itertools.count()
 
@@ -62,17 +64,26 @@ class Consumer:
     received: list[str] = field(default_factory=list)
     delivered: list[MessageRow] = field(default_factory=list)
     """The messages that the open transaction has received."""
+    scan: tuple[Steps[list[MessageRow]], Any] | None = None
+    """A read whose first statement has run, with its result."""
 
 
 class Model:
     """Senders and consumers of one queue, whose statements are interleaved."""
 
     def __init__(
-        self, clients: Sequence[Client], consumers: Sequence[tuple[str, Selector | None]], *, grouped: bool
+        self,
+        clients: Sequence[Client],
+        consumers: Sequence[tuple[str, Selector | None]],
+        *,
+        grouped: bool,
+        shared: bool,
     ) -> None:
         self.queue = f"order {next(numbers)}"
         self.clients = iter(clients)
         self.grouped = grouped
+        self.position = ScanPosition(NEVER) if shared else None
+        """The position of the consumers that lock messages, as those of one client have it."""
         self.senders = [Sender(f"sender {number}", next(self.clients)) for number in range(2)]
         self.writer = next(self.clients)
         """A transaction that has nothing to do with messages."""
@@ -88,7 +99,8 @@ class Model:
         """Messages that a rollback has returned. They may come again after others."""
 
     def reader(self, kind: str, selector: Selector | None) -> QueueReader:
-        return QueueReader(self.queue_id, selector, FETCHES[kind], NEVER)
+        position = self.position if selector is None and kind in SHARING else None
+        return QueueReader(self.queue_id, selector, FETCHES[kind], position or ScanPosition(NEVER))
 
     def send(self, sender: Sender, count: int, choice: int) -> None:
         messages = []
@@ -111,11 +123,27 @@ class Model:
             self.sent.update(dict.fromkeys(sender.pending, self.queue))
         sender.pending.clear()
 
+    def begin_to_receive(self, consumer: Consumer, limit: int) -> None:
+        """Run the first statement of a read, which ends with the consumer's next step."""
+        self.end_scan(consumer)
+        if consumer.kind in SHARING:
+            read = consumer.reader.read(limit, look_everywhere=False)
+            consumer.scan = read, consumer.sender.client.run(next(read))
+
+    def end_scan(self, consumer: Consumer) -> None:
+        if consumer.scan is not None:
+            (read, result), consumer.scan = consumer.scan, None
+            self.received(consumer, consumer.sender.client.run(_rest(read, result)))
+
     def receive(self, consumer: Consumer, limit: int, *, looks_everywhere: bool) -> int:
-        client = consumer.sender.client
         if consumer.kind.startswith("dequeue"):
             limit = 1
-        rows = client.run(consumer.reader.read(limit, look_everywhere=looks_everywhere))
+        self.end_scan(consumer)
+        read = consumer.reader.read(limit, look_everywhere=looks_everywhere)
+        return self.received(consumer, consumer.sender.client.run(read))
+
+    def received(self, consumer: Consumer, rows: list[MessageRow]) -> int:
+        client = consumer.sender.client
         if consumer.kind == "claim for a transaction":
             unclaimed = [row for row in rows if not isinstance(row, ClaimedRow)]
             assert not unclaimed or self.grouped
@@ -136,6 +164,9 @@ class Model:
         return len(rows)
 
     def settle(self, consumer: Consumer, *, commits: bool) -> None:
+        self.end_scan(consumer)
+        if commits and not consumer.sender.pending:
+            consumer.reader.sent_nothing()
         self.end(consumer.sender, commits=commits)
         if not commits:
             self.returned.update(str(row.text_body) for row in consumer.delivered)
@@ -159,6 +190,7 @@ class Model:
             case "send":
                 self.send(sender, 1 + choice % 3, choice)
             case "send in the consumer's transaction":
+                self.end_scan(consumer)
                 self.send(consumer.sender, 1, choice)
                 if consumer.kind not in IN_TRANSACTIONS:
                     self.end(consumer.sender, commits=True)
@@ -166,6 +198,8 @@ class Model:
                 self.end(sender, commits=True)
             case "roll back":
                 self.end(sender, commits=False)
+            case "begin to receive":
+                self.begin_to_receive(consumer, 1 + choice % 4)
             case "receive":
                 self.receive(consumer, 1 + choice % 4, looks_everywhere=choice > 6)
             case "commit what was received":
@@ -173,7 +207,7 @@ class Model:
             case "roll back what was received":
                 self.settle(consumer, commits=False)
             case "sweep":
-                consumer.reader._bounds._next_sweep = 0.0
+                consumer.reader.position.bounds._next_sweep = 0.0
             case "write":
                 if choice % 2:
                     self.writer.rows("select pg_current_xact_id()")
@@ -188,7 +222,7 @@ class Model:
             self.settle(consumer, commits=True)
         empty = 0
         for consumer in itertools.cycle(self.consumers):
-            consumer.reader._bounds._next_sweep = 0.0
+            consumer.reader.position.bounds._next_sweep = 0.0
             empty = 0 if self.receive(consumer, 10, looks_everywhere=True) else empty + 1
             self.settle(consumer, commits=True)
             if empty == len(self.consumers):
@@ -211,6 +245,17 @@ class Model:
                 last[sender, *place] = int(number)
 
 
+def _rest(read: Steps[list[MessageRow]], result: Any) -> Steps[list[MessageRow]]:
+    """Go on with a read after its first statement."""
+    try:
+        query = read.send(result)
+        while True:
+            query = read.send((yield query))
+    except StopIteration as end:
+        rows: list[MessageRow] = end.value
+        return rows
+
+
 @pytest.fixture
 def clients(open_client: OpenClient) -> list[Client]:
     return [open_client(transactions=True) for _ in range(6)]
@@ -221,6 +266,7 @@ ACTIONS = {
     "commit": 5,
     "roll back": 1,
     "receive": 8,
+    "begin to receive": 4,
     "commit what was received": 2,
     "roll back what was received": 1,
     "send in the consumer's transaction": 1,
@@ -242,17 +288,19 @@ CONSUMERS = st.lists(
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-@given(consumers=CONSUMERS, steps=STEPS, grouped=st.sampled_from([False, False, True]))
-@example(consumers=[("dequeue", None)], grouped=False, steps=LATE)
-@example(consumers=[("lock", None)], grouped=False, steps=LATE)
-@example(consumers=[("claim", BLUE)], grouped=True, steps=LATE)
+@given(consumers=CONSUMERS, steps=STEPS, grouped=st.sampled_from([False, False, True]), shared=st.booleans())
+@example(consumers=[("dequeue", None)], grouped=False, shared=False, steps=LATE)
+@example(consumers=[("lock", None)], grouped=False, shared=False, steps=LATE)
+@example(consumers=[("lock", None), ("lock", None)], grouped=False, shared=True, steps=LATE)
+@example(consumers=[("claim", BLUE)], grouped=True, shared=False, steps=LATE)
 def test_messages_of_a_session_come_in_the_order_in_which_they_were_sent(
     clients: list[Client],
     consumers: list[tuple[str, Selector | None]],
     grouped: bool,
+    shared: bool,
     steps: list[tuple[str, int, int]],
 ) -> None:
-    model = Model(clients, consumers, grouped=grouped)
+    model = Model(clients, consumers, grouped=grouped, shared=shared)
     try:
         for action, who, choice in steps:
             model.step(action, who, choice)

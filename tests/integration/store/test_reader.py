@@ -7,7 +7,7 @@ import pytest
 from jmsql.selectors import Selector
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.late_messages import ScanStart
-from jmsql.store.receiving.reader import QueueReader
+from jmsql.store.receiving.reader import QueueReader, ScanPosition
 from jmsql.store.receiving.receive import dequeue, highest_sequences, lock
 from jmsql.store.rows.message_rows import LastRow
 from jmsql.store.sending.send import send as store_send
@@ -19,7 +19,7 @@ from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient,
 
 @pytest.fixture
 def reader(queue_id: int) -> QueueReader:
-    return QueueReader(queue_id, None, dequeue, InternalTimings().sweep_interval)
+    return QueueReader(queue_id, None, dequeue, ScanPosition(InternalTimings().sweep_interval))
 
 
 def test_each_read_goes_on_where_the_last_one_ended(reader: QueueReader, client: Client) -> None:
@@ -59,12 +59,14 @@ def test_late_messages_are_found_in_a_queue_that_never_ends(
 
 def test_a_consumer_with_a_selector_scans_mismatches_only_once(client: Client, queue_id: int) -> None:
     send(client, "other", "other", "other")
-    reader = QueueReader(queue_id, Selector.parse("color = 'blue'"), dequeue, InternalTimings().sweep_interval)
+    reader = QueueReader(
+        queue_id, Selector.parse("color = 'blue'"), dequeue, ScanPosition(InternalTimings().sweep_interval)
+    )
 
     assert client.run(reader.read(10)) == []
 
     (highest,) = client.rows("select max(sequence) from jmsql_internal.message")
-    assert reader._bounds.lowest[5] == highest[0] + 1
+    assert reader.position.bounds.lowest[5] == highest[0] + 1
 
 
 def names_of_statements(client: Client, steps: Steps[object]) -> list[str]:
@@ -83,7 +85,7 @@ def test_a_read_that_finds_nothing_asks_once_for_groups_and_for_messages_further
 ) -> None:
     send(client, "only")
     assert bodies(client.run(reader.read(1))) == ["only"]
-    reader._bounds.swept(0.0)
+    reader.position.bounds.swept(0.0)
 
     assert names_of_statements(client, reader.read(1)) == ["take", "has_messages"]
 
@@ -96,7 +98,7 @@ def test_may_find_is_true_while_a_read_may_find_a_message(
     assert client.run(reader.may_find())
     other = open_client(transactions=True)
     assert len(other.run(lock(queue_id, None, FROM_THE_FRONT, 2))) == 2
-    reader._bounds.swept(0.0)
+    reader.position.bounds.swept(0.0)
     assert not client.run(reader.may_find()), "another one has locked them"
     other.connection.rollback()
     assert client.run(reader.may_find())
@@ -131,7 +133,7 @@ def test_a_look_leaves_groups_to_a_read(reader: QueueReader, client: Client, que
 def test_first_group_of_a_queue_is_found_at_once(reader: QueueReader, client: Client, queue_id: int) -> None:
     send(client, "of no group")
     assert len(client.run(reader.read(1))) == 1
-    reader._bounds.swept(60.0)  # as after a long sweep: no other is due for twenty minutes
+    reader.position.bounds.swept(60.0)  # as after a long sweep: no other is due for twenty minutes
     client.rows(
         "insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type, properties) "
         f"select {queue_id}, 5, 2, 'Message', '{{\"JMSXGroupID\": \"a\"}}' returning 1"
@@ -142,7 +144,7 @@ def test_first_group_of_a_queue_is_found_at_once(reader: QueueReader, client: Cl
 
 def test_a_reader_that_has_just_found_a_message_does_not_ask_for_groups(client: Client, queue_id: int) -> None:
     asked: list[str] = []
-    reader = QueueReader(queue_id, None, dequeue, InternalTimings().sweep_interval)
+    reader = QueueReader(queue_id, None, dequeue, ScanPosition(InternalTimings().sweep_interval))
 
     def read(*, may_have_changed: bool) -> int:
         steps = iter(reader.read(1, may_have_changed=may_have_changed))
@@ -157,7 +159,7 @@ def test_a_reader_that_has_just_found_a_message_does_not_ask_for_groups(client: 
     send(client, "a", "b")
     for _ in range(2):
         assert read(may_have_changed=False) == 1
-    reader._bounds.swept(60.0)
+    reader.position.bounds.swept(60.0)
     assert read(may_have_changed=False) == 0
     assert asked == ["take"] * 3
     assert read(may_have_changed=False) == 0
@@ -172,7 +174,7 @@ def test_the_end_of_a_queue_with_groups_is_looked_up_only_after_a_batch_that_was
     client: Client, queue_id: int
 ) -> None:
     asked: list[str] = []
-    reader = QueueReader(queue_id, None, lock, InternalTimings().sweep_interval)
+    reader = QueueReader(queue_id, None, lock, ScanPosition(InternalTimings().sweep_interval))
 
     def read(limit: int) -> int:
         steps = iter(reader.read(limit))
@@ -189,7 +191,7 @@ def test_the_end_of_a_queue_with_groups_is_looked_up_only_after_a_batch_that_was
         f"select {queue_id}, 5, 2, 'Message', '{{\"JMSXGroupID\": \"a\"}}' from generate_series(1, 3) returning 1"
     )
     assert read(1) == 1  # it finds out that there are groups, and sweeps
-    reader._bounds.swept(60.0)
+    reader.position.bounds.swept(60.0)
     asked.clear()
     assert read(1) == 1
     assert "highest_sequences" not in asked
@@ -209,7 +211,7 @@ def test_groups_that_are_free_again_do_not_keep_the_scan_from_later_messages(cli
         )
         return [row[0] for row in rows]
 
-    reader = QueueReader(queue_id, None, dequeue, InternalTimings().sweep_interval)
+    reader = QueueReader(queue_id, None, dequeue, ScanPosition(InternalTimings().sweep_interval))
     insert(1000, 1, "'first'")
     assert len(client.run(reader.read(100))) == 1
     insert(2000, 200, "null")
@@ -227,7 +229,7 @@ def test_later_messages_of_a_group_that_is_free_again_do_not_hide_earlier_ones(
 ) -> None:
     for text, group in [("a1", "a"), ("b1", "b"), ("c1", "c"), ("d1", "d"), ("e1", "e"), ("a2", "a")]:
         client.run(store_send([text_message(text)._replace(properties=f'{{"JMSXGroupID": "{group}"}}')]))
-    reader = QueueReader(queue_id, None, lock, sweep_interval=3600.0)
+    reader = QueueReader(queue_id, None, lock, ScanPosition(3600.0))
     consumer = open_client(transactions=True)
     first = consumer.run(reader.read(2))
     assert bodies(first) == ["a1", "b1"]

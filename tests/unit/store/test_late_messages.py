@@ -12,15 +12,15 @@ LOWEST = [0] * 10
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("10:10:+10", Snapshot(frozenset(), 10)),
-        ("10:14:10,12+14", Snapshot(frozenset({10, 12}), 14)),
+        ("10:10:+10", Snapshot(frozenset(), 10, own=10)),
+        ("10:14:10,12+14", Snapshot(frozenset({10, 12}), 14, own=14)),
         (
             "10:12:10+15",
-            Snapshot(frozenset({10, 12, 13, 14}), 15),
+            Snapshot(frozenset({10, 12, 13, 14}), 15, own=15),
         ),  # three have begun and not ended, beyond the last end
-        ("10:12:10-15", Snapshot(frozenset({10, 15}), 12, is_exact=False)),
+        ("10:12:10-15", Snapshot(frozenset({10, 15}), 12, is_exact=False, own=15)),
         ("10:12:-", Snapshot(frozenset(), 12, is_exact=False)),
-        ("10:12:+9012", Snapshot(frozenset(), 12, is_exact=False)),  # too many numbers to remember each
+        ("10:12:+9012", Snapshot(frozenset(), 12, is_exact=False, own=9012)),  # too many numbers to remember each
     ],
 )
 def test_snapshot_tells_which_transactions_run(text: str, expected: Snapshot) -> None:

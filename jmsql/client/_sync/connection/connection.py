@@ -34,6 +34,7 @@ from jmsql.store.connections.engine import Endpoint
 from jmsql.store.control.control import Abandonment, ControlConnection, open_control
 from jmsql.store.control.counters import Consumption, DestinationCounters
 from jmsql.store.control.server import ServerClock
+from jmsql.store.receiving.reader import ScanPositions
 from jmsql.timings import InternalTimings, Timings
 from jmsql.values.destinations import Destination, Queue, TemporaryQueue, require_destination, require_queue
 
@@ -112,6 +113,7 @@ class Connection:
             clock=clock,
             start_reminder=StartReminder(timings.start_reminder_delay),
             failed=self.tell_exception_listener,
+            positions=ScanPositions(timings.sweep_interval),
         )
         self._sessions = Sessions(self._client, self._close_if_unused)
         self._replies: Replies | None = None

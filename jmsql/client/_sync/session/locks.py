@@ -338,6 +338,12 @@ class Locks(Delivery):
         locked = [row for _, row in undeleted if isinstance(row, LockedRow)]
         return locked, {buffer.source.queue_id for buffer, row in undeleted if isinstance(row, LockedRow)}
 
+    def sent_nothing(self) -> None:
+        """Note that the transaction is about to end, and has sent nothing: no consumer goes back for its messages."""
+        for buffer in self._buffers:
+            if buffer.source.shares_position:
+                buffer.source.sent_nothing()
+
     def before_commit(self) -> Sequence[Query[object]]:
         """Delete delivered messages, and the records of their deliveries.
 

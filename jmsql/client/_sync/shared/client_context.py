@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from jmsql.concurrency.threads import RLock
 from jmsql.exceptions import JMSException
 from jmsql.store.control.counters import Counts, measure
 from jmsql.store.sending.notification import DELAYED_CHANNEL
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from jmsql.store.control.control import ControlConnection
     from jmsql.store.control.counters import DestinationCounters
     from jmsql.store.control.server import ServerClock
+    from jmsql.store.receiving.reader import ScanPositions
     from jmsql.store.rows.message_rows import MessageKey
     from jmsql.store.statement import Query, Steps
     from jmsql.timings import InternalTimings
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger("jmsql")
+
+_TURNS = 32
 
 
 # `Client` is the part that a session in the caller's transaction has as well; `ClientContext` adds the links to the
@@ -67,6 +71,10 @@ class ClientContext(Client):
     redelivery: Redelivery
     counters: DestinationCounters
     failed: Callable[[JMSException], None]
+    positions: ScanPositions
+    """The positions of transacted consumers in their queues."""
+    turns: Sequence[RLock] = field(default_factory=lambda: [RLock() for _ in range(_TURNS)])
+    """Locks for the fetches of consumers that share a position. Queues whose numbers end alike have the same one."""
     client_id: str | None = None
     used: bool = False
     """True if it is too late to set the client identifier."""
