@@ -68,7 +68,6 @@ class Snapshot(NamedTuple):
         stands the number that it had before, if it had one.
         """
         is_exact = "+" in text
-        is_exact = "+" in text
         snapshot, _, number = text.partition("+" if is_exact else "-")
         _, end, listed = snapshot.split(":")
         running = set(map(int, listed.split(","))) if listed else set()
