@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import generators
-from psycopg._cursor_base import BaseCursor
-from psycopg._preparing import Prepare
 from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus, TransactionStatus
 
@@ -22,8 +20,8 @@ if TYPE_CHECKING:
 # Only a prepared statement travels so. PostgreSQL refuses the simple query protocol in pipeline mode, and psycopg uses
 # it for a statement without parameters, which may be several in one text.
 #
-# All of that is internal to psycopg, and may change with its next release. With a release that is not known here, BEGIN
-# takes a round trip of its own again.
+# All of that is internal to psycopg, and may change or move with its next release. With a release that is not known
+# here, nothing of it is imported, and BEGIN takes a round trip of its own again.
 #
 # Early ends: an unfinished conversation closes the connection, as in `exchange.py`. A cancellation or Ctrl-C does not
 # end it early: psycopg asks the server to interrupt the statement, and reads the rest.
@@ -31,80 +29,86 @@ if TYPE_CHECKING:
 
 KNOWN_RELEASE = "3.3."
 """The release of psycopg that this module was written for: its versions begin so."""
-_IS_KNOWN = psycopg.__version__.startswith(KNOWN_RELEASE)
 
+if TYPE_CHECKING or psycopg.__version__.startswith(KNOWN_RELEASE):
+    from psycopg._cursor_base import BaseCursor
+    from psycopg._preparing import Prepare
 
-class BeginningCursor(BaseCursor[Any, Any]):
-    """Sends BEGIN and a prepared statement together. Inherit it before psycopg's class of a cursor."""
+    class BeginningCursor(BaseCursor[Any, Any]):
+        """Sends BEGIN and a prepared statement together. Inherit it before psycopg's class of a cursor."""
 
-    def _execute_gen(
-        self,
-        query: abc.Query,
-        params: abc.Params | None = None,
-        *,
-        prepare: bool | None = None,
-        binary: bool | None = None,
-    ) -> abc.PQGen[None]:
-        connection = self._conn
-        if (
-            not _IS_KNOWN
-            or connection.pgconn.transaction_status != TransactionStatus.IDLE  # or an unanswered commit comes first
-            or connection.autocommit
-            or connection.pgconn.pipeline_status != PipelineStatus.OFF
-            or self.closed
-        ):
-            return super()._execute_gen(query, params, prepare=prepare, binary=binary)
-        return self._begin_and_execute(query, params, prepare, binary)
+        def _execute_gen(
+            self,
+            query: abc.Query,
+            params: abc.Params | None = None,
+            *,
+            prepare: bool | None = None,
+            binary: bool | None = None,
+        ) -> abc.PQGen[None]:
+            connection = self._conn
+            if (
+                connection.pgconn.transaction_status != TransactionStatus.IDLE  # or an unanswered commit comes first
+                or connection.autocommit
+                or connection.pgconn.pipeline_status != PipelineStatus.OFF
+                or self.closed
+            ):
+                return super()._execute_gen(query, params, prepare=prepare, binary=binary)
+            return self._begin_and_execute(query, params, prepare, binary)
 
-    def _begin_and_execute(
-        self, query: abc.Query, params: abc.Params | None, prepare: bool | None, binary: bool | None
-    ) -> abc.PQGen[None]:
-        connection = self._conn
-        self._reset()
-        if not self._last_query or self._last_query is not query:
-            self._last_query = None
-            self._tx = Transformer(self)
-        try:
-            converted = self._convert_query(query, params)
-        except Exception:
-            # With psycopg the transaction has begun by now, and its user expects that.
-            yield from connection._start_query()  # noqa: SLF001
-            raise
-        prepared, name = self._get_prepared(converted, prepare)
-        if prepared is Prepare.YES:
-            yield from self._begin_and_execute_prepared(converted, name, binary)
-        else:
-            yield from connection._start_query()  # noqa: SLF001
-            yield from self._maybe_prepare_gen(converted, prepare=prepare, binary=binary)
-        self._last_query = query
-        yield from connection._prepared.maintain_gen(connection)  # noqa: SLF001
+        def _begin_and_execute(
+            self, query: abc.Query, params: abc.Params | None, prepare: bool | None, binary: bool | None
+        ) -> abc.PQGen[None]:
+            connection = self._conn
+            self._reset()
+            if not self._last_query or self._last_query is not query:
+                self._last_query = None
+                self._tx = Transformer(self)
+            try:
+                converted = self._convert_query(query, params)
+            except Exception:
+                # With psycopg the transaction has begun by now, and its user expects that.
+                yield from connection._start_query()  # noqa: SLF001
+                raise
+            prepared, name = self._get_prepared(converted, prepare)
+            if prepared is Prepare.YES:
+                yield from self._begin_and_execute_prepared(converted, name, binary)
+            else:
+                yield from connection._start_query()  # noqa: SLF001
+                yield from self._maybe_prepare_gen(converted, prepare=prepare, binary=binary)
+            self._last_query = query
+            yield from connection._prepared.maintain_gen(connection)  # noqa: SLF001
 
-    def _begin_and_execute_prepared(self, query: Any, name: bytes, binary: bool | None) -> abc.PQGen[None]:
-        connection, pgconn = self._conn, self._conn.pgconn
-        results: list[PGresult] = []
-        try:
-            pgconn.enter_pipeline_mode()
-            pgconn.send_query_params(connection._get_tx_start_command(), None)  # noqa: SLF001
-            self._send_query_prepared(name, query, binary=binary)
-            pgconn.pipeline_sync()
-            yield from generators.send(pgconn)
-            while True:
-                result: PGresult | None = yield from generators.fetch(pgconn)
-                if result is not None:
-                    if result.status == ExecStatus.PIPELINE_SYNC:
+        def _begin_and_execute_prepared(self, query: Any, name: bytes, binary: bool | None) -> abc.PQGen[None]:
+            connection, pgconn = self._conn, self._conn.pgconn
+            results: list[PGresult] = []
+            try:
+                pgconn.enter_pipeline_mode()
+                pgconn.send_query_params(connection._get_tx_start_command(), None)  # noqa: SLF001
+                self._send_query_prepared(name, query, binary=binary)
+                pgconn.pipeline_sync()
+                yield from generators.send(pgconn)
+                while True:
+                    result: PGresult | None = yield from generators.fetch(pgconn)
+                    if result is not None:
+                        if result.status == ExecStatus.PIPELINE_SYNC:
+                            break
+                        results.append(result)
+                    elif pgconn.status == ConnStatus.BAD:
                         break
-                    results.append(result)
-                elif pgconn.status == ConnStatus.BAD:
-                    break
-        except BaseException:
-            pgconn.finish()
-            raise
-        if pgconn.status == ConnStatus.BAD:
-            raise psycopg.OperationalError("the connection is lost")
-        pgconn.exit_pipeline_mode()
-        connection._prepared.maybe_add_to_cache(query, Prepare.YES, name)  # noqa: SLF001
-        begun, *answers = results
-        if begun.status != ExecStatus.COMMAND_OK:
-            answers = [begun]
-        self._check_results(answers)
-        self._set_results(answers)
+            except BaseException:
+                pgconn.finish()
+                raise
+            if pgconn.status == ConnStatus.BAD:
+                raise psycopg.OperationalError("the connection is lost")
+            pgconn.exit_pipeline_mode()
+            connection._prepared.maybe_add_to_cache(query, Prepare.YES, name)  # noqa: SLF001
+            begun, *answers = results
+            if begun.status != ExecStatus.COMMAND_OK:
+                answers = [begun]
+            self._check_results(answers)
+            self._set_results(answers)
+
+else:
+
+    class BeginningCursor:
+        """Leaves BEGIN to psycopg."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import runpy
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +13,7 @@ import psycopg
 import pytest
 from psycopg.pq import PipelineStatus, TransactionStatus
 
+from jmsql.store.wire import beginning_cursor
 from jmsql.store.wire.beginning_cursor import KNOWN_RELEASE, BeginningCursor
 from tests.faults.proxy import CutPoint, CuttingProxy
 
@@ -52,6 +55,19 @@ def states(connection: psycopg.BaseConnection[Any]) -> tuple[TransactionStatus, 
 
 def test_the_installed_psycopg_is_a_known_release() -> None:
     assert psycopg.__version__.startswith(KNOWN_RELEASE)
+
+
+def test_another_release_of_psycopg_sends_begin_its_own_way(monkeypatch: pytest.MonkeyPatch, jmsql_url: str) -> None:
+    monkeypatch.setattr(psycopg, "__version__", "3.4.0")
+    for internal in ("psycopg._cursor_base", "psycopg._preparing"):
+        monkeypatch.setitem(sys.modules, internal, None)  # importing it fails
+    unknown: Any = runpy.run_path(beginning_cursor.__file__)["BeginningCursor"]
+
+    other: Any = type("OtherCursor", (unknown, psycopg.Cursor), {})
+    with psycopg.connect(jmsql_url, cursor_factory=other) as connection:
+        for _ in range(2):
+            assert connection.execute(SELECT, [1], prepare=True).fetchall() == [(1,)]
+            connection.rollback()
 
 
 def test_begin_takes_no_round_trip_of_its_own(connection: psycopg.Connection[Any], proxy: CuttingProxy) -> None:

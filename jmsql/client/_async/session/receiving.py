@@ -12,7 +12,6 @@ from jmsql.client.receiving.notified import QueueChanges
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import run_to_completion, shielded, try_acquire
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
-from jmsql.store.receiving.receive import lock
 from jmsql.values.clock import monotonic
 from jmsql.values.destinations import TemporaryTopic
 
@@ -120,8 +119,8 @@ class Receiving:
         client, fetch = self._client, self._transaction.fetch_for(None)
         interval = client.timings.sweep_interval
         on_move = None if self._own is None else self._own.subscription_registry.listen
-        # A selector's bounds pass messages that others want, and sessions without transactions take one at a time.
-        positions = self._own.positions if self._own is not None and selector is None and fetch is lock else None
+        # A selector's bounds pass messages that others want.
+        positions = self._transaction.positions if selector is None else None
         changes = QueueChanges()
         source = QueueSource(queue_id, selector, fetch, destination, topic_id, interval, changes, on_move, positions)
         return PrefetchBuffer(source, client.counters, client.clock, client.timings)

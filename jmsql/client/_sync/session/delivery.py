@@ -37,6 +37,9 @@ class Delivery(ABC):
     has_dead_letter = False
     """True if the last release has made a message a dead letter. `HandlerSession.pop_dead_letter` sets it back."""
 
+    shares_position = False
+    """True if consumers of one client go on in a queue where the last one ended."""
+
     @property
     @abstractmethod
     def operation(self) -> Fetch:

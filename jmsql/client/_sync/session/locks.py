@@ -92,6 +92,8 @@ class Locks(Delivery):
     back to, each receive that finds nothing, and the commit, look for the messages that came back.
     """
 
+    shares_position = True
+
     def __init__(self, database: Lease, redelivery: Redelivery, *, is_frugal: bool = False) -> None:
         self._database = database
         self._redelivery = redelivery

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
+from typing import Any
 
 import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Queue, Session
 from jmsql.selectors import Selector
+from jmsql.store.receiving.reader import ScanPosition
 from jmsql.testing import receive_all
 from tests.background import Background
 from tests.gate import Gate, gate_closed
@@ -53,6 +55,37 @@ def test_threads_share_a_queue(
     received = Counter(text for each in consuming for text in each.result(30))
     assert received == Counter(numbers)
     assert server.rows("select count(*) from jmsql.messages") == [(0,)]
+
+
+def test_transacted_consumers_of_one_client_share_their_place_in_a_queue(
+    connection: Connection, others: Session, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[ScanPosition] = []
+    ended: list[ScanPosition] = []
+    passed, sent_nothing = ScanPosition.passed, ScanPosition.sent_nothing
+
+    def record_scan(position: ScanPosition, *arguments: Any, **options: Any) -> None:
+        moved.append(position)
+        passed(position, *arguments, **options)
+
+    def record_end(position: ScanPosition, transaction_id: int) -> None:
+        ended.append(position)
+        sent_nothing(position, transaction_id)
+
+    monkeypatch.setattr(ScanPosition, "passed", record_scan)
+    monkeypatch.setattr(ScanPosition, "sent_nothing", record_end)
+    send_texts(others, queue, "1", "2", "3")
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(connection.create_session(True)) for _ in range(3)]
+        consumers = [session.create_consumer(queue) for session in sessions]
+        assert [receive(consumer).get_body(str) for consumer in consumers] == ["1", "2", "3"]
+        for session, consumer in zip(sessions, consumers, strict=True):
+            if consumer is consumers[0]:
+                session.create_producer(queue).send(session.create_text_message("4"))
+            session.commit()
+        [position] = set(moved)
+        assert ended == [position, position]  # the first one has sent
+        assert receive(consumers[1]).get_body(str) == "4"
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT])

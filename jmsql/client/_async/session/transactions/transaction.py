@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from jmsql.selectors import Selector
     from jmsql.store.control.server import ServerClock
     from jmsql.store.destinations.access import Action
+    from jmsql.store.receiving.reader import ScanPositions
     from jmsql.store.receiving.receive import Fetch
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.store.rows.message_rows import Claim, MessageKey, MessageRow, OutgoingMessage
@@ -127,6 +128,11 @@ class Transaction(ABC):
     @abstractmethod
     async def closed(self, consumer: ConsumerState) -> None:
         """Release the messages of a consumer that is closed or gets messages in another way."""
+
+    @property
+    def positions(self) -> ScanPositions | None:
+        """The positions in queues that its consumers share with others of the client; None: each has its own."""
+        return None
 
     @abstractmethod
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:
@@ -272,6 +278,10 @@ class OwnTransaction(Transaction):
 
     async def opened(self, consumer: ConsumerState) -> None:
         self._client.subscription_registry.listen(consumer.buffer.source)
+
+    @property
+    def positions(self) -> ScanPositions | None:
+        return self._client.positions if self.delivery.shares_position else None
 
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:  # noqa: ARG002 - most have one way
         return self.delivery.operation

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jmsql.selectors import Selector
     from jmsql.store.control.server import ServerClock
     from jmsql.store.destinations.access import Action
+    from jmsql.store.receiving.reader import ScanPositions
     from jmsql.store.receiving.receive import Fetch
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.store.rows.message_rows import Claim, MessageKey, MessageRow, OutgoingMessage
@@ -128,6 +129,11 @@ class Transaction(ABC):
     @abstractmethod
     def closed(self, consumer: ConsumerState) -> None:
         """Release the messages of a consumer that is closed or gets messages in another way."""
+
+    @property
+    def positions(self) -> ScanPositions | None:
+        """The positions in queues that its consumers share with others of the client; None: each has its own."""
+        return None
 
     @abstractmethod
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:
@@ -271,6 +277,10 @@ class OwnTransaction(Transaction):
 
     def opened(self, consumer: ConsumerState) -> None:
         self._client.subscription_registry.listen(consumer.buffer.source)
+
+    @property
+    def positions(self) -> ScanPositions | None:
+        return self._client.positions if self.delivery.shares_position else None
 
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:  # noqa: ARG002 - most have one way
         return self.delivery.operation
