@@ -119,7 +119,10 @@ def test_server_is_not_queried_while_no_page_is_open(
 ) -> None:
     def connections() -> int:
         with psycopg.connect(jmsql_clean_url) as database:
-            statement = "select count(*) from pg_stat_activity where datname = current_database()"
+            statement = (
+                "select count(*) from pg_stat_activity "
+                "where datname = current_database() and backend_type = 'client backend'"
+            )
             [number] = database.execute(statement).fetchone() or ()
             return int(number)
 

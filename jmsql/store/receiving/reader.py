@@ -106,18 +106,19 @@ class ScanMark(NamedTuple):
     scans: int
 
 
+# Readers that share a position begin where the last one ended, and do not pass the rows that the others have locked or
+# deleted. Their scans overlap, and end in any order. `test_order.py` tries them all. The invariants:
+#
+# - A scan moves nothing if a message was released meanwhile: it may have passed its place.
+# - A transaction that runs in the snapshot of an older scan may have ended in that of a newer one, which has begun
+#   below its messages. It is noted with the end of all that was passed, and the next scan finds it ended.
+# - A transaction that ended in the snapshot of a scan, and was noted by another one since it began, may have messages
+#   beyond the end of that scan: the bounds go back to this end, as they do for a scan that was full.
+# - A scan whose snapshot is not exact leaves transactions unknown. Only one that began later knows them.
+
+
 class ScanPosition:
     """The place that one reader has come to in a queue, or several readers of one client together.
-
-    Readers that share it begin where the last one ended, and do not pass the rows that the others have locked or
-    deleted. Their scans overlap, and end in any order:
-
-    - A scan moves nothing if a message was released meanwhile: it may have passed its place.
-    - A transaction that runs in the snapshot of an older scan may have ended in that of a newer one, which has begun
-      below its messages. It is noted with the end of all that was passed, and the next scan finds it ended.
-    - A transaction that ended in the snapshot of a scan, and was noted by another one since it began, may have messages
-      beyond the end of that scan: the bounds go back to this end, as they do for a scan that was full.
-    - A scan whose snapshot is not exact leaves transactions unknown. Only one that began later knows them.
 
     Args:
         sweep_interval: Seconds between two sweeps, at the least.

@@ -43,7 +43,7 @@ class _Sockets:
         """The conversations that wait for an answer, by their sockets."""
         self._is_checking = False
 
-    def wait(self, loop: asyncio.AbstractEventLoop, socket: int, go_on: Callable[[Ready], object]) -> None:
+    def watch(self, loop: asyncio.AbstractEventLoop, socket: int, go_on: Callable[[Ready], object]) -> None:
         """Call a function once the socket can be read, and every second until then with `Ready.NONE`.
 
         Raises:
@@ -191,7 +191,7 @@ class _Conversation(Answer, Generic[T]):
         changed = former ^ wanted
         if changed & Wait.R:
             if wanted & Wait.R:
-                self._sockets.wait(loop, socket, self.go_on)
+                self._sockets.watch(loop, socket, self.go_on)
             else:
                 self._sockets.forget(loop, socket)
         if changed & Wait.W:
@@ -292,14 +292,14 @@ class _Reading(Generic[T]):
         self.wanted: Any = Wait.R
         """The event for which the conversation waits."""
         self._sockets = _sockets_of(self._loop)
-        self._sockets.wait(self._loop, socket, self._go_on)
+        self._sockets.watch(self._loop, socket, self._go_on)
 
     def _go_on(self, ready: Ready) -> None:
         try:
             self.wanted = self._work.send(ready)
             if self.wanted == Wait.R:
                 if ready == Ready.R:
-                    self._sockets.wait(self._loop, self._socket, self._go_on)
+                    self._sockets.watch(self._loop, self._socket, self._go_on)
                 return
         except StopIteration as end:
             self.is_over = True

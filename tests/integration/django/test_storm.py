@@ -7,10 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -57,12 +56,13 @@ def kill_a_server_process(server: FaultyServer) -> None:
     server.wait_until_ready()
 
 
-def recovered(url: str) -> psycopg.Connection[Any]:
-    """Connect, as soon as the server has noticed that a process was killed, and has recovered from it."""
+def recovered(url: str, queries: Mapping[str, str]) -> dict[str, int]:
+    """Query, as soon as the server has noticed that a process was killed, and has recovered from it."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            return psycopg.connect(url)
+            with psycopg.connect(url) as connection:
+                return {name: connection.execute(query.encode()).fetchall()[0][0] for name, query in queries.items()}
         except psycopg.OperationalError:
             if time.monotonic() > deadline:
                 raise
@@ -79,8 +79,7 @@ def counts(url: str) -> dict[str, int]:
             for queue in ("deliveries", "bills", "DLQ")
         },
     }
-    with recovered(url) as connection:
-        return {name: connection.execute(query.encode()).fetchall()[0][0] for name, query in queries.items()}
+    return recovered(url, queries)
 
 
 @pytest.mark.timeout(400)
