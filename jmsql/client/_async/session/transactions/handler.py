@@ -107,8 +107,9 @@ class HandlerClaims:
 
     def take(self) -> MessageRow | None:
         """Return the message as `next_on` does if it was claimed before, which takes no statement."""
-        with try_acquire(self._lock):
-            return self._claiming.pop_buffered(self.buffer)
+        # A task that waits with the lock held may have a message that it puts back: a later one must not overtake it.
+        with try_acquire(self._lock) as is_free:
+            return self._claiming.pop_buffered(self.buffer) if is_free else None
 
     async def next_on(self, database: Lease) -> MessageRow | None:
         """Return the next message, which the caller settles; None: the queue has no message now.
