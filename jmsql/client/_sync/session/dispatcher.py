@@ -246,8 +246,7 @@ class Dispatcher:
                 return 0
             self._loaded = consumer
             state.consumers.add(consumer)
-            consumer.buffer.discard_rows()  # leftovers of an earlier run, which the open transaction holds
-            self._transaction.delivery.fetch(consumer.buffer, limit)
+            self._transaction.load(consumer.buffer, limit)
             return len(consumer.buffer.rows)
 
     def run(self) -> None:
@@ -282,7 +281,7 @@ class Dispatcher:
             consumer, listener = self._loaded, self.state.message_listener
             if consumer is None or listener is None or not self._may_deliver:
                 return False
-            row = self._transaction.delivery.next_held(consumer.buffer)
+            row = self._transaction.next_loaded(consumer.buffer)
             return self._deliver(
                 listener, None if row is None else row.message(consumer.destination, self._transaction.acknowledge)
             )

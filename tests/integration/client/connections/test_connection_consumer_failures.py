@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+import jmsql
 from jmsql import (
     AcknowledgeMode,
     Connection,
@@ -184,4 +185,52 @@ def test_messages_of_a_killed_process_come_back(
         process.kill()
     left = list("bcd" if mode is AcknowledgeMode.AUTO else "abcd")
     assert sorted(receive_texts(others.create_consumer(queue), len(left))) == left
+    assert receive_all(others.create_consumer(queue)) == []
+
+
+class Told:
+    """A completion listener that remembers the outcomes."""
+
+    def __init__(self) -> None:
+        self.errors: list[Exception | None] = []
+
+    def on_completion(self, message: Message) -> None:
+        self.errors.append(None)
+
+    def on_exception(self, message: Message, exception: Exception) -> None:
+        self.errors.append(exception)
+
+
+def test_session_is_loaded_when_the_asynchronous_sends_of_its_last_run_are_inserted(
+    connection: Connection, other_connection: Connection, others: Session, queue: Queue
+) -> None:
+    heard: list[Message] = []
+    told = Told()
+    session, blocking = connection.create_session(transacted=True), other_connection.create_session(transacted=True)
+    payment = session.create_text_message("paid")
+    payment.set_string_property("JMS_jmsql_DeduplicationID", "17")
+    producer = session.create_producer(Queue("payments"))
+
+    def pay_once(message: Message) -> None:
+        heard.append(message)
+        if len(heard) == 1:
+            producer.send(payment, completion_listener=told)
+
+    session.message_listener = pay_once
+    pool = OneSession(session)
+    jmsql.send(blocking, "payments", "paid by another", deduplication_id="17")  # for which the asynchronous send waits
+    with connection.create_connection_consumer(queue, None, pool, 1):
+        send_texts(others, queue, "a")
+        assert pool.started.acquire(timeout=10)
+        session.run()
+        send_texts(others, queue, "b")
+        pool.free.release()
+        assert not pool.started.acquire(timeout=0.5), "the connection is the sender's"
+        blocking.rollback()
+        assert pool.started.acquire(timeout=10)
+        session.run()
+        session.commit()
+    assert texts_of(heard) == ["a", "b"]
+    assert told.errors == [None]
+    assert receive_texts(others.create_consumer(Queue("payments")), 1) == ["paid"]
     assert receive_all(others.create_consumer(queue)) == []

@@ -320,6 +320,15 @@ class OwnTransaction(Transaction):
         """Begin again after an error between listeners, and return the error for their connection."""
         return error
 
+    async def load(self, buffer: PrefetchBuffer, limit: int) -> None:
+        """Fetch up to `limit` messages for a connection consumer, in place of those that the prefetch buffer holds."""
+        buffer.discard_rows()  # leftovers of an earlier run, which the open transaction holds
+        await self.delivery.fetch(buffer, limit)
+
+    async def next_loaded(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        """Return the next message that was loaded, now delivered, or None if there is none."""
+        return await self.delivery.next_held(buffer)
+
     @abstractmethod
     async def unloaded(self, buffer: PrefetchBuffer) -> None:
         """Release the messages of a prefetch buffer that a connection consumer has filled."""

@@ -67,9 +67,9 @@ _LONGEST_TURN = 0.05
 # 4. A caller that is cancelled while `commit` waits for its connection leaves the transaction as it is. Once `commit`
 #    has the connection, it runs to its end.
 #
-# Two locks are taken in this order: the session's (`state.lock`), which a listener holds while it runs, and `_sending`.
-# The sender of asynchronous sends takes the second one alone: a listener may wait for its own asynchronous sends
-# (decision 15).
+# Three locks are taken in this order: the session's (`state.lock`), which a listener holds while it runs, `_sending`,
+# and the queue's turn (`ClientContext.turns`), for which a fetch waits 50 ms at most, and then goes without. The sender
+# of asynchronous sends takes the second one alone: a listener may wait for its own asynchronous sends (decision 15).
 
 
 def local_transaction(state: SessionState, client: ClientContext) -> LocalTransaction:
@@ -232,6 +232,14 @@ class LocalTransaction(OwnTransaction):
         with self._sending:
             if not self._send_buffer.has_inserted:
                 self._client.returned(self._locks.give_back_held())
+
+    def load(self, buffer: PrefetchBuffer, limit: int) -> None:
+        with self._sending:  # as in `next`: an earlier run may have sent asynchronously
+            super().load(buffer, limit)
+
+    def next_loaded(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        with self._sending:
+            return super().next_loaded(buffer)
 
     def unloaded(self, buffer: PrefetchBuffer) -> None:  # noqa: ARG002 - its messages go back when the transaction ends
         self._end_unused()
