@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 #
 # Invariants:
 # - One thread or task at a time fetches and delivers: it has the session's lock, or the lock of `HandlerClaims`, whose
-#   buffer belongs to several sessions. It writes all fields here but those that say otherwise. Other threads only read.
+#   buffer belongs to several sessions. It writes all fields here but those that say otherwise. Two others drop held
+#   rows: the asynchronous sender, with `LocalTransaction._sending` alone, and the thread that runs the application's
+#   rollback to a savepoint, with no lock. Any thread may call `notify`, which moves a shared position back.
 # - All held rows come from the queue `source.queue_id`. A move to another queue takes effect with a fetch, and
 #   `drop_stale` drops the rows of a queue that was paused, resumed or removed before it delivers the next one.
 # - No notification is lost. A fetch passes earlier ones to the reader. Later ones stay pending, and make
@@ -157,12 +159,15 @@ class QueueSource:
         return self.target.competition.queue_id
 
     def fetch_by(self, fetch: Fetch) -> None:
-        """Fetch messages from the store in another way from now on, and from the front of the queue."""
+        """Fetch messages from the store in another way from now on, and from the front of the queue.
+
+        All consumers that share the position begin there again.
+        """
         self._reader = self._create_reader(fetch)
         self._reader.restart()
 
     def begin_again(self) -> None:
-        """Fetch from the front of the queue next time."""
+        """Fetch from the front of the queue next time, with all consumers that share the position."""
         self.fetch_by(self._reader.fetch)
 
     def sent_nothing(self) -> None:

@@ -140,7 +140,8 @@ class ScanPosition:
     def __init__(self, sweep_interval: float) -> None:
         self.sweep_interval = sweep_interval
         self._lock = threading.Lock()
-        """Held for each look at the other fields, and for each change."""
+        """Held where a scan begins or ends, and for releases. Sweep times, `readers`, and looks that may be out of date
+        do without it: a lost sweep time or an old look costs a scan, and finds no fewer messages."""
         self._releases = 0
         """How often messages were released, which a scan may have passed."""
         self._scans = 0
@@ -220,7 +221,7 @@ class ScanPosition:
             self.bounds.returned(inverse_priority, sequence)
 
     def restart(self) -> None:
-        """Look again from the front of the queue."""
+        """Look again from the front of the queue, in all readers that share the position."""
         with self._lock:
             self._releases += 1
             self.bounds = ScanBounds(self.sweep_interval)
@@ -249,7 +250,7 @@ class ScanPositions:
         self.positions = WeakValueDictionary[int, ScanPosition]()
 
     def of(self, queue_id: int) -> ScanPosition:
-        """Return the position of a queue, which begins at its front."""
+        """Return the position of a queue; a new one begins at its front."""
         with self._lock:
             position = self.positions.get(queue_id)
             if position is None:
@@ -445,7 +446,7 @@ class QueueReader:
         self.position.returned(inverse_priority, sequence)
 
     def restart(self) -> None:
-        """Look again from the front of the queue."""
+        """Look again from the front of the queue, with all readers that share the position."""
         self.position.restart()
 
     def sent_nothing(self) -> None:

@@ -43,10 +43,13 @@ from jmsql.store.statement import (
     value,
 )
 
-# Five statements hand out messages, over the same scan (`candidates`). They differ in the hold on a message, and so in
+# Six statements hand out messages, over the same scan (`candidates`). They differ in the hold on a message, and so in
 # its end:
 #
-# - `lock`: a row lock of the open transaction. Its end, or the client's death, releases it without a trace.
+# - `telling_lock_statement`: a row lock of the open transaction, for transacted sessions. Its end, or the client's
+#   death, releases it without a trace. It tells as well if it has locked messages that others had just claimed.
+# - `lock`: the same lock without that, for the looks of connection consumers, and for queues with groups where a
+#   transaction would claim.
 # - `claim`: a row in `delivery` with the client's number. It lasts until it is acknowledged or released, the client is
 #   taken for dead, or the visibility timeout is over.
 # - `claim_within_limit`: the same, for as many messages as a listener's limit over all workers allows.

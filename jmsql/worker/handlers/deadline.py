@@ -10,8 +10,9 @@ from functools import cached_property
 from jmsql.values.clock import monotonic
 
 # A time-out is decided twice: the watcher notices that the time is over, and the handler may return in the same moment.
-# Whichever comes first under `_lock` settles the message. The other one finds out: `returned` raises the TimeoutError
-# to the caller, even if the watcher has not looked yet, and `expire` returns False.
+# The watcher's `expire` only notes that the time is over, so that the watcher interrupts the handler. Whichever of
+# `returned` and `abandon` comes first under `_lock` settles the message: `returned` raises the TimeoutError to the
+# caller, even if the watcher has not looked yet; after it `expire` and `abandon` return False.
 #
 # In an event loop, `asyncio.timeout` ends the handler, and the watcher acts only if the handler goes on or blocks the
 # loop. The limit begins after this deadline, so a cancellation by it always finds the deadline over (`has_caused`).

@@ -58,7 +58,8 @@ _SENT_TWICE = "Sent again, it may come twice; with a deduplication_id it does no
 # A further acknowledge mode is a member of `AcknowledgeMode`, a class here, and an entry in `_MODES`;
 # docs/internals.md lists the other places. The class says when it acknowledges: `_next` comes before another message is
 # delivered, `handled` after a listener has returned, `paused` when a loaded session has run and as the session closes,
-# `settle` before a consumer closes and before a subscription ends.
+# `settle` before a consumer closes and before a subscription ends. A class that fetches ahead overrides `pop_buffered`
+# too: held messages are delivered by it, and `_next` is not called.
 #
 # The modes differ in the place of the acknowledgement, and so in the messages that a crash repeats:
 #
