@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 #
 # Invariants:
 # - One thread or task at a time fetches and delivers: it has the session's lock, or the lock of `HandlerClaims`, whose
-#   buffer belongs to several sessions. It writes all fields here but those that say otherwise. Two others drop held
-#   rows: the asynchronous sender, with `LocalTransaction._sending` alone, and the thread that runs the application's
+#   buffer belongs to several sessions. It writes all fields here but those that say otherwise. Others drop held
+#   rows: an insertion of sends that replace messages, with `LocalTransaction._sending` alone, and the application's
 #   rollback to a savepoint, with no lock. Any thread may call `notify`, which moves a shared position back.
 # - All held rows come from the queue `source.queue_id`. A move to another queue takes effect with a fetch, and
 #   `drop_stale` drops the rows of a queue that was paused, resumed or removed before it delivers the next one.
-# - No notification is lost. A fetch passes earlier ones to the reader. Later ones stay pending, and make
-#   `is_unchanged` False.
+# - No notification is lost. A fetch passes earlier ones to the reader. Later ones stay pending; those that concern this
+#   consumer alone (a release without a shared position, a freed group, a change) make `is_unchanged` False.
 # - While `is_unchanged` is True, a fetch of this consumer finds no more than the fetch of a competing one. Only then
 #   may `is_likely_empty` ask the cheaper `may_find` first, and `is_known_empty` rely on another consumer.
 # - A row that leaves the buffer undelivered (`discard_rows`, `drop`) is pending: the next fetch finds it below its

@@ -333,7 +333,7 @@ class QueueReader:
         self._selector = selector
         self.fetch = fetch
         self.position = position
-        """Its own from the first group on: a reader of groups knows what it has passed itself."""
+        """Shared by others until it meets groups: a reader of groups has to know what it has passed itself."""
         position.readers.add(self)
         self._transaction_id: int | None = None
         """The transaction of the last scan that has found a message."""

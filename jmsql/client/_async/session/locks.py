@@ -327,7 +327,8 @@ class Locks(Delivery):
         """Let sends under conditions see which messages wait.
 
         A transaction's own locks do not keep it from its messages, so it deletes the delivered ones before. Others
-        that were fetched ahead stay locked, and are fetched again if a send may replace them.
+        that were fetched ahead stay locked, or claimed. If a send may replace them, they leave the buffer: the locked
+        ones are fetched again, the claimed ones after the transaction.
         """
         await self.flush()
         if replaces:

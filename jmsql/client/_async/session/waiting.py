@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 # How no notification is lost: the notifications of the session and of its queues are counted before the statement runs.
-# `wait` is given both counts, and ends at once if there are more by then. Counts only grow, so that a reader needs no
-# lock.
+# `before_fetch` keeps both counts, and `wait` ends at once if there are more by then. Counts only grow: a reader
+# needs no lock.
 #
 # How few are woken: consumers of a client that receive from the same queue by the same selector compete. A notification
 # wakes one of them (`Wait.is_chosen`). If it finds a message and not the end of the queue, it wakes another one

@@ -246,6 +246,23 @@ class TestEndedByTheApplication:
         session.commit()
         assert texts_left(jmsql_factory, QUEUE) == ["one"]
 
+    def test_no_message_fetched_ahead_is_received_after_a_rollback(self, session: Session) -> None:
+        consumer = session.create_consumer(QUEUE)
+        for _ in range(2):  # so that it expects many
+            send_texts(session, QUEUE, *(str(number) for number in range(10)))
+            for _ in range(10):
+                receive(consumer)
+            session.commit()
+        send_texts(session, QUEUE, *(str(number) for number in range(10)))
+        receive(consumer)
+        database = session.database
+        database.rollback()
+        database.execute(text("select 1"))  # in a transaction of its own, which has no lock
+        with pytest.raises(TransactionRolledBackException, match=r"session\.database was rolled back"):
+            consumer.receive(timeout=0)
+        session.rollback()
+        assert [receive(consumer).get_body(str) for _ in range(10)] == [str(number) for number in range(10)]
+
     def test_a_commit_releases_messages_fetched_ahead(self, connection: Connection, session: Session) -> None:
         consumer = session.create_consumer(QUEUE)
         for _ in range(2):  # so that it expects many

@@ -68,7 +68,8 @@ _LONGEST_TURN = 0.05
 #
 # Three locks are taken in this order: the session's (`state.lock`), which a listener holds while it runs, `_sending`,
 # and the queue's turn (`ClientContext.turns`), for which a fetch waits 50 ms at most, and then goes without. The sender
-# of asynchronous sends takes the second one alone: a listener may wait for its own asynchronous sends (decision 15).
+# of asynchronous sends, and a `send` that inserts, take the second one alone: a listener may wait for its own
+# asynchronous sends (decision 15).
 
 
 def local_transaction(state: SessionState, client: ClientContext) -> LocalTransaction:
