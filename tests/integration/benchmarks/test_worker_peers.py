@@ -39,7 +39,7 @@ pytestmark = [
 
 ABSENT = System("Absent", "absent", lambda _concurrency, _processes: [], ["a_package_that_nobody_has"])
 # So many that their processor time, which is counted in hundredths of a second, is not 0.
-EFFORT = dataclasses.replace(QUICK, handled=300, latencies=24)
+EFFORT = dataclasses.replace(QUICK, handled=700, latencies=24)
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def test_a_run_records_results_and_missing_peers_and_the_page_shows_them(
     for benchmark in (RATE, "worker-peers client", "worker-peers server"):
         assert all(found.median(benchmark + arrangement(10, 1), worker) for worker in found.workers)
     for worker in found.workers:
-        assert found.counted(MISSING, worker) == "0 of 300"
-        assert found.counted(DOUBLED, worker) == "0 of 300"
+        assert found.counted(MISSING, worker) == f"0 of {EFFORT.handled}"
+        assert found.counted(DOUBLED, worker) == f"0 of {EFFORT.handled}"
 
     shown = tmp_path / "page.md"
     shown.write_text("before\n<!-- figures -->\nold\n<!-- end of figures -->\nafter\n", encoding="utf-8")
@@ -87,7 +87,7 @@ def test_a_run_records_results_and_missing_peers_and_the_page_shows_them(
     assert text.endswith("\n<!-- end of figures -->\nafter\n")
     assert text.count(f"| {JMSQL_COROUTINES}, beside {JMSQL} |") == 1
     assert text.count(f"| {JMSQL_PSYCOPG_COROUTINES}, beside {JMSQL_PSYCOPG} |") == 1
-    assert "Measured on 2026-03-01: one round of 300 messages" in text
+    assert f"Measured on 2026-03-01: one round of {EFFORT.handled} messages" in text
     assert absent in text
     assert {path.name for path in tmp_path.glob("*.svg")} == {"worker-light.svg", "worker-dark.svg"}
 
