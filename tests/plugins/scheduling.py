@@ -57,7 +57,7 @@ SHORTEST = (
     "tests/integration/groups/",
     "tests/integration/history/",
 )
-"""What comes last, one short test at a time, so that all processes end at the same time.
+"""The tests that come last, one short test at a time, so that all processes end at the same time.
 
 In between, tests of workers, which mostly wait, are mixed with those that compute.
 """

@@ -192,7 +192,7 @@ class WakeUps:
     # What senders are told
 
     def add_waiter(self, channel: int) -> None:
-        """Let senders know, until `remove_waiter`, that somebody waits who is woken otherwise."""
+        """Announce a waiter that is woken in another way to senders, until `remove_waiter`."""
         with self._lock:
             self._waited_for[bucket_of(channel)] += 1
             is_unannounced = self._use([channel])

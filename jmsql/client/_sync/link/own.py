@@ -136,7 +136,7 @@ class OwnLink:
 
     @property
     def schema(self) -> str:
-        """The schema of jmsql's tables."""
+        """The schema that holds the tables."""
         return self._runner.schema
 
     # Its state
