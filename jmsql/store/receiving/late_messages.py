@@ -65,10 +65,8 @@ class Snapshot(NamedTuple):
         """Read what a scan returns: PostgreSQL's text of the snapshot, and a number.
 
         Behind ``+`` stands the number that the scan's own transaction got after the snapshot was taken. Behind ``-``
-        stands the number that it had before, if it had one. That number stands alone if no transaction was running.
+        stands the number that it had before, if it had one.
         """
-        if text.isdecimal():
-            return cls(frozenset(), int(text), own=int(text))
         is_exact = "+" in text
         snapshot, _, number = text.partition("+" if is_exact else "-")
         _, end, listed = snapshot.split(":")

@@ -87,6 +87,7 @@ class ScanBounds:
         self._next_sweep = now + max(self._sweep_interval, _SWEEP_SHARE * duration)
 
 
+_NONE = frozenset[int]()
 _FRONT = ScanStart([0] * PRIORITIES)
 
 _MOST_ENDED = 1000
@@ -528,7 +529,8 @@ class QueueReader:
                 break
         snapshot: Snapshot | None = None
         if found is not None:
-            snapshot = Snapshot.parse(found)
+            # The number stands alone if no transaction was running.
+            snapshot = Snapshot(_NONE, number := int(found), own=number) if found.isdecimal() else Snapshot.parse(found)
             self._transaction_id = snapshot.own
         if end is not None and (end.highest or not rows):
             snapshot = end.snapshot
