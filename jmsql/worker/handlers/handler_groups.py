@@ -61,6 +61,10 @@ class WatchedTask(Protocol):
     def handling(self) -> Handling | None:
         """The call that runs, if one does."""
 
+    @property
+    def has_open_transaction(self) -> bool:
+        """True if a transaction is open at the server in which its handler works; read from any thread."""
+
     def end_overdue(self, handling: Handling) -> None:
         """End a handler that has taken too long. It may take some seconds, and be called again meanwhile."""
 
@@ -76,8 +80,11 @@ class HandlerWatch:
     def __init__(self, tasks: Callable[[], Sequence[WatchedTask]], warn_transaction_after: float) -> None:
         self._find_tasks = tasks
         self._warn_transaction_after = warn_transaction_after
-        # Calls whose long transactions were named in the log. `supervise` drops those that have ended.
+        # `supervise` alone writes both, and drops calls that have ended.
+        self._open_since: dict[Handling, float] = {}
+        """When the transaction of a call was first seen open. A handler that uses no database has none."""
         self._named: set[Handling] = set()
+        """Calls whose long transactions were named in the log."""
 
     @property
     def _tasks(self) -> Sequence[WatchedTask]:
@@ -107,9 +114,11 @@ class HandlerWatch:
         """Warn of handlers that hold a transaction for long, once of each call, and end those that are overdue."""
         now = monotonic()
         calls = [(task, handling) for task in self._tasks if (handling := task.handling) is not None]
+        in_transaction = {handling for task, handling in calls if task.has_open_transaction}
+        self._open_since = {handling: self._open_since.get(handling, now) for handling in in_transaction}
         for task, handling in calls:
-            seconds = now - handling.started
-            if task.listener.transacted and handling not in self._named and seconds >= self._warn_transaction_after:
+            seconds = now - self._open_since.get(handling, now)
+            if handling in in_transaction and handling not in self._named and seconds >= self._warn_transaction_after:
                 self._named.add(handling)
                 self._warn(task, handling, seconds)
             is_running = not (task.has_ended or task.is_lost)
@@ -153,8 +162,9 @@ class HandlerWatch:
         for task in {id(each.counters): each for each in self._tasks}.values():  # a lost one shares its successor's
             handler_counters.setdefault(task.listener.name, HandlerCounters()).add(task.counters)
         now = monotonic()
-        running = [(task.listener, handling) for task in self._tasks if (handling := task.handling) is not None]
-        longest = max((now - handling.started for listener, handling in running if listener.transacted), default=0.0)
+        running = [handling for task in self._tasks if (handling := task.handling) is not None]
+        open_since = self._open_since
+        longest = max((now - open_since.get(handling, now) for handling in running), default=0.0)
         can_receive = all(task.can_receive for task in self._tasks)
         return Progress(len(running), longest, handler_counters, destination_counters, can_receive=can_receive)
 

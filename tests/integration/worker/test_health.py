@@ -105,10 +105,13 @@ def test_the_log_is_json_if_wanted_with_all_listeners_messages_and_long_transact
         """
 import logging
 
+from sqlalchemy import text
+
 
 @app.listener("orders")
 def handle(message, database):
     logging.getLogger("shop").info("handling", extra={"order": 5})
+    database.execute(text("select 1"))
     wait_for_leave(message)
     if message.get_int_property("JMSXDeliveryCount") == 1:
         raise RuntimeError("failed")

@@ -341,27 +341,39 @@ async def test_it_ends_with_an_error_if_a_listener_takes_no_more_messages(
     await asyncio.sleep(0)
 
 
-async def test_a_transaction_that_is_held_for_long_is_named(
+async def test_a_transaction_that_is_held_for_long_is_named_and_a_handler_without_one_is_not(
     jmsql_factory: ConnectionFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = Application(jmsql_factory)
     was_named = asyncio.Event()
+    named: list[str] = []
 
     def is_named(record: logging.LogRecord) -> bool:
         if "has held a transaction open" in record.getMessage():
+            named.append(getattr(record, "listener"))  # noqa: B009 - of the record's `extra`
             was_named.set()
         return True
 
     monkeypatch.setattr(logging.getLogger("jmsql.worker"), "filters", [is_named])
+    has_begun = asyncio.Event()
+
+    @app.listener("calls")
+    async def call() -> None:
+        has_begun.set()
+        await was_named.wait()
 
     @app.listener("orders")
-    async def handle() -> None:
+    async def handle(rows: AsyncConnection) -> None:
+        await has_begun.wait()
+        await rows.execute(sqlalchemy.text("select 1"))
         await was_named.wait()
 
     async with app.running(warn_transaction_after=0.01):
+        send(jmsql_factory, "calls", "a")
         send(jmsql_factory, "orders", "a")
         async with asyncio.timeout(PATIENCE):
             await was_named.wait()
+    assert [name.rpartition(".")[2] for name in named] == ["handle"]
 
 
 async def test_handlers_go_on_when_their_connections_were_cut(

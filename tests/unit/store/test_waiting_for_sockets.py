@@ -133,12 +133,14 @@ def test_a_loop_that_ends_early_keeps_no_conversation(ends: Ends) -> None:
         yield Wait.R
 
     loop = asyncio.new_event_loop()
+    heard: list[str] = []
+    loop.set_exception_handler(lambda _, context: heard.append(context["message"]))
     kept = Kept()
     task = loop.create_task(wait_in_task(work(kept), ends[0].fileno(), refuse))
     reference = weakref.ref(kept)
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
     del kept, task, loop
     gc.collect()
     assert reference() is None
+    assert heard == ["Task was destroyed but it is pending!"]

@@ -712,6 +712,11 @@ class HandlerSession(Session):
         return self._transaction.is_settled
 
     @property
+    def has_open_transaction(self) -> bool:
+        """True if a transaction is open at the server; may be read from another thread."""
+        return self._state.transacted and not self._transaction.database.link.is_idle
+
+    @property
     def chunk(self) -> Chunk:
         """The chunk of messages that a transacted session has received, and not settled."""
         assert isinstance(self._transaction, HandlerTransaction)

@@ -177,6 +177,11 @@ class HandlerTask:
         """True unless the server is lost, or refuses its messages."""
         return self.is_lost or (self._session.is_connected and not self._has_failed_to_receive)
 
+    @property
+    def has_open_transaction(self) -> bool:
+        """True if a transaction is open at the server in which its handler works."""
+        return self._session.has_open_transaction
+
     def start(self) -> None:
         """Handle messages until `stop`."""
         self._task.start()
