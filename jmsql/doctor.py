@@ -28,6 +28,7 @@ from jmsql.store.administration.diagnosis import (
     SnapshotHolder,
     WaitingQueue,
 )
+from jmsql.store.administration.incidents import incidents_in
 from jmsql.store.administration.selector_indexes import selector_indexes, serving
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.identifier import in_schema, quote_identifier
@@ -905,9 +906,10 @@ def _dead_letters(runner: Runner) -> Iterator[Finding]:
         f"{counted(each.ready, 'message')} in {each.queue!r}, the oldest for {each.oldest_seconds or 0.0:,.0f} s"
         for each in queues[:_SHOWN]
     )
+    recent = diagnosis.ask(runner, incidents_in(each.queue for each in queues[:_SHOWN]))
     yield _note(
         "dead letters",
-        "; ".join(letters),
+        "; ".join([*(each.says for each in recent[:_SHOWN]), *letters]),
         "`select * from jmsql.dead_letters` says why. When the cause is fixed, `jmsql retry` sends them back.",
     )
 

@@ -18,8 +18,9 @@ from jmsql.doctor import Finding, Health, Thresholds, examine_quickly, judge_pau
 from jmsql.exceptions import JMSException
 from jmsql.store.administration import looks, overview
 from jmsql.store.administration.diagnosis import PausedDestination, WaitingQueue
+from jmsql.store.administration.incidents import DeadLetters, Incident, incidents
 from jmsql.store.administration.lists import Origin, Totals, totals
-from jmsql.store.administration.looks import DeadLetterGroup, DestinationLook
+from jmsql.store.administration.looks import DestinationLook
 from jmsql.store.statement import Steps
 from jmsql.values.clock import monotonic
 
@@ -51,24 +52,6 @@ _FEW_DESTINATIONS = 5000
 """Up to so many destinations, each look finds the queues without a consumer; else each examination does."""
 _MOST_CACHED = 500
 _ORDER = {Health.problem: 0, Health.note: 1, Health.ok: 2}
-
-
-class DeadLetters(NamedTuple):
-    """Dead letters that have the same origin and error, in a queue."""
-
-    queue: DestinationLook
-    group: DeadLetterGroup
-    has_more: bool
-    """True if the queue has more letters than were looked at, some of which may be of the group."""
-
-
-class Incident(NamedTuple):
-    """The dead letters of the last hour that come from one queue or subscription."""
-
-    messages: int
-    has_more: bool
-    largest: DeadLetters
-    """The group with the most of these letters."""
 
 
 class Further(NamedTuple):
@@ -271,7 +254,7 @@ class Poller:
             past=past,
             findings=findings,
             dead_letters=shown,
-            incidents=_incidents(dead),
+            incidents=incidents(dead),
             administers=rights.administers,
             further=further,
             paused=paused,
@@ -368,24 +351,6 @@ def _by_origin(letters: list[DeadLetters]) -> dict[Origin, BoundedCount]:
             known = found.get(origin, BoundedCount(0))
             found[origin] = BoundedCount(known.number + group.messages, known.has_more or has_more)
     return found
-
-
-def _incidents(letters: list[DeadLetters]) -> list[Incident]:
-    """Return the dead letters of the last hour by where they come from, the most first."""
-    found: dict[Origin, list[DeadLetters]] = {}
-    for each in letters:
-        if each.group.recent:
-            origin = Origin(each.group.origin or "", each.group.subscription, each.group.client_id)
-            found.setdefault(origin, []).append(each)
-    incidents = [
-        Incident(
-            sum(each.group.recent for each in groups),
-            any(each.has_more for each in groups),
-            max(groups, key=lambda each: each.group.recent),
-        )
-        for groups in found.values()
-    ]
-    return sorted(incidents, key=lambda each: -each.messages)
 
 
 def _died_at(letters: DeadLetters) -> float:

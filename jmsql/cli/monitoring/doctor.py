@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from jmsql.cli.options import Json, Schema, Url, advice_for, open_database
-from jmsql.cli.output import console, print_json, table, working
+from jmsql.cli.output import console, in_lines, print_json, table, working
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.doctor import Finding, Health, Thresholds, examine
 from jmsql.values.counting import counted
@@ -58,7 +58,7 @@ def doctor(
 def _print(findings: list[Finding], problems: int) -> None:
     listing = table("check", "", "finding")
     for finding in findings:
-        says = Text(finding.says)
+        says = in_lines(finding.says)
         if finding.advice is not None:
             says.append(f"\n→ {finding.advice}", "bold")
         listing.add_row(finding.check, Text(finding.health.value, _STYLES[finding.health]), says)

@@ -531,10 +531,13 @@ def test_dead_letters(jmsql: Command, jmsql_factory: library.ConnectionFactory) 
         connection.start()
         session = connection.create_session(transacted=True)
         assert session.create_consumer(library.Queue("orders")).receive(0) is not None
-        session.rollback()
+        session.rollback(RuntimeError("the bank\x1b[2J is closed"))
         wait_for(lambda: findings(jmsql("doctor", "--json"), "dead letters"), 30.0)
         [found] = findings(jmsql("doctor", "--json"), "dead letters")
-    assert found["says"].startswith("1 message in 'DLQ'")
+    sentence, _, letters = found["says"].partition("; ")
+    assert sentence.startswith("1 message of queue://orders died within the last hour, all of RuntimeError: the bank")
+    assert letters.startswith("1 message in 'DLQ'")
+    assert "\x1b[2J" not in jmsql("doctor").text
 
 
 @pytest.mark.parametrize(("seconds", "health"), [(-3600.0, "note"), (5.0, "note"), (0.2, None)])
