@@ -98,15 +98,14 @@ class MessageDatabase:
         Settings of a receiver hold for as long as the connection lives, and types that it registers. A rollback undoes
         the settings; then the next handler introduces the connection again.
         """
-        had_changed = connection.has_changed_settings
         self.connection = _DjangosView(connection, self._adapters)
         try:
-            if register := getattr(self, "register_geometry_adapters", None):  # PostGIS does so where it connects
-                register(self.connection)
-            connection_created.send(sender=type(self), connection=self)
+            with connection.keeping_settings():  # else it would be closed after this message
+                if register := getattr(self, "register_geometry_adapters", None):  # PostGIS does so where it connects
+                    register(self.connection)
+                connection_created.send(sender=type(self), connection=self)
         finally:
             self.connection = connection
-        connection.has_changed_settings = had_changed  # else it would be closed after this message
         adapters = self._adapters
         self._call.after_commit(lambda: _adapters.update({connection: adapters}))
 

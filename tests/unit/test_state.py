@@ -43,12 +43,12 @@ LIFETIMES = {
             "client/_async/link/lease.py": ("Lease",),
             "client/_async/link/lent.py": ("LentLink",),
             "client/_async/link/own.py": ("OwnLink",),
-            "client/_async/link/watched_connection.py": ("WatchedConnection",),
+            "client/_async/link/watched_connection.py": ("Traces", "WatchedConnection", "_Lending"),
             "store/wire/_async/runner.py": ("WireConnection",),
         },
         ("database", "driver", "lease", "link"),
-        fields=34,
-        reassigned=16,
+        fields=36,
+        reassigned=12,
     ),
     "a consumer": Lifetime(
         {
@@ -115,7 +115,7 @@ LIFETIMES = {
         reassigned=11,
     ),
 }
-VALUES = {"BackOff", "BatchSize", "ConsumerPolicy", "Emptiness", "Target"}
+VALUES = {"BackOff", "BatchSize", "ConsumerPolicy", "Emptiness", "Target", "Traces", "_Lending"}
 """Named tuples, whose fields cannot be assigned."""
 
 

@@ -142,7 +142,7 @@ class Lease:
         link = self.link
         if isinstance(link, OwnLink) and link.state is TransactionState.NONE:
             # The settings that a handler has left on its connection, such as a role, are not for the next message.
-            is_stained = self.shares_connections and link.driver.has_changed_settings
+            is_stained = self.shares_connections and link.driver.traces.has_changed_settings
             if link.is_lost or (is_stained and link.is_idle):
                 await self.discard()
         if isinstance(self.link, NoLink):
@@ -217,7 +217,7 @@ class Lease:
         link = self.link
         if not self.shares_connections or isinstance(link, NoLink) or not link.is_idle:
             return
-        if not link.driver.has_changed_settings:
+        if not link.driver.traces.has_changed_settings:
             synchronous(link.connection).info.pop(LENT, None)
         with shielded():
             link.driver.watch(None)
@@ -251,9 +251,13 @@ class Lease:
             JMSException: PostgreSQL refused, or the connection is lost.
         """
         link = await self._connect()
-        self._uses += 1  # before the next wait, in which the limit might hand the connection over
+        return await self._keep_for(lambda: link.run(work))
+
+    async def _keep_for(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run work to its end, for which the connection must stay."""
+        self._uses += 1  # before the first wait, in which the limit might hand the connection over
         try:
-            return await run_to_completion(link.run(work))
+            return await run_to_completion(work())
         finally:
             self.release()
 
@@ -270,7 +274,7 @@ class Lease:
         link = self.link
         if isinstance(link, NoLink) or link.driver.closed or self._is_closed:
             link = await self._connect()
-        self._uses += 1
+        self._uses += 1  # as in `_keep_for`: each send and receipt comes here
         try:
             return await run_to_completion(interruptible(link.run(work, question), Interruption(link.driver)))
         finally:
@@ -279,11 +283,7 @@ class Lease:
     async def inspect(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
         link = await self._connect()
-        self._uses += 1
-        try:
-            return await run_to_completion(interruptible(link.inspect(work), Interruption(link.driver)))
-        finally:
-            self.release()
+        return await self._keep_for(lambda: interruptible(link.inspect(work), Interruption(link.driver)))
 
     async def run_alone(self, work: Query[T] | Steps[T]) -> T:
         """Run statements that commit by themselves, while no transaction is open.
@@ -299,11 +299,7 @@ class Lease:
         if not (link.is_idle and link.is_clear):
             await self.discard()
             link = await self._connect()
-        self._uses += 1
-        try:
-            return await run_to_completion(interruptible(link.run_alone(work), Interruption(link.driver)))
-        finally:
-            self.release()
+        return await self._keep_for(lambda: interruptible(link.run_alone(work), Interruption(link.driver)))
 
     async def begin_implicitly(self) -> WireRunner:
         """Return the runner of statements that are to commit together, in a session that is not transacted.
@@ -323,11 +319,7 @@ class Lease:
         """Wait for the commit of such a transaction, if one is under way."""
         link = self.link
         if isinstance(link, OwnLink) and link.driver.is_committing:
-            self._uses += 1
-            try:
-                await run_to_completion(link.driver.settle())
-            finally:
-                self.release()
+            await self._keep_for(link.driver.settle)
 
     async def lend(self, before_statement: StatementListener) -> LentLink:
         """Let the application use the connection in the transaction, too.

@@ -311,7 +311,7 @@ class OwnLink:
 
     def aborted(self) -> TransactionRolledBackException:
         """Return the error of a transaction in which a statement has failed, and the error was caught."""
-        failure = self.driver.failure
+        failure = self.driver.traces.failure
         return TransactionRolledBackException(
             "The transaction was rolled back: one of its statements had failed before"
             + ("" if failure is None else f" ({failure})")

@@ -6,7 +6,7 @@ import uuid
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import psycopg
 from psycopg import sql
@@ -48,45 +48,65 @@ _UNKNOWN = Effects(
 """The possible effects of a statement whose text is not known."""
 
 
+class Traces(NamedTuple):
+    """The application's traces on a connection, as far as its statements and calls tell.
+
+    Args:
+        failure: The reason for which its last statement failed, but for those that an aborted transaction refuses.
+        has_changed_settings: True if a statement may have left something on the connection: a role, or a lock.
+        may_have_other_role: True if one of its statements in the transaction may have set a role.
+        ending: Its end of the transaction, by a call or a statement; None: the transaction goes on.
+    """
+
+    failure: str | None = None
+    has_changed_settings: bool = False
+    may_have_other_role: bool = False
+    ending: TransactionEvent | None = None
+
+
+class _Lending(NamedTuple):
+    """How the application has a connection.
+
+    Args:
+        listener: Called before each of its statements; None: the application does not have the connection.
+        is_kept_open: True if it is not to end the transaction.
+    """
+
+    listener: weakref.WeakMethod[StatementListener] | None = None
+    is_kept_open: bool = False
+
+
 class WatchedConnection(WireConnection):
     """Tells a listener of the statements of its cursors and its `transaction` blocks.
 
     The session's own statements run on cursors of plain classes, of which the listener hears nothing.
     """
 
-    _listening: weakref.WeakMethod[StatementListener] | None = None
+    traces = Traces()
+    """The application's traces. Replaced whole, by the thread or task that uses the connection."""
 
-    failure: str | None = None
-    """Why the last statement failed that was heard of, but for those that an aborted transaction refuses."""
-
-    has_changed_settings = False
-    """True if a statement that was heard of looked as if it left something on the connection: a role, or a lock."""
-
-    may_have_other_role = False
-    """True if a statement that was heard of in the transaction may have set a role."""
-
-    _ending: TransactionEvent | None = None
-    """The end of the transaction by a call or a statement of the application; None: it goes on."""
-
-    _is_kept_open = False
+    _lending = _Lending()
+    """Replaced whole by `watch`, `keep_open` and `let_end`, with the session's lock held."""
 
     def watch(self, listener: StatementListener | None) -> None:
         """Call a method before each statement from now on, for as long as its object is there; None: nothing.
 
         SQLAlchemy keeps each connection that is in use until it is closed, which must not keep the object.
         """
-        self._listening = None if listener is None else weakref.WeakMethod(listener)
+        reference = None if listener is None else weakref.WeakMethod(listener)
+        self._lending = _Lending(reference, self._lending.is_kept_open)
         self._set_factories()
 
     def _set_factories(self) -> None:
-        is_watched = self._listening is not None
+        is_watched = self._lending.listener is not None
         self.row_factory = tuple_row
         self.cursor_factory = _WatchedCursor if is_watched else psycopg.AsyncCursor
         self.server_cursor_factory = _WatchedServerCursor if is_watched else psycopg.AsyncServerCursor
 
     @property
     def _listener(self) -> StatementListener | None:
-        return None if self._listening is None else self._listening()
+        listener = self._lending.listener
+        return None if listener is None else listener()
 
     async def heed(self, query: object) -> None:
         """Tell the listener of a statement that is about to run."""
@@ -94,8 +114,12 @@ class WatchedConnection(WireConnection):
         if listener is not None:
             text = query if isinstance(query, str) else self._text(query)
             effects = _UNKNOWN if text is None else effects_of(text)
-            self.has_changed_settings |= effects.outlives_transaction
-            self.may_have_other_role |= effects.changes_role
+            if effects.outlives_transaction or effects.changes_role:
+                traces = self.traces
+                self.traces = traces._replace(
+                    has_changed_settings=traces.has_changed_settings or effects.outlives_transaction,
+                    may_have_other_role=traces.may_have_other_role or effects.changes_role,
+                )
             if effects.ends_transaction:
                 self._refuse_if_kept_open(repr(text))
             step = effects.savepoint
@@ -109,7 +133,14 @@ class WatchedConnection(WireConnection):
     def note_failure(self, error: psycopg.Error) -> None:
         """Remember why a statement has failed."""
         if error.sqlstate not in {None, "25P02"}:
-            self.failure = error.diag.message_primary
+            self.traces = self.traces._replace(failure=error.diag.message_primary)
+
+    @contextmanager
+    def keeping_settings(self) -> Iterator[None]:
+        """Let statements in a block leave settings on the connection that are for all its later users."""
+        had_changed_settings = self.traces.has_changed_settings
+        yield
+        self.traces = self.traces._replace(has_changed_settings=had_changed_settings)
 
     def _text(self, query: object) -> str | None:
         if isinstance(query, bytes):
@@ -123,7 +154,7 @@ class WatchedConnection(WireConnection):
 
         Earlier settings of the application for its cursors are forgotten.
         """
-        self._is_kept_open = True
+        self._lending = self._lending._replace(is_kept_open=True)
         self._set_factories()
 
     def let_end(self) -> bool:
@@ -132,8 +163,10 @@ class WatchedConnection(WireConnection):
         A COPY, or another statement, may still go on, of which nobody knows whether it ever ends. It is ended with the
         connection.
         """
-        is_kept_open, self._is_kept_open = self._is_kept_open, False
-        if is_kept_open and self.lock.locked():
+        if not self._lending.is_kept_open:
+            return True
+        self._lending = self._lending._replace(is_kept_open=False)
+        if self.lock.locked():
             self.pgconn.finish()
             return False
         return True
@@ -155,22 +188,26 @@ class WatchedConnection(WireConnection):
 
     def _note_ending(self, ending: TransactionEvent) -> None:
         # A second end before the next statement is the end of another transaction, which holds nothing of the session.
-        if self._ending is None:
-            self._ending = ending
+        if self.traces.ending is None:
+            self.traces = self.traces._replace(ending=ending)
 
     def take_ending(self) -> TransactionEvent | None:
         """Return the end of the transaction by the application, which counts once; None: it goes on."""
-        ending, self._ending = self._ending, None
+        ending = self.traces.ending
+        if ending is not None:
+            self.traces = self.traces._replace(ending=None)
         return ending
 
     def note_end(self) -> None:
         """Forget the application's part in the transaction, which the session has ended."""
-        self._ending = None
-        if not self.has_changed_settings:
-            self.may_have_other_role = False
+        traces = self.traces
+        if traces.ending is not None or traces.may_have_other_role:
+            # A setting that outlives the transaction may be a role.
+            may_have_other_role = traces.may_have_other_role and traces.has_changed_settings
+            self.traces = traces._replace(ending=None, may_have_other_role=may_have_other_role)
 
     def _refuse_if_kept_open(self, what: str) -> None:
-        if self._is_kept_open:
+        if self._lending.is_kept_open:
             raise TransactionInProgressException(
                 f"{what} is refused: the connection is in the transaction of a message, which the worker commits when "
                 "the handler has returned, and rolls back if it raises. For a part that can be undone by itself there "
@@ -181,7 +218,7 @@ class WatchedConnection(WireConnection):
         """Begin the transaction, in which blocks of `transaction` are savepoints then, and pipelines end nothing."""
         pgconn = self.pgconn
         if (
-            self._is_kept_open
+            self._lending.is_kept_open
             and pgconn.transaction_status == TransactionStatus.IDLE
             and pgconn.pipeline_status == PipelineStatus.OFF
         ):

@@ -142,7 +142,7 @@ class Lease:
         link = self.link
         if isinstance(link, OwnLink) and link.state is TransactionState.NONE:
             # The settings that a handler has left on its connection, such as a role, are not for the next message.
-            is_stained = self.shares_connections and link.driver.has_changed_settings
+            is_stained = self.shares_connections and link.driver.traces.has_changed_settings
             if link.is_lost or (is_stained and link.is_idle):
                 self.discard()
         if isinstance(self.link, NoLink):
@@ -217,7 +217,7 @@ class Lease:
         link = self.link
         if not self.shares_connections or isinstance(link, NoLink) or not link.is_idle:
             return
-        if not link.driver.has_changed_settings:
+        if not link.driver.traces.has_changed_settings:
             synchronous(link.connection).info.pop(LENT, None)
         link.driver.watch(None)
         self._forget()
@@ -250,9 +250,13 @@ class Lease:
             JMSException: PostgreSQL refused, or the connection is lost.
         """
         link = self._connect()
-        self._uses += 1  # before the next wait, in which the limit might hand the connection over
+        return self._keep_for(lambda: link.run(work))
+
+    def _keep_for(self, work: Callable[[], T]) -> T:
+        """Run work to its end, for which the connection must stay."""
+        self._uses += 1  # before the first wait, in which the limit might hand the connection over
         try:
-            return link.run(work)
+            return work()
         finally:
             self.release()
 
@@ -269,7 +273,7 @@ class Lease:
         link = self.link
         if isinstance(link, NoLink) or link.driver.closed or self._is_closed:
             link = self._connect()
-        self._uses += 1
+        self._uses += 1  # as in `_keep_for`: each send and receipt comes here
         try:
             return link.run(work, question)
         finally:
@@ -278,11 +282,7 @@ class Lease:
     def inspect(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
         link = self._connect()
-        self._uses += 1
-        try:
-            return link.inspect(work)
-        finally:
-            self.release()
+        return self._keep_for(lambda: link.inspect(work))
 
     def run_alone(self, work: Query[T] | Steps[T]) -> T:
         """Run statements that commit by themselves, while no transaction is open.
@@ -298,11 +298,7 @@ class Lease:
         if not (link.is_idle and link.is_clear):
             self.discard()
             link = self._connect()
-        self._uses += 1
-        try:
-            return link.run_alone(work)
-        finally:
-            self.release()
+        return self._keep_for(lambda: link.run_alone(work))
 
     def begin_implicitly(self) -> WireRunner:
         """Return the runner of statements that are to commit together, in a session that is not transacted.
@@ -322,11 +318,7 @@ class Lease:
         """Wait for the commit of such a transaction, if one is under way."""
         link = self.link
         if isinstance(link, OwnLink) and link.driver.is_committing:
-            self._uses += 1
-            try:
-                link.driver.settle()
-            finally:
-                self.release()
+            self._keep_for(link.driver.settle)
 
     def lend(self, before_statement: StatementListener) -> LentLink:
         """Let the application use the connection in the transaction, too.

@@ -179,7 +179,7 @@ class LentLink(OwnLink):
     @property
     def _may_have_other_role(self) -> bool:
         """True if the application may have set a role in the open transaction."""
-        return self.driver.may_have_other_role and not self.has_failed
+        return self.driver.traces.may_have_other_role and not self.has_failed
 
     def _run_plainly(self, query: Query[T]) -> T:
         """Run a statement in the open transaction, as the role that it has."""
