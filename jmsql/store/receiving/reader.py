@@ -297,10 +297,23 @@ class FreedGroups:
         places = [self._places.popleft() for _ in range(count)]
         return GroupScan(places, max(1, limit // (2 * count)) if places else 1, own_claims)
 
-    def looked(self, places: Iterable[tuple[int, int]], found: Collection[tuple[int, int]], *, full: bool) -> None:
-        """Note the places that a scan has found, and keep the others if it was full."""
-        if full:
-            self._places.extend(place for place in places if place not in found)
+    def looked(self, places: Collection[tuple[int, int]], rows: Sequence[MessageRow]) -> None:
+        """Keep the places that a full scan has not come to.
+
+        Args:
+            places: The places that it was to read.
+            rows: The messages that it has found, in their order.
+        """
+        # A scan reads the places of a priority first, and then the queue from its bound on. So a message that is at no
+        # place tells that all places up to its priority were read. A place without a message would otherwise stay for
+        # as long as scans are full, and each of them would find fewer messages.
+        if not places:
+            return
+        keys = [(row.group_hash, (row.inverse_priority, row.sequence)) for row in rows]
+        first = {*dict(reversed([each for each in keys if each[0] is not None])).values()}
+        first.update(key for group, key in keys if group is None)
+        reached = max((inverse_priority for inverse_priority, _ in first.difference(places)), default=-1)
+        self._places.extend(place for place in places if place[0] > reached and place not in first)
 
 
 class _Groups(Enum):
@@ -397,9 +410,8 @@ class QueueReader:
         wanted = limit
         if groups is not None:
             wanted = groups.candidates(limit)
-            found = {(row.inverse_priority, row.sequence) for row in rows}
-            # A scan that was full has not tried every place; the places that it has not reached are kept.
-            self._freed.looked(groups.places, found, full=len(rows) >= wanted)
+            if len(rows) >= wanted:
+                self._freed.looked(groups.places, rows)
         self._passed(mark, rows, end, wanted, groups)
         if not rows and look_everywhere and self.position.bounds.sweep_due(idle=True):
             rows = yield from self._sweep(fetch, limit, own_claims)

@@ -243,6 +243,30 @@ def test_later_messages_of_a_group_that_is_free_again_do_not_hide_earlier_ones(
     assert bodies(consumer.run(reader.read(1, look_everywhere=False))) == ["e1"]
 
 
+def test_places_without_messages_do_not_narrow_later_scans(client: Client, queue_id: int) -> None:
+    def insert(first: int, count: int) -> list[int]:
+        rows = client.rows(
+            "insert into jmsql_internal.message "
+            "(queue_id, inverse_priority, jms_delivery_mode, message_type, sequence, properties) "
+            f"select {queue_id}, 5, 2, 'Message', n, jsonb_build_object('JMSXGroupID', n) "
+            f"from generate_series({first}, {first + count - 1}) as n returning group_hash"
+        )
+        return [row[0] for row in rows]
+
+    reader = QueueReader(queue_id, None, dequeue, ScanPosition(3600.0))
+    insert(1000, 1)
+    assert len(client.run(reader.read(100))) == 1
+    for group in insert(1, 15):
+        reader.freed(group)
+    insert(2000, 400)
+    assert len(client.run(reader.read(2, look_everywhere=False))) == 2
+    client.rows("delete from jmsql_internal.message where sequence < 1000 returning 1")
+
+    client.run(reader.read(100, look_everywhere=False))
+
+    assert len(client.run(reader.read(100, look_everywhere=False))) == 100
+
+
 @pytest.mark.parametrize("selector", [None, "color is null"])
 def test_a_dequeued_message_tells_if_another_one_follows(
     client: Client, open_client: OpenClient, queue_id: int, selector: str | None
