@@ -295,7 +295,7 @@ class BatchSize(NamedTuple):
     Args:
         duration: That time, in seconds.
         previous: How many messages the last fetch brought that found any.
-        fetched_at: When the last fetch ended, on the monotonic clock.
+        fetched_at: When the last fetch ended, on the monotonic clock; 0: the transaction has ended since.
         seconds: How long the consumer worked on a batch, the last time that it did not wait.
         message_bytes: The mean size of a message of the last fetch, about.
         expected: How many messages the transaction will use, by those before it; 0: nothing is known of any.
@@ -318,7 +318,7 @@ class BatchSize(NamedTuple):
         if self.message_bytes:
             limit = max(1, min(limit, int(_MOST_BYTES / self.message_bytes)))
         if self.previous:
-            if not self.ran_out:  # else the consumer has waited, not worked
+            if self.fetched_at and not self.ran_out:  # else the consumer has waited, not worked
                 seconds = max(now - self.fetched_at, 1e-6)
             limit = min(limit, int(self.duration * self.previous / seconds))
         remaining = self.expected - self.used
@@ -354,16 +354,19 @@ class BatchSize(NamedTuple):
         """Note that so many of the last fetch were not used, since the consumer has become slow."""
         return self._replace(previous=max(self.previous - messages, 1))
 
-    def after_transaction(self) -> BatchSize:
-        """Expect the next transaction to use as many messages as this one, or more if it has found no more."""
+    def after_transaction(self, now: float) -> BatchSize:
+        """Expect the next transaction to use as many messages as this one, or more if it has found no more.
+
+        The consumer holds no message from then on, so a pause before the next fetch is no work.
+        """
         if not self.used:
             return self
         expected = max(self.used, self.expected) if self.ran_out else self.used
         return BatchSize(
             self.duration,
             self.previous,
-            self.fetched_at,
-            self.seconds,
+            0.0,
+            self.seconds if self.ran_out else max(now - self.fetched_at, 1e-6),
             self.message_bytes,
             expected,
             0,
@@ -561,7 +564,7 @@ class PrefetchBuffer:
     def end_transaction(self) -> list[MessageRow]:
         """Drop the held messages, as `discard_rows` does, and learn from the messages that the transaction has used."""
         rows = self.discard_rows() if self.rows else []
-        self._batch = self._batch.after_transaction()
+        self._batch = self._batch.after_transaction(monotonic())
         return rows
 
     # Holding

@@ -22,7 +22,7 @@ def run(*steps: str | tuple[float, int]) -> list[int]:
     batch, now, limits = BatchSize(0.25), 100.0, []
     for step in steps:
         if step == "end":
-            batch = batch.after_transaction()
+            batch = batch.after_transaction(now)
         elif step == "empty":
             batch = batch.after_fetch(now, 0, 0)
         elif step == "few":
@@ -54,6 +54,8 @@ FAST, LARGE, SLOW = (0.001, 200), (0.001, 5 * MIB), (10.0, 200)
             [FAST] * 6 + ["end", "few", "empty", "end", FAST], [*DOUBLED, 63], id="an empty queue lowers nothing"
         ),
         pytest.param([FAST] * 9 + ["empty", "wait", FAST], [*DOUBLED, 64, 100, 100, 100], id="waiting is no work"),
+        pytest.param([FAST] * 6 + ["end", "wait", FAST], [*DOUBLED, 63], id="a pause between transactions is no work"),
+        pytest.param([FAST] * 6 + [SLOW, "end", FAST], [*DOUBLED, 64, 1], id="a slow transaction"),
         pytest.param([FAST] * 3 + ["end", "end", FAST], [1, 2, 4, 7], id="a transaction without messages"),
     ],
 )
@@ -63,8 +65,8 @@ def test_batch_sizes(steps: list[str | tuple[float, int]], limits: list[int]) ->
 
 def test_dropped_messages_count_for_no_transaction() -> None:
     batch = BatchSize(0.25).after_fetch(100.0, 10, 2000)
-    assert batch.without(4).after_transaction().expected == 6
-    assert batch.without(10).after_transaction() == batch.without(10)
+    assert batch.without(4).after_transaction(100.1).expected == 6
+    assert batch.without(10).after_transaction(100.1) == batch.without(10)
     assert batch.without(11).used == 0
 
 
