@@ -99,7 +99,7 @@ def test_a_message_of_an_auto_session(connection: Connection, queue: Queue) -> N
         producer, consumer = session.create_producer(queue), session.create_consumer(queue)
         message = session.create_text_message("x")
         # Every 2 ms a send asks whether somebody waits, and on a slow machine each one does, or wakes the notifier.
-        check(shortest(lambda: producer.send(message)), files=18, functions=43)
+        check(shortest(lambda: producer.send(message)), files=19, functions=43)
         learn_of_history(connection)
         check(shortest(lambda: consumer.receive(5)), files=18, functions=55)
 
