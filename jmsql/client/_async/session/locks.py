@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from enum import Enum, auto
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.client._async.link.lease import savepoint
 from jmsql.client._async.session.claims import count_outcome
 from jmsql.client._async.session.delivery import Delivery
+from jmsql.client._async.session.delivery_records import NOTHING_COUNTED, DeliveryRecords
 from jmsql.client._async.session.transaction_claims import TransactionClaims, claimed_of
-from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redelivery
+from jmsql.client._async.shared.redelivery import Failure, Redelivery
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
 from jmsql.client.transaction_state import TransactionState
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import lock_claimed, present
 from jmsql.store.receiving.receive import Fetch, next_messages, telling_lock_statement
-from jmsql.store.receiving.redelivery import Release, Rules
-from jmsql.store.rows.message_rows import Claim, ClaimedRow, LockedRow, MessageKey, MessageRow, claim_of
+from jmsql.store.receiving.redelivery import Release
+from jmsql.store.rows.message_rows import ClaimedRow, LockedRow, MessageKey, MessageRow, claim_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 from jmsql.values.clock import monotonic
 
@@ -44,12 +44,7 @@ logger = logging.getLogger("jmsql")
 #    LOCKED pass over a row, so it would fetch them twice.
 # 2. Delivered messages are deleted before each of the application's statements, too. PostgreSQL itself then undoes the
 #    deletions that belong to a savepoint.
-# 3. The record of a delivery is written outside the transaction, by a claim or on another connection, and deleted with
-#    the commit, no sooner. A deletion in the open transaction would hold up the connection that counts.
-# 4. A delivery is counted once. `_known` tells by whom: AS_BEFORE, the rollback counts; COUNTED, it has done so;
-#    FORGOTTEN, the commit was under way, and a rollback counts after the transaction has ended.
-# 5. Where a policy counts deliveries, a message that was delivered before is recorded by itself, so that it alone is
-#    blamed if the client dies with it.
+# 3. The records of deliveries, and their counts, are beside the transaction (`DeliveryRecords`).
 #
 # Things that do not work:
 #
@@ -65,16 +60,6 @@ logger = logging.getLogger("jmsql")
 _UNUSED_STATES = {TransactionState.NONE, TransactionState.BEGUN}
 _MOST_ATTEMPTS = 5
 """How often a transaction begins again where other consumers claim the messages that it locks."""
-
-
-class _Known(Enum):
-    """The store's record of a transaction's deliveries, beside it or in it."""
-
-    AS_BEFORE = auto()
-    COUNTED = auto()
-    """They have failed."""
-    FORGOTTEN = auto()
-    """They are forgotten with the commit, which has not ended."""
 
 
 class Locks(Delivery):
@@ -99,6 +84,7 @@ class Locks(Delivery):
         self._is_frugal = is_frugal
         """True if it locks one message after another: a prepared transaction may hold its locks for long."""
         self._claimed = TransactionClaims(database, redelivery)
+        self._records = DeliveryRecords(redelivery)
         self._buffers: list[PrefetchBuffer] = []
         # The deliveries are written with the session's lock held. While there is an asynchronous sender, which deletes
         # them with `_sending` held, this is held too. Before the application's statements they are written in the
@@ -115,14 +101,6 @@ class Locks(Delivery):
         """The savepoints of the open transaction; None: none was set. Written by `heed` and `_ended`."""
         self._came_back: list[MessageKey] = []
         """Messages that a rollback to a savepoint has brought back. The transaction's end notifies of them."""
-        self._claims: dict[MessageKey, Claim] = {}
-        """The claims that record deliveries beside the locks, or that the transaction has to release."""
-        self._known = _Known.AS_BEFORE
-        """The store's record of the deliveries."""
-        self._failure: Failure | None = None
-        """The reason of a rollback that is under way."""
-        self._has_exhausted = False
-        """True if a message is to be moved to its dead-letter queue when the transaction ends."""
         self._has_lost = False
         """True if a fetch has locked messages that other consumers had just claimed. Written by fetches."""
 
@@ -218,9 +196,9 @@ class Locks(Delivery):
             if rules is not None:
                 try:
                     if row.delivery_count and await self._redelivery.is_exhausted(rules, key, row.delivery_count):
-                        await self._mark_exhausted(key, rules)
+                        await self._records.mark_exhausted(key, rules)
                         continue
-                    await self._record(buffer, row, rules)
+                    await self._records.record(buffer, row, rules)
                 except BaseException:
                     buffer.keep_first(row)
                     raise
@@ -230,21 +208,6 @@ class Locks(Delivery):
             self._delivered[key] = buffer, row
             return row
         return None
-
-    async def _mark_exhausted(self, key: MessageKey, rules: Rules) -> None:
-        await self._redelivery.release([Release(key, dead_letter_queue_id=rules.dead_letter_queue_id)])
-        self._has_exhausted = True
-
-    async def _record(self, buffer: PrefetchBuffer, row: MessageRow, rules: Rules) -> None:
-        key = buffer.key(row)
-        if key in self._claims or claim_of(row) is not None:
-            return
-        keys = [key]
-        if not row.delivery_count and rules.policy.maximum_deliveries != 1:
-            keys += buffer.held_for_the_first_time
-        claim_id = await self._redelivery.record(keys, is_new=row.delivery_count is None)
-        buffer.note_recorded(len(keys) - 1)
-        self._claims.update(dict.fromkeys(keys, claim_id))
 
     async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
         if buffer.is_likely_empty and not await self._database.inspect(buffer.may_find()):
@@ -264,13 +227,14 @@ class Locks(Delivery):
                 await self.flush()
             link = self._database.link
             begins = link.state in _UNUSED_STATES and not link.begins_early
-            if len(self._buffers) == 1 and not self._claims:  # most transactions
+            if len(self._buffers) == 1 and not self._records.claims:  # most transactions
                 rows = await self._database.attempt(buffer.fetch(limit))
             else:
                 rows = await self._fetch_beside_others(buffer, limit)
             if self._has_lost:
                 rows = await self._fetch_without_lost(buffer, limit, rows, begins=begins)
-            self._claimed.has_company |= bool(rows)
+            if rows and self._claimed.batches:
+                self._claimed.note_locks()
         buffer.keep(rows, are_recorded=claimed is not None)
         return bool(rows)
 
@@ -298,7 +262,7 @@ class Locks(Delivery):
         """Fetch up to `limit` messages that no other prefetch buffer of the session holds, nor comes to first."""
         others = [other for other in self._buffers if other is not buffer]
         held = {key for other in others for key in other.held}
-        own_claims = {claim_id for key, claim_id in self._claims.items() if key.group_hash is not None}
+        own_claims = {claim_id for key, claim_id in self._records.claims.items() if key.group_hash is not None}
         rows = await self._database.attempt(buffer.fetch(limit + len(held), own_claims))
         if held:
             groups = {group for other in others for group in other.groups}
@@ -357,9 +321,10 @@ class Locks(Delivery):
         if self._may_have_come_back:
             await self.flush()
             await self._notice_what_came_back()
-        recorded, claim_ids = self._recorded()
+        recorded: Sequence[MessageKey]
+        recorded, claim_ids = self._records.of(self._delivered) if self._records.claims else (self._redelivered, [])
         if recorded or self._claimed.batches:
-            self._known = _Known.FORGOTTEN
+            self._records.forget_with_commit()
         recipient = self._database.recipient
         last = recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
         if self._claimed.batches and (claimed := self._claimed_and_delivered()):
@@ -373,18 +338,6 @@ class Locks(Delivery):
     def _claimed_and_delivered(self) -> list[tuple[int, list[ClaimedRow]]]:
         return self._claimed.batches if self._has_delivered_all_claimed else self._claimed.among(self._delivered)
 
-    def _recorded(self) -> tuple[Sequence[MessageKey], Sequence[int]]:
-        """Return the delivered messages of whose deliveries something may be recorded.
-
-        Returns:
-            The messages, and the claims that hold them, if they are all claimed.
-        """
-        if not self._claims:
-            return self._redelivered, []
-        delivered = [key for key, (_, row) in self._delivered.items() if claim_of(row) is None]
-        claims = [self._claims[key] for key in delivered if key in self._claims]
-        return delivered, claims if len(claims) == len(delivered) else []
-
     async def committed(self) -> list[MessageKey]:
         """Note that the transaction is over: delivered messages are gone.
 
@@ -393,9 +346,8 @@ class Locks(Delivery):
         """
         count_outcome(self._listed.values(), "acknowledged")
         count_outcome(self._unlisted, "acknowledged")
-        if self._claims:
-            for key in self._delivered:
-                self._claims.pop(key, None)
+        if self._records.claims:
+            self._records.committed(self._delivered)
         # Its own consumers need not look at these groups: the transaction's hold did not make them pass over anything.
         freed = [key for key in self._listed if key.group_hash is not None]
         freed += [buffer.key(row) for buffer, row in self._unlisted if row.group_hash is not None]
@@ -404,15 +356,10 @@ class Locks(Delivery):
     async def _ended(self) -> list[MessageKey]:
         if self._claimed.batches:
             if not self._has_delivered_all_claimed:
-                self._claims |= self._claimed.undelivered(self._delivered)
+                self._records.release_at_end(self._claimed.undelivered(self._delivered))
             self._claimed.end()
-        if self._claims:
-            await self._give_up_claims()
-        if self._has_exhausted:
-            await self._redelivery.bury()
-        self._known = _Known.AS_BEFORE
-        self._failure = None
-        self._has_exhausted = self._claimed.has_company = False
+        if self._records.claims or self._records.count is not NOTHING_COUNTED:  # few transactions
+            await self._records.end()
         self._unlisted.clear()
         self._listed.clear()
         self._undeleted.clear()
@@ -437,8 +384,8 @@ class Locks(Delivery):
         if not await self._claim_delivered():
             return []
         released = [(buffer.key(row), row) for buffer in self._buffers for row in buffer.discard_rows()]
-        claims = {key: claim_id for key, row in released if (claim_id := claim_of(row) or self._claims.pop(key, None))}
-        self._claimed.batches = self._claimed.among(self._delivered)
+        claims = {key: claim_id for key, row in released if (claim_id := claim_of(row) or self._records.take(key))}
+        self._claimed.forget_undelivered(self._delivered)
         if claims:
             await self._redelivery.release_in_any_case([Release(key, claim_id) for key, claim_id in claims.items()])
         for buffer in self._buffers:
@@ -452,10 +399,8 @@ class Locks(Delivery):
         locked = [key for key, (_, row) in self._delivered.items() if claim_of(row) is None]
         if any(key.group_hash is not None for key in self._delivered):
             return False  # the transaction's locks hold the groups, too
-        unclaimed = [key for key in locked if key not in self._claims]
         try:
-            if unclaimed:
-                self._claims |= dict.fromkeys(unclaimed, await self._redelivery.record(unclaimed, is_new=False))
+            await self._records.record_all(locked)
         except JMSException as error:
             logger.info("Messages that were fetched and not delivered stay locked: %s", error)
             return False
@@ -463,42 +408,18 @@ class Locks(Delivery):
         claimed: dict[int, list[ClaimedRow]] = {}
         for key in locked:
             buffer, row = self._listed[key]
-            claimed_row = row.with_claim(self._claims.pop(key))
+            claim_id = self._records.take(key)
+            assert claim_id is not None
+            claimed_row = row.with_claim(claim_id)
             self._listed[key] = buffer, claimed_row
             claimed.setdefault(key.queue_id, []).append(claimed_row)
         self._undeleted = list(self._listed.values())
-        self._claimed.batches += claimed.items()
-        self._claimed.has_company = False
+        self._claimed.replace_locks(claimed)
         return True
-
-    async def _give_up_claims(self) -> None:
-        releases = [Release(key, claim_id) for key, claim_id in self._claims.items()]
-        await self._redelivery.release_in_any_case(releases)
-        self._claims.clear()
 
     async def before_rollback(self, failure: Failure | None = None) -> None:
         """Count the deliveries, so that no other consumer sees the messages without their redelivered flag."""
-        if self._delivered and self._known is _Known.AS_BEFORE:
-            self._failure = failure
-            await self._count_failures(self._delivered, self._redelivery.release, failure)
-            self._known = _Known.COUNTED
-
-    async def _count_failures(
-        self,
-        keys: Collection[MessageKey],
-        release: Callable[[Sequence[Release]], Awaitable[None]],
-        failure: Failure | None = None,
-    ) -> None:
-        failed = []
-        for key in keys:
-            buffer, row = self._delivered[key]
-            claim_id = self._claims.get(key, claim_of(row))
-            failed.append(FailedDelivery(buffer, key, claim_id, (row.delivery_count or 0) + 1))
-        releases = await self._redelivery.failures(failed, failure)
-        await release(releases)
-        self._has_exhausted |= any(each.dead_letter_queue_id is not None for each in releases)
-        for each in releases:
-            self._claims.pop(each.key, None)
+        await self._records.count_before_rollback(self._delivered, failure)
 
     async def before_prepare(self) -> None:
         """Delete delivered messages, and count the deliveries as before a rollback, since this may become one.
@@ -517,11 +438,7 @@ class Locks(Delivery):
 
     async def rolled_back(self) -> list[MessageKey]:
         """Note that the transaction is undone, and return the messages that it had locked."""
-        if self._delivered and self._known is not _Known.COUNTED:  # the transaction was in the way until now
-            try:
-                await self._count_failures(self._delivered, self._redelivery.release_in_any_case, self._failure)
-            except JMSException as error:
-                logger.warning("Deliveries that were rolled back could not be counted: %s", error)
+        await self._records.count_after_rollback(self._delivered)
         returned = list(self._delivered)
         for key, (buffer, _) in self._delivered.items():
             buffer.source.returned(key)
@@ -569,10 +486,7 @@ class Locks(Delivery):
         """Count the deliveries of messages that are delivered again, though the transaction goes on."""
         if not keys:
             return
-        try:
-            await self._count_failures(keys, self._redelivery.release_in_any_case)
-        except JMSException as error:
-            logger.warning("Deliveries that were rolled back could not be counted: %s", error)
+        await self._records.count_in_any_case({key: self._delivered[key] for key in keys})
         delivered = [self._delivered.pop(key) for key in keys]
         count_outcome(delivered, "rolled_back")
         for key, (buffer, _) in zip(keys, delivered, strict=True):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.shared.redelivery import Redelivery
@@ -31,9 +31,9 @@ class TransactionClaims:
         self._database = database
         self._redelivery = redelivery
         self.batches: list[tuple[int, list[ClaimedRow]]] = []
-        """The messages that the transaction has claimed, each batch with its queue."""
-        self.has_company = False
-        """True if the transaction has locked other messages."""
+        """The messages that the transaction has claimed, each batch with its queue. Written here."""
+        self._has_company = False
+        """True if the transaction has locked other messages since."""
 
     def claim(self, buffer: PrefetchBuffer, limit: int) -> list[ClaimedRow] | None:
         """Claim up to `limit` messages, and return them; None: they have to be locked."""
@@ -55,11 +55,25 @@ class TransactionClaims:
                 return None
         if claimed:
             self.batches.append((source.queue_id, claimed))
+            self._has_company = False  # nothing is locked, since no transaction is open
         return claimed
+
+    def note_locks(self) -> None:
+        """Note that the transaction has locked messages beside the claimed ones."""
+        self._has_company = True
+
+    def replace_locks(self, claimed: Mapping[int, list[ClaimedRow]]) -> None:
+        """Note that all locked messages are claimed now, each list with its queue, and their transaction has ended."""
+        self.batches += claimed.items()
+        self._has_company = False
+
+    def forget_undelivered(self, delivered: Container[MessageKey]) -> None:
+        """Forget the claims on messages that were not delivered, which the caller releases."""
+        self.batches = self.among(delivered)
 
     def are_all(self, delivered: int) -> bool:
         """Return True if so many delivered messages are all claimed ones, and no others."""
-        return not self.has_company and delivered == sum([len(rows) for _, rows in self.batches])
+        return not self._has_company and delivered == sum([len(rows) for _, rows in self.batches])
 
     def among(self, delivered: Container[MessageKey]) -> list[tuple[int, list[ClaimedRow]]]:
         """Return the claimed ones of the delivered messages, with the queues that they are in."""
