@@ -358,6 +358,7 @@ declare
             ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups, jmsql.results,'
             ' jmsql.progress, jmsql.activity, jmsql.batches, jmsql.limits, jmsql.rates',
         'select (transaction_id) on jmsql_internal.pending_transaction',
+        'execute on function jmsql_internal.batch_counts(bigint)',
         'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
             'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
     messaging constant text[] := browsing || array[
@@ -407,7 +408,7 @@ declare
         'insert (name, keep), update (closed) on jmsql_internal.batch',
         'select, insert (batch_id, event, queue_id, message_type, jms_type, properties, property_types, text_body, '
             'json_body, body_types, bytes_body) on jmsql_internal.batch_callback',
-        'execute on function jmsql_internal.bury_dead_letters(integer), jmsql_internal.hold_batch(bigint, uuid),'
+        'execute on function jmsql_internal.bury_dead_letters(integer), jmsql_internal.hold_batch(bigint),'
             ' jmsql_internal.may_add_to_batch(text, name)'];
     administration constant text[] := messaging || array[
         'delete on'

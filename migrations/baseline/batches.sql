@@ -1,13 +1,13 @@
 -- Batches: a set of messages, and a message that is sent once all of them have ended.
 --
--- A member is a row of `batch_member`, which triggers keep: each copy of its message that is inserted or deleted counts one up
--- or down, so that a message that moves stays a member. It has ended once it has no copies. The open block of a batch is a
--- member, too, under the identifier of zeros.
+-- A message of a batch has not ended while it is a row of `message` or `delayed_message`, under an index of those, and no dead
+-- letter. `batch_member` has a row for each, for the counts: triggers insert it with the message, and change it where the message
+-- fails. The open block of a batch is a member, too, under the identifier of zeros: it ends when that row is deleted.
 --
--- Transactions that end members lock nothing in common. A transaction looks, once it has changed its member, for another one
--- that has copies and that no transaction is changing: the transaction that ends that one looks later. Without one, it leaves
--- a row in `batch_check`, and looks again at its commit: if all members have ended, it sends the callbacks and removes the row. If
--- the others are being changed, it cannot tell, and leaves the row for the maintenance.
+-- Transactions that end messages write nothing in common. A transaction looks, once it has deleted its message, for another one
+-- that no transaction may be deleting: the transaction that ends that one looks later. Without one, it leaves a row in `batch_check`,
+-- and looks again at its commit: if all messages have ended, it sends the callbacks and removes the row. If the others are being
+-- deleted, it cannot tell, and leaves the row for the maintenance.
 
 create table jmsql_internal.batch (
     batch_id  bigint generated always as identity primary key,
@@ -32,20 +32,25 @@ create index batch_end on jmsql_internal.batch (ended_at) where ended_at is not 
 create table jmsql_internal.batch_member (
     batch_id   bigint not null,
     message_id uuid not null,
-    copies     integer not null default 1,
     failure    text,
     primary key (batch_id, message_id)
 ) with (
-    fillfactor = 50,
     vacuum_truncate = off,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_cost_delay = 0
 );
-comment on table jmsql_internal.batch_member is 'The messages of batches. One without copies has ended.';
-comment on column jmsql_internal.batch_member.copies is
-    'How many rows of message and delayed_message have it: several where a topic has several subscriptions.';
+comment on table jmsql_internal.batch_member is 'The messages of batches, ended or not, and open blocks.';
 comment on column jmsql_internal.batch_member.failure is
-    'How it has ended: failed, expired or cancelled; null: it is done, or has not ended. A check would be read for each end.';
+    'How it has ended last: failed, expired or cancelled; or retried since; null: it is done, or has not ended.';
+
+-- The messages that have not ended. Only messages of batches are in these indexes. In the order of their sending, so that a
+-- look for another message is bounded, whatever deleted ones vacuum has left.
+create index message_batch on jmsql_internal.message
+    ((jmsql_internal.whole_number(properties ->> 'JMS_jmsql_Batch')), sequence)
+    where property_types is not null and properties ? 'JMS_jmsql_Batch' and not properties ? 'JMS_jmsql_DeadLetterReason';
+create index delayed_message_batch on jmsql_internal.delayed_message
+    ((jmsql_internal.whole_number(properties ->> 'JMS_jmsql_Batch')), sequence)
+    where property_types is not null and properties ? 'JMS_jmsql_Batch' and not properties ? 'JMS_jmsql_DeadLetterReason';
 
 create table jmsql_internal.batch_callback (
     batch_id         bigint not null references jmsql_internal.batch on delete cascade,
@@ -96,36 +101,6 @@ create policy may_insert on jmsql_internal.batch_callback for insert
                 and batch_id = any (array(select b.batch_id from jmsql_internal.batch b where b.role = current_user)));
 alter table jmsql_internal.batch_callback enable row level security;
 
-create view jmsql.batches with (security_invoker) as
-select b.batch_id as batch, b.name, b.role,
-       case when b.ended_at is not null then 'ended' when b.closed then 'running' else 'open' end as state,
-       coalesce(b.total, m.members) as total,
-       coalesce(b.total, m.members) - m.failed - m.expired - m.cancelled - m.waiting as done,
-       m.failed, m.expired, m.cancelled, m.waiting, b.opened_at, b.ended_at, b.ended_at + b.keep as kept_until
-from jmsql_internal.batch b
-cross join lateral (
-    select count(*) as members,
-           count(*) filter (where n.copies = 0 and n.failure = 'failed') as failed,
-           count(*) filter (where n.copies = 0 and n.failure = 'expired') as expired,
-           count(*) filter (where n.copies = 0 and n.failure = 'cancelled') as cancelled,
-           count(*) filter (where n.copies > 0) as waiting
-    from jmsql_internal.batch_member n
-    where n.batch_id = b.batch_id and n.message_id <> '00000000-0000-0000-0000-000000000000') m;
-comment on view jmsql.batches is 'One row a batch, with the counts of its messages. All its members are read for them.';
-comment on column jmsql.batches.batch is 'Its number';
-comment on column jmsql.batches.name is 'Its name; others may have the same';
-comment on column jmsql.batches.role is 'The role that has opened it';
-comment on column jmsql.batches.state is 'open: its block has not ended; running; ended: its callbacks were sent';
-comment on column jmsql.batches.total is 'How many messages it has';
-comment on column jmsql.batches.done is 'How many of them are done';
-comment on column jmsql.batches.failed is 'How many are dead letters';
-comment on column jmsql.batches.expired is 'How many have expired';
-comment on column jmsql.batches.cancelled is 'How many were cancelled or purged, or were in a queue that was deleted';
-comment on column jmsql.batches.waiting is 'How many have not ended';
-comment on column jmsql.batches.opened_at is 'When it was opened';
-comment on column jmsql.batches.ended_at is 'When all its messages had ended for the first time';
-comment on column jmsql.batches.kept_until is 'When the row is removed';
-
 create function jmsql_internal.may_add_to_batch(number text, sender name) returns boolean
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
@@ -162,6 +137,82 @@ comment on function jmsql_internal.current_ending() is 'The last text of note_en
 
 -- Members.
 
+create function jmsql_internal.open_members(batch bigint, most bigint)
+    returns table (message_id uuid, changed_by xid)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_sort = off
+as $$
+begin
+    return query
+        (select m.jms_message_id, m.xmax from jmsql_internal.message m
+         where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
+           and not m.properties ? 'JMS_jmsql_DeadLetterReason'
+           and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
+         order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') desc, m.sequence desc
+         limit most)
+        union all
+        (select d.jms_message_id, d.xmax from jmsql_internal.delayed_message d
+         where d.property_types is not null and d.properties ? 'JMS_jmsql_Batch'
+           and not d.properties ? 'JMS_jmsql_DeadLetterReason'
+           and jmsql_internal.whole_number(d.properties ->> 'JMS_jmsql_Batch') = batch
+         order by jmsql_internal.whole_number(d.properties ->> 'JMS_jmsql_Batch') desc, d.sequence desc
+         limit most)
+        union all
+        select b.message_id, b.xmax from jmsql_internal.batch_member b
+        where b.batch_id = batch and b.message_id = '00000000-0000-0000-0000-000000000000';
+end
+$$;
+comment on function jmsql_internal.open_members(bigint, bigint) is
+    'The messages of a batch that have not ended, those sent last first, at most so many of each table, and its open block.';
+
+create function jmsql_internal.batch_counts(batch bigint)
+    returns table (members bigint, failed bigint, expired bigint, cancelled bigint, waiting bigint)
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+as $$
+begin
+    return query
+        with waiting as materialized (
+            select distinct o.message_id from jmsql_internal.open_members(batch, null) o)
+        select count(*),
+               count(*) filter (where m.failure = 'failed' and w.message_id is null),
+               count(*) filter (where m.failure = 'expired' and w.message_id is null),
+               count(*) filter (where m.failure = 'cancelled' and w.message_id is null),
+               (select count(*) from waiting n where n.message_id <> '00000000-0000-0000-0000-000000000000')
+        from jmsql_internal.batch_member m left join waiting w using (message_id)
+        where m.batch_id = batch and m.message_id <> '00000000-0000-0000-0000-000000000000';
+end
+$$;
+comment on function jmsql_internal.batch_counts(bigint) is 'How many messages a batch has, and how many have ended in which way.';
+
+create view jmsql.batches with (security_invoker) as
+select b.batch_id as batch, b.name, b.role,
+       case when b.ended_at is not null then 'ended' when b.closed then 'running' else 'open' end as state,
+       coalesce(b.total, m.members) as total,
+       coalesce(b.total, m.members) - m.failed - m.expired - m.cancelled - m.waiting as done,
+       m.failed, m.expired, m.cancelled, m.waiting, b.opened_at, b.ended_at, b.ended_at + b.keep as kept_until
+from jmsql_internal.batch b
+cross join lateral jmsql_internal.batch_counts(b.batch_id) m;
+comment on view jmsql.batches is 'One row a batch, with the counts of its messages. All its messages are read for them.';
+comment on column jmsql.batches.batch is 'Its number';
+comment on column jmsql.batches.name is 'Its name; others may have the same';
+comment on column jmsql.batches.role is 'The role that has opened it';
+comment on column jmsql.batches.state is 'open: its block has not ended; running; ended: its callbacks were sent';
+comment on column jmsql.batches.total is 'How many messages it has';
+comment on column jmsql.batches.done is 'How many of them are done';
+comment on column jmsql.batches.failed is 'How many are dead letters';
+comment on column jmsql.batches.expired is 'How many have expired';
+comment on column jmsql.batches.cancelled is 'How many were cancelled or purged, or were in a queue that was deleted';
+comment on column jmsql.batches.waiting is 'How many have not ended';
+comment on column jmsql.batches.opened_at is 'When it was opened';
+comment on column jmsql.batches.ended_at is 'When all its messages had ended for the first time';
+comment on column jmsql.batches.kept_until is 'When the row is removed';
+
 create function jmsql_internal.add_batch_member() returns trigger
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
@@ -176,23 +227,29 @@ begin
     if batch is null then
         return null;
     elsif new.properties ? 'JMS_jmsql_DeadLetterReason' then
-        update jmsql_internal.batch_member m
-        set failure = case when new.properties ->> 'JMS_jmsql_DeadLetterReason' = 'expired' then 'expired' else 'failed' end
-        where m.batch_id = batch and m.message_id = new.jms_message_id;
+        insert into jmsql_internal.batch_member (batch_id, message_id, failure)
+        select b.batch_id, new.jms_message_id,
+               case when new.properties ->> 'JMS_jmsql_DeadLetterReason' = 'expired' then 'expired' else 'failed' end
+        from jmsql_internal.batch b
+        where b.batch_id = batch and new.jms_message_id is not null
+        on conflict (batch_id, message_id) do update set failure = excluded.failure;
         return null;
     end if;
-    insert into jmsql_internal.batch_member as m (batch_id, message_id)
+    insert into jmsql_internal.batch_member (batch_id, message_id)
     select b.batch_id, new.jms_message_id from jmsql_internal.batch b
     where b.batch_id = batch and b.ended_at is null and new.jms_message_id is not null
-    on conflict (batch_id, message_id) do update
-    set copies = m.copies + 1, failure = case when m.copies > 0 then m.failure end;
+    on conflict (batch_id, message_id) do nothing;
     if found then
         return null;
     end if;
-    -- A dead letter that is delivered again after the end, or moves.
-    update jmsql_internal.batch_member m set copies = m.copies + 1, failure = case when m.copies > 0 then m.failure end
-    where m.batch_id = batch and m.message_id = new.jms_message_id;
-    if not found and exists (select from jmsql_internal.batch b where b.batch_id = batch) then
+    -- Another copy of it, or one that moves; or a dead letter that is delivered again, also after the end.
+    if jmsql_internal.current_ending() = 'retried' then
+        update jmsql_internal.batch_member m set failure = 'retried'
+        where m.batch_id = batch and m.message_id = new.jms_message_id;
+    end if;
+    if not exists (
+            select from jmsql_internal.batch_member m where m.batch_id = batch and m.message_id = new.jms_message_id)
+       and exists (select from jmsql_internal.batch b where b.batch_id = batch) then
         raise exception 'The batch % has ended, so no message can be added to it.', batch using errcode = 'JMS02';
     end if;
     return null;
@@ -200,35 +257,14 @@ end
 $$;
 comment on function jmsql_internal.add_batch_member() is 'Counts a message of a batch that was inserted.';
 
-create function jmsql_internal.has_open_member(batch bigint, member uuid) returns boolean
-    language plpgsql volatile security definer
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-    set enable_seqscan = off
-    set enable_bitmapscan = off
-    set enable_sort = off
-as $$
-begin
-    -- Where messages end in the order in which they were sent, or in the reverse, one beside this has not ended.
-    return exists (
-            select from (
-                select m.copies, m.xmax as changed_by from jmsql_internal.batch_member m
-                where m.batch_id = batch and m.message_id > member
-                order by m.batch_id, m.message_id limit 32) n
-            where n.copies > 0 and n.changed_by = '0'::xid)
-        or exists (
-            select from (
-                select m.copies, m.xmax as changed_by from jmsql_internal.batch_member m
-                where m.batch_id = batch and m.message_id < member
-                order by m.batch_id desc, m.message_id desc limit 32) n
-            where n.copies > 0 and n.changed_by = '0'::xid)
-        or exists (
-            select from jmsql_internal.batch_member m
-            where m.batch_id = batch and m.copies > 0 and m.xmax = '0'::xid);
-end
-$$;
-comment on function jmsql_internal.has_open_member(bigint, uuid) is
-    'Whether a batch has a member that has not ended and that no transaction is changing; it looks beside a member first.';
+create function jmsql_internal.is_left_alone(changed_by xid) returns boolean
+    language sql stable
+    -- The transaction before has ended, and has only locked the row, or was rolled back: else its deletion would show. The number
+    -- may be one of several transactions (a multixact), which is counted apart.
+    return changed_by = '0'::xid
+           or age(changed_by) > age(pg_snapshot_xmin(pg_current_snapshot())::xid) and mxid_age(changed_by) <= 0;
+comment on function jmsql_internal.is_left_alone(xid) is
+    'Whether no transaction may be deleting a row, by its xmax, in the snapshot that shows it; false where that is uncertain.';
 
 create function jmsql_internal.remove_batch_member() returns trigger
     language plpgsql security definer
@@ -241,37 +277,59 @@ as $$
 declare
     batch constant bigint := jmsql_internal.whole_number(
         case when not old.properties ? 'JMS_jmsql_DeadLetterReason' then old.properties ->> 'JMS_jmsql_Batch' end);
-    ending text;
-    may_be_last boolean;
 begin
     if batch is null then
         return null;
     end if;
     if current_setting('jmsql.ending', true) <> '' then
-        ending := jmsql_internal.current_ending();
+        update jmsql_internal.batch_member m
+        set failure = coalesce(nullif(m.failure, 'retried'), jmsql_internal.current_ending())
+        where m.batch_id = batch and m.message_id = old.jms_message_id and jmsql_internal.current_ending() is not null;
     end if;
-    -- Mostly, one of the next members has not ended. They are read after this one has changed: so of two transactions that end
-    -- the last two messages, one at least sees that the other changes its row.
-    update jmsql_internal.batch_member m
-    set copies = m.copies - 1, failure = coalesce(m.failure, ending)
-    where m.batch_id = batch and m.message_id = old.jms_message_id and m.copies > 0
-    returning m.copies = 0 and not exists (
-        select from (
-            select n.copies, n.xmax as changed_by from jmsql_internal.batch_member n
-            where n.batch_id = m.batch_id and n.message_id > m.message_id
-            order by n.batch_id, n.message_id limit 32) n
-        where n.copies > 0 and n.changed_by = '0'::xid)
-    into may_be_last;
-    if may_be_last then
-        if not jmsql_internal.has_open_member(batch, old.jms_message_id) then
-            insert into jmsql_internal.batch_check (batch_id) values (batch);
-        end if;
+    -- Mostly, the next messages have not ended, or those before, and the farthest ones are untouched. They are read after this one
+    -- was deleted: so of two transactions that end the last two messages, one at least sees that the other deletes its row.
+    if exists (
+            select from (
+                select m.xmax as changed_by from jmsql_internal.message m
+                where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
+                  and not m.properties ? 'JMS_jmsql_DeadLetterReason'
+                  and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
+                  and m.sequence > old.sequence and m.sequence < old.sequence + 1000
+                order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') desc, m.sequence desc limit 32) n
+            where n.changed_by = '0'::xid) then
+        return null;
+    elsif not exists (
+            select from (
+                select m.xmax as changed_by from jmsql_internal.message m
+                where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
+                  and not m.properties ? 'JMS_jmsql_DeadLetterReason'
+                  and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
+                  and m.sequence > old.sequence - 1000 and m.sequence < old.sequence
+                order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch'), m.sequence limit 32) n
+            where n.changed_by = '0'::xid) then
+        perform jmsql_internal.check_batch_later(batch);
     end if;
     return null;
 end
 $$;
 comment on function jmsql_internal.remove_batch_member() is
-    'Counts a message of a batch that was deleted. If it may be the last one, the end of the transaction finds out.';
+    'Looks for another message of a batch when one was deleted. If it may be the last one, the end of the transaction finds out.';
+
+create function jmsql_internal.check_batch_later(batch bigint) returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    mark constant text := batch || ' ' || pg_current_xact_id();
+begin
+    -- One look will do for all that a transaction ends: it is undone with a savepoint, as this setting is.
+    if current_setting('jmsql.batch_to_check', true) is distinct from mark then
+        perform set_config('jmsql.batch_to_check', mark, true);
+        insert into jmsql_internal.batch_check (batch_id) values (batch);
+    end if;
+end
+$$;
+comment on function jmsql_internal.check_batch_later(bigint) is 'Has the end of the transaction look if the messages of a batch have all ended.';
 
 -- The property is a Long, so that its type stands in `property_types`. Each statement that inserts or deletes messages reads the
 -- condition anew: one that looks into the properties took 5 to 8 µs more for a message.
@@ -286,32 +344,33 @@ create trigger batch_member_is_removed after delete on jmsql_internal.delayed_me
     for each row when (old.property_types is not null)
     execute function jmsql_internal.remove_batch_member();
 
-create function jmsql_internal.hold_batch(batch bigint, member uuid) returns void
-    language plpgsql security definer
+create function jmsql_internal.batch_lock(batch bigint) returns bigint
+    language sql stable
+    return hashtextextended('jmsql batch ' || batch, 'jmsql_internal.batch'::regclass::oid::bigint);
+comment on function jmsql_internal.batch_lock(bigint) is
+    'The key of the advisory lock that transactions share which add to a batch as handlers, and that its end takes alone.';
+
+create function jmsql_internal.hold_batch(batch bigint) returns void
+    language plpgsql volatile security definer
     set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
-    set enable_bitmapscan = off
-    set enable_sort = off
 as $$
 begin
-    perform from jmsql_internal.batch_member m
-    where m.batch_id = batch and m.message_id = member and m.copies > 0
-    for share;
-    -- This transaction may have deleted the message already, and decides at its end whether that was the last one. A row that
-    -- is to be seen and whose transaction is in progress is its own, or one of its savepoints'.
-    if not found and not exists (
-            select from jmsql_internal.batch_member m,
-                        lateral (select pg_snapshot_xmax(pg_current_snapshot())::text::numeric as next) s
-            where m.batch_id = batch and m.message_id = member
-              and pg_xact_status((s.next - mod(mod(s.next, 4294967296) - m.xmin::text::numeric + 4294967296, 4294967296)
-                                 )::text::xid8) = 'in progress') then
-        raise exception 'The batch % has ended, or the message that adds to it has.', batch using errcode = 'JMS02';
+    if pg_try_advisory_xact_lock_shared(jmsql_internal.batch_lock(batch)) then
+        if current_setting('transaction_isolation') = 'read committed' then
+            perform from jmsql_internal.batch b where b.batch_id = batch and b.ended_at is null;
+        else  -- which would not see an end since its beginning, but fails at it
+            perform from jmsql_internal.batch b where b.batch_id = batch and b.ended_at is null for share;
+        end if;
+        if found then
+            return;
+        end if;
     end if;
+    raise exception 'The batch % has ended.', batch using errcode = 'JMS02';
 end
 $$;
-comment on function jmsql_internal.hold_batch(bigint, uuid) is
-    'Keeps a member of a batch, and so the batch, from its end until the transaction ends, which adds messages.';
+comment on function jmsql_internal.hold_batch(bigint) is
+    'Keeps a batch from its end until the transaction ends, which adds messages.';
 
 -- Opening and closing.
 
@@ -334,10 +393,10 @@ create function jmsql_internal.close_batch() returns trigger
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    update jmsql_internal.batch_member m set copies = 0
-    where m.batch_id = new.batch_id and m.message_id = '00000000-0000-0000-0000-000000000000' and m.copies > 0;
-    if found and not jmsql_internal.has_open_member(new.batch_id, '00000000-0000-0000-0000-000000000000') then
-        insert into jmsql_internal.batch_check (batch_id) values (new.batch_id);
+    delete from jmsql_internal.batch_member m
+    where m.batch_id = new.batch_id and m.message_id = '00000000-0000-0000-0000-000000000000';
+    if found then
+        perform jmsql_internal.check_batch_later(new.batch_id);
     end if;
     return null;
 end
@@ -435,29 +494,55 @@ end
 $$;
 comment on function jmsql_internal.end_batch(bigint) is 'Ends a batch whose messages have ended, unless it has ended before.';
 
+create function jmsql_internal.end_batch_if_over(batch bigint, most bigint) returns boolean
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+as $$
+declare
+    is_open boolean;
+    has_witness boolean;
+begin
+    if not exists (select from jmsql_internal.batch b where b.batch_id = batch and b.ended_at is null) then
+        return true;  -- a dead letter that was delivered again, or a message of a batch that was deleted
+    end if;
+    select count(*) > 0, coalesce(bool_or(jmsql_internal.is_left_alone(o.changed_by)), false) into is_open, has_witness
+    from jmsql_internal.open_members(batch, most) o;
+    if has_witness then
+        return true;
+    -- A stricter isolation level does not see what others have done since.
+    elsif is_open or current_setting('transaction_isolation') <> 'read committed' then
+        return false;
+    end if;
+    -- A handler may be adding messages, or have added some since: so look again, with the lock. Release it where there are some.
+    begin
+        if not pg_try_advisory_xact_lock(jmsql_internal.batch_lock(batch)) then
+            return false;
+        elsif exists (select from jmsql_internal.open_members(batch, 1)) then
+            raise exception using errcode = 'JMS99';
+        end if;
+        perform jmsql_internal.end_batch(batch);
+        return true;
+    exception when sqlstate 'JMS99' then
+        return false;
+    end;
+end
+$$;
+comment on function jmsql_internal.end_batch_if_over(bigint, bigint) is
+    'Ends a batch if all its messages have ended; returns false where it cannot tell, by so many that were sent last.';
+
 create function jmsql_internal.end_batch_after() returns trigger
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan
-    set enable_seqscan = off
-    set enable_bitmapscan = off
-    set enable_sort = off
 as $$
 begin
-    -- A message that has moved is such a member, too.
-    if jmsql_internal.has_open_member(new.batch_id, '00000000-0000-0000-0000-000000000000')
-       or exists (select from jmsql_internal.batch b where b.batch_id = new.batch_id and b.ended_at is not null) then
-        null;  -- the latter: a dead letter that was delivered again
-    -- A stricter isolation level does not see what others have done since.
-    elsif current_setting('transaction_isolation') = 'read committed'
-          and not exists (
-            select from jmsql_internal.batch_member m where m.batch_id = new.batch_id and m.copies > 0) then
-        perform jmsql_internal.end_batch(new.batch_id);
+    perform set_config('jmsql.batch_to_check', '', true);
+    -- A message that has moved is still there, too.
+    if jmsql_internal.end_batch_if_over(new.batch_id, 100) then
+        delete from jmsql_internal.batch_check c where c.check_id = new.check_id;
     else
         perform jmsql_internal.notify_of_batch('-2147483647');
-        return null;
     end if;
-    delete from jmsql_internal.batch_check c where c.check_id = new.check_id;
     return null;
 end
 $$;
@@ -479,19 +564,11 @@ begin
     for each in
         select c.batch_id, array_agg(c.check_id) as checks from jmsql_internal.batch_check c group by c.batch_id limit most
     loop
-        if not exists (select from jmsql_internal.batch_member m where m.batch_id = each.batch_id and m.copies > 0) then
-            perform jmsql_internal.end_batch(each.batch_id);
+        if jmsql_internal.end_batch_if_over(each.batch_id, 10000) then
+            delete from jmsql_internal.batch_check c where c.check_id = any(each.checks);
         else
-            -- The transaction that ends a member that none is changing now looks then.
-            perform from jmsql_internal.batch_member m
-            where m.batch_id = each.batch_id and m.copies > 0
-            limit 1 for share skip locked;
-            if not found then
-                remaining := remaining + 1;
-                continue;
-            end if;
+            remaining := remaining + 1;
         end if;
-        delete from jmsql_internal.batch_check c where c.check_id = any(each.checks);
     end loop;
     return remaining;
 end
@@ -519,7 +596,7 @@ begin
         exit when removed >= most;
         delete from jmsql_internal.batch_member where ctid = any(array(
             select m.ctid from jmsql_internal.batch_member m
-            where m.batch_id = each.batch_id and (each.is_over or m.copies = 0 and m.failure is null)
+            where m.batch_id = each.batch_id and (each.is_over or m.failure is null)
             limit most - removed
             for update skip locked));
         get diagnostics number = row_count;

@@ -205,6 +205,7 @@ create function jmsql_internal.return_dead_letters(queue integer, inverse_priori
     set search_path = pg_catalog, pg_temp
 as $$
 begin
+    perform jmsql_internal.note_ending('retried');
     return query
         with chosen as materialized (
             select m.* from unnest(inverse_priorities, sequences) as k (inverse_priority, sequence)
@@ -272,6 +273,7 @@ begin
         select f.origin, f.origin_subscription, count(*) from found f
         where (select count(*) from told) >= 0 and (select count(*) from noted) > 0
         group by f.origin, f.origin_subscription;
+    perform jmsql_internal.note_ending('');
 end
 $$;
 comment on function jmsql_internal.return_dead_letters(integer, smallint[], bigint[]) is

@@ -80,13 +80,13 @@ def close_batch(batch: int) -> Query[int]:
     return _close.bind(batch=batch)
 
 
-def hold_batch(batch: int, member: str) -> Query[None]:
-    """Keep a message of a batch from its end until the transaction ends, which adds messages to the batch.
+def hold_batch(batch: int) -> Query[None]:
+    """Keep a batch from its end until the transaction ends, which adds messages to the batch.
 
     Raises:
-        IllegalStateException: The message has ended.
+        IllegalStateException: The batch has ended.
     """
-    return _hold.bind(batch=batch, member=member)
+    return _hold.bind(batch=batch)
 
 
 def read_progress(batch: int) -> Steps[BatchProgress]:

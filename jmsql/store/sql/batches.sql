@@ -21,7 +21,7 @@ with members as (delete from jmsql_internal.batch_member where batch_id = %(batc
 delete from jmsql_internal.batch where batch_id = %(batch)s::bigint;
 
 -- name: hold
-select jmsql_internal.hold_batch(%(batch)s::bigint, %(member)s::text::uuid);
+select jmsql_internal.hold_batch(%(batch)s::bigint);
 
 -- name: progress
 select total, done, failed, expired, cancelled, waiting, state = 'open', state = 'ended'

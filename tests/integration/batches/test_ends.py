@@ -69,7 +69,7 @@ def test_expired_messages_are_counted(
 
 
 def test_a_retried_dead_letter_corrects_the_counts_and_sends_no_second_callback(
-    administration: Administration, connection: Connection
+    administration: Administration, connection: Connection, sql: psycopg.Connection
 ) -> None:
     with jmsql.batch(connection, "import", on_end="ends") as batch:
         batch.send("parts", "one")
@@ -77,6 +77,7 @@ def test_a_retried_dead_letter_corrects_the_counts_and_sends_no_second_callback(
     wait_for(lambda: progress(connection, batch).is_ended)
     assert callbacks(connection) == [counts(total=1, failed=1)]
     administration.retry()
+    sql.execute("select jmsql_internal.remove_batches(1000)")
     assert progress(connection, batch) == BatchProgress(1, 0, 0, 0, 0, 1, False, True)
     fail(connection)
     wait_for(lambda: progress(connection, batch) == BatchProgress(1, 0, 1, 0, 0, 0, False, True))

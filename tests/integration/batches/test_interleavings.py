@@ -66,14 +66,18 @@ class Batches:
         ]
 
     def outstanding(self, batch: int) -> int:
-        [(number,)] = self.sql.execute(
-            "select count(*) from jmsql_internal.batch_member where batch_id = %s and copies > 0", (batch,)
-        )
+        [(number,)] = self.sql.execute("select count(*) from jmsql_internal.open_members(%s, null)", (batch,))
         return int(number)
 
     def forget(self) -> None:
         self.sql.execute("delete from jmsql_internal.message; delete from jmsql_internal.batch_check")
         self.sql.execute("delete from jmsql_internal.batch_member; delete from jmsql_internal.batch")
+
+    def left_checks(self) -> int:
+        """Do the maintenance, and return how many checks it leaves."""
+        self.sql.execute("select jmsql_internal.check_batches(100)")
+        [(number,)] = self.sql.execute("select count(*) from jmsql_internal.batch_check")
+        return int(number)
 
 
 @pytest.fixture
@@ -133,9 +137,13 @@ def test_the_callback_is_sent_once(batches: Batches, number: int, most: int, oth
                     connection.execute("select jmsql.move('parts', 'target', max_messages => 1)")
                 else:
                     # By addresses, as clients do: from the end, so that the first one moves.
-                    connection.execute(
-                        "delete from jmsql_internal.message where text_body = %s", (str(members + extra - 1 - what),)
-                    )
+                    body = str(members + extra - 1 - what)
+                    if each % 2:  # two numbers of a transaction in the row: a multixact
+                        connection.execute(
+                            "select from jmsql_internal.message where text_body = %s for update", (body,)
+                        )
+                        connection.execute("savepoint inner_block")
+                    connection.execute("delete from jmsql_internal.message where text_body = %s", (body,))
             elif steps[each] == 1:
                 connection.execute(DECIDE)
             elif ends[each] == "kill":
@@ -168,3 +176,60 @@ def test_the_callback_is_sent_once(batches: Batches, number: int, most: int, oth
         batches.forget()
     for connection in connections:
         connection.close()
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_message_that_a_handler_adds_keeps_the_batch_whose_other_message_is_purged(
+    batches: Batches, is_prepared: bool
+) -> None:
+    batch = batches.open(1)
+    batches.sql.execute("update jmsql_internal.batch set closed = true")
+    with batches.connect() as handler, batches.connect() as late:
+        handler.execute(f"begin; select jmsql_internal.hold_batch({batch})".encode())
+        handler.execute(
+            "insert into jmsql_internal.message (queue_id, inverse_priority, jms_message_id, jms_delivery_mode, "
+            "message_type, properties, property_types) "
+            "select queue_id, 5, gen_random_uuid(), 2, 'Message', properties, property_types "
+            "from jmsql_internal.message limit 1"
+        )
+        if is_prepared:
+            handler.execute("prepare transaction 'handler'")
+        assert batches.sql.execute("select jmsql.purge('parts')").fetchone() == (1,)
+        assert (batches.callbacks(), batches.left_checks()) == ([], 1)
+        handler.execute("commit prepared 'handler'" if is_prepared else "commit")
+        assert (batches.callbacks(), batches.left_checks()) == ([], 0)
+        batches.sql.execute("begin; delete from jmsql_internal.message; set constraints all immediate")
+        with pytest.raises(psycopg.Error, match="has ended"):
+            late.execute("select jmsql_internal.hold_batch(%s)", (batch,))
+        batches.sql.execute("commit")
+    [callback] = batches.callbacks()
+    assert (callback["total"], callback["done"], callback["cancelled"]) == (2, 1, 1)
+
+
+def test_messages_that_were_locked_once_end_without_the_maintenance_piling_up_checks(batches: Batches) -> None:
+    batch = batches.open(6)
+    batches.sql.execute("update jmsql_internal.batch set closed = true")
+    batches.sql.execute("begin; select from jmsql_internal.message for update; rollback")
+    for number in (5, 0, 4, 1, 3):
+        batches.sql.execute("delete from jmsql_internal.message where text_body = %s", (str(number),))
+        assert batches.left_checks() == 0
+    assert (batches.callbacks(), batches.outstanding(batch)) == ([], 1)
+    batches.sql.execute("delete from jmsql_internal.message")
+    assert [callback["done"] for callback in batches.callbacks()] == [6]
+
+
+def test_a_transaction_that_ends_many_messages_looks_once(batches: Batches) -> None:
+    batch = batches.open(10)
+    batches.sql.execute("update jmsql_internal.batch set closed = true")
+    checks = "select last_value from jmsql_internal.batch_check_check_id_seq"
+    [(before,)] = batches.sql.execute(checks)
+    with batches.connect() as connection:
+        connection.execute("begin; delete from jmsql_internal.message where text_body <> '9'")
+        connection.execute("savepoint a; delete from jmsql_internal.message; rollback to savepoint a; commit")
+        assert (batches.callbacks(), batches.outstanding(batch)) == ([], 1)
+        connection.execute("begin; savepoint a; delete from jmsql_internal.message; rollback to savepoint a")
+        connection.execute("delete from jmsql_internal.message; commit")
+    assert batches.left_checks() == 0
+    assert [callback["done"] for callback in batches.callbacks()] == [10]
+    [(after,)] = batches.sql.execute(checks)
+    assert after - before <= 4

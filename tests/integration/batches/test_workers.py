@@ -99,14 +99,16 @@ def test_maintenance_removes_members_that_are_done_then_the_batch(
     connection: Connection, jmsql_factory: ConnectionFactory, sql: Any
 ) -> None:
     with jmsql.batch(connection, "import", on_end="ends") as batch:
+        batch.send("others", "done")
         batch.send_many("parts", ["one", "two"])
+    assert callbacks(connection, "others") == ["done"]
     with Administration(jmsql_factory) as administration:
         assert administration.purge("parts") == 2
     kept = jmsql.batch(connection, "kept")
     with kept:
         kept.send("others", "waits")
     assert sql.execute("select jmsql_internal.remove_batches(1000)").fetchone() == (1,)
-    assert progress(connection, batch) == jmsql.BatchProgress(2, 0, 0, 0, 2, 0, False, True)
+    assert progress(connection, batch) == jmsql.BatchProgress(3, 1, 0, 0, 2, 0, False, True)
     sql.execute("update jmsql_internal.batch set ended_at = ended_at - interval '8 days' where ended_at is not null")
     for most, removed in ((2, 2), (1000, 1), (1000, 0)):
         assert sql.execute("select jmsql_internal.remove_batches(%s)", (most,)).fetchone() == (removed,)

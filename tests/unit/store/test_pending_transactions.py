@@ -21,6 +21,7 @@ _BY_KEY = "It looks up, by key, what was claimed or delivered. What is not sent 
 _BY_ADDRESS = "The addresses are of messages that the transaction has found by asking, and locked."
 _WRITE = "It is the write itself."
 _DEAD_LETTER = "The provider alone sets the property that makes a dead letter."
+_OPEN = "A message of a batch that is not sent has not ended."
 _REMOVED = "The queue is removed, with all that is in it, sent or not."
 _BOUNDS = "It finds bounds. What lies between them is read by a statement that asks."
 _WINDOW = "It reads so many rows, and asks about those that it has read."
@@ -113,6 +114,8 @@ EXCEPTIONS = {
     "function jmsql_internal.note_sent": (2, _OF_A_KEY),
     "function jmsql_internal.wait_for_key": (1, _OF_A_KEY),
     "function jmsql_internal.keep_history": (1, _BY_ADDRESS),
+    "function jmsql_internal.open_members": (1, _OPEN),
+    "function jmsql_internal.remove_batch_member": (2, _OPEN),
     "function jmsql_internal.remove_messages": (1, _REMOVED),
     "function jmsql_internal.remove_received": (3, _BY_ADDRESS),
     "function jmsql_internal.return_dead_letters": (2, _DEAD_LETTER),

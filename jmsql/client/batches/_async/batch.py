@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 # names it in the property `JMS_jmsql_Batch` of each message, and closes it.
 #
 # The open block counts as a member that has not ended, so no callback comes before it closes. A handler adds messages
-# while its own message is such a member: `hold_batch` keeps that from its end until the transaction ends. In a session
-# without transactions each send needs a hold of its own.
+# while its own message is such a member. That may be purged meanwhile: `hold_batch` keeps the batch from its end until
+# the transaction ends. In a session without transactions each send needs a hold of its own.
 
 
 _LONGEST_NAME = 255
@@ -67,15 +67,14 @@ class Batch:
         self._is_closed = False
         self._callbacks = callbacks
         self._keep = keep
-        self._member: str | None = None
-        """The message of a handler that adds to its batch; None: the block has opened the batch."""
-        self._is_held = False
+        self._needs_hold = False
+        """Whether a handler adds to the batch of its message, whose transaction does not keep the batch yet."""
 
     @classmethod
-    def of_member(cls, context: JMSContext, number: int, member: str, schema: str) -> Self:
+    def of_member(cls, context: JMSContext, number: int, schema: str) -> Self:
         """Return the batch of a message that a session has received."""
         found = cls(context, f"batch {number}", schema)
-        found._id, found._context, found._member = number, context, member
+        found._id, found._context, found._needs_hold = number, context, True
         return found
 
     @property
@@ -103,7 +102,7 @@ class Batch:
             options: The options of [`send`][jmsql.asyncio.send].
 
         Raises:
-            IllegalStateException: The block is over, or the message of the handler has ended.
+            IllegalStateException: The block is over, or the batch of the handler's message has ended.
             InvalidDestinationException: It does not exist, or is not a destination.
             MessageFormatException: The body or a property cannot be encoded.
             MessageNotWriteableException: The body is a received message.
@@ -126,7 +125,7 @@ class Batch:
             options: The options of [`send`][jmsql.asyncio.send].
 
         Raises:
-            IllegalStateException: The block is over, or the message of the handler has ended.
+            IllegalStateException: The block is over, or the batch of the handler's message has ended.
             JMSException: As for `send`.
         """
         context = await self._require_context()
@@ -158,9 +157,9 @@ class Batch:
             raise IllegalStateException(
                 f"The block of the batch {self.name!r} is over. Its handlers may still add to it: call.batch.send(…)."
             )
-        if self._member is not None and not self._is_held:
-            await self._context.run_steps(hold_batch(self.id, self._member))
-            self._is_held = self._context.transacted
+        if self._needs_hold:
+            await self._context.run_steps(hold_batch(self.id))
+            self._needs_hold = not self._context.transacted
         return self._context
 
     async def __aenter__(self) -> Self:
@@ -272,7 +271,7 @@ def batch_of(session: Session | JMSContext, message: Message, *, schema: str = "
     number = message.get_object_property(BATCH) if message.property_exists(BATCH) else None
     if not isinstance(number, int) or message.jms_message_id is None:
         return None
-    return Batch.of_member(_context(session, schema), number, message.jms_message_id.removeprefix("ID:"), schema)
+    return Batch.of_member(_context(session, schema), number, schema)
 
 
 @set_module("jmsql.asyncio")
