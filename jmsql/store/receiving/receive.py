@@ -7,7 +7,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from jmsql.exceptions import IllegalStateException
+from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store.history.keeping import RECORDED, QueuesWithHistory, history
 from jmsql.store.receiving.candidates import (
@@ -23,6 +23,7 @@ from jmsql.store.receiving.candidates import (
     snapshot,
 )
 from jmsql.store.receiving.late_messages import ScanStart, Snapshot
+from jmsql.store.receiving.redelivery import UNIQUE_VIOLATION
 from jmsql.store.rows.columns import BODY_COLUMNS, SHARED_BODY, and_chosen, message_columns
 from jmsql.store.rows.message_rows import (
     MessageRow,
@@ -276,14 +277,21 @@ def claim(
     connection_id: int,
     visibility_timeout: float | None = None,
     groups: GroupScan | None = None,
-) -> Query[list[MessageRow]]:
+) -> Steps[list[MessageRow]]:
     """Claim the next messages for a connection, until it acknowledges or releases them, or dies.
 
     With a visibility timeout, in seconds, the claim is taken away unless it is extended in time.
     """
-    statement = claim_statement(selector, grouped=groups is not None, late=start.starts is not None)
+    late = start.starts is not None
+    statement = claim_statement(selector, grouped=groups is not None, late=late, is_single=limit == 1)
     more = {"connection_id": connection_id, "visibility_timeout": visibility_timeout}
-    return next_messages(statement, queue_id, start, limit, groups, **more)
+    claiming = next_messages(statement, queue_id, start, limit, groups, **more)
+    try:
+        return (yield from claiming)
+    except JMSException as error:
+        if error.error_code != UNIQUE_VIOLATION:
+            raise
+    return (yield from claiming)
 
 
 def claim_within_limit(
@@ -463,7 +471,8 @@ def _free(own_claims: str | None, *, keeps_lost: bool = False) -> str:
         state += """,
         group_state as materialized (
             select s.* from jmsql_internal.group_state(%(queue_id)s,
-                (select pg_catalog.array_agg(distinct group_hash) from found where group_hash is not null)) s)"""
+                (select pg_catalog.array_agg(g.group_hash)
+                 from found_group g where (select count(*) from found) > 0)) s)"""
         is_first = f"""
               and (f.group_hash is null or not exists (
                 select from group_state g
@@ -594,42 +603,77 @@ def dequeue_statement(
     )
 
 
+_CLAIM_NUMBER = """claim as materialized (
+                select set_config('synchronous_commit', 'off', true),
+                       nextval('jmsql_internal.claim_sequence'::regclass) as claim_id,
+                       claimed_at,
+                       claimed_at + %(visibility_timeout)s::float8 * interval '1 second' as claim_expires_at
+                from clock_timestamp() as claimed_at)"""
+_INSERT_CLAIMS = """insert into jmsql_internal.delivery as d
+                    (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at,
+                     claim_expires_at)
+                select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, claim.claim_id,
+                       %(connection_id)s::bigint, claim.claimed_at, claim.claim_expires_at
+                from free f cross join claim"""
+_OR_CLAIM_AGAIN = """on conflict (queue_id, inverse_priority, sequence) do update
+                set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
+                    claimed_at = excluded.claimed_at, claim_expires_at = excluded.claim_expires_at,
+                    next_attempt = null
+                where d.claim_id is null
+                  and (d.next_attempt is null or d.next_attempt <= statement_timestamp())"""
+
+
 @lru_cache(maxsize=1024)
 def claim_statement(
-    selector: Selector | None, *, grouped: bool = False, late: bool = False
+    selector: Selector | None, *, grouped: bool = False, late: bool = False, is_single: bool = False
 ) -> Statement[list[MessageRow]]:
-    """Claim the next messages for a session, as for `lock`: they stay in the queue until it acknowledges them."""
+    """Claim the next messages for a session, as for `lock`: they stay in the queue until it acknowledges them.
+
+    Args:
+        selector: Selects the messages; None: all.
+        grouped: True if the queue has messages of groups.
+        late: True if transactions may have late messages.
+        is_single: True to claim one message, in less time; else several, each in less time.
+    """
     # The commit need not reach the disk. A claim that a server's crash loses does no harm: the crash ends the sessions
     # that held claims, too.
     #
     # The statement writes the delivery state of free messages alone. It has locked the messages. If it waited for
     # another claim's row here, it would deadlock with the acknowledgement that is about to delete the message.
+    #
+    # A plain insertion takes less time than one that heeds conflicts, but for one message a second insertion takes more
+    # than that. It fails if a client has just recorded a delivery after its rollback. An update would not do for the
+    # messages with delivery states: it takes these by the statement's snapshot, and would leave out a message that was
+    # released since, and claim the next ones of its group.
     own_claims = "%(own_claims)s::bigint[]"
-    found, parameters = _found(selector, grouped=grouped, late=late, own_claims=own_claims, is_read_again=True)
-    return Statement(
-        "claim",
-        f"""with commit as materialized (
-                select set_config('synchronous_commit', 'off', true),
-                       nextval('jmsql_internal.claim_sequence'::regclass) as claim_id,
-                       clock_timestamp() as claimed_at),
-            {found}, {_free(own_claims if grouped else None)},
+    found, parameters = _found(selector, grouped=grouped, late=late, own_claims=own_claims, is_read_again=is_single)
+    if is_single:
+        claimed = f"""
             claimed as (
-                insert into jmsql_internal.delivery as d
-                    (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at,
-                     claim_expires_at)
-                select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, commit.claim_id,
-                       %(connection_id)s, commit.claimed_at,
-                       commit.claimed_at + %(visibility_timeout)s::float8 * interval '1 second'
-                from free f cross join commit
-                on conflict (queue_id, inverse_priority, sequence) do update
-                set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
-                    claimed_at = excluded.claimed_at, claim_expires_at = excluded.claim_expires_at,
-                    next_attempt = null
-                where d.claim_id is null
-                  and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
+                {_INSERT_CLAIMS}
+                {_OR_CLAIM_AGAIN}
                 returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
             select {_COLUMNS}, m.group_hash, d.delivery_count, d.claim_id, {snapshot(grouped=grouped, of_one=True)}
-            from claimed d cross join {by_key("message", "m", "d")} {SHARED_BODY}""",
+            from claimed d cross join {by_key("message", "m", "d")} {SHARED_BODY}"""
+    else:
+        claimed = f"""
+            claimed as (
+                {_INSERT_CLAIMS}
+                where f.delivery_count is null),
+            claimed_again as (
+                {_INSERT_CLAIMS}
+                where f.delivery_count is not null
+                {_OR_CLAIM_AGAIN}
+                returning d.inverse_priority, d.sequence, d.delivery_count)
+            select {_COLUMNS}, m.group_hash, coalesce(a.delivery_count, 0), claim.claim_id,
+                   {snapshot(grouped=grouped, of_one=True)}
+            from free m cross join claim
+            left join claimed_again a on (a.inverse_priority, a.sequence) = (m.inverse_priority, m.sequence)
+            {SHARED_BODY}
+            where m.delivery_count is null or a.delivery_count is not null"""
+    return Statement(
+        "claim",
+        f"with {_CLAIM_NUMBER}, {found}, {_free(own_claims if grouped else None)},{claimed}",
         "receiving",
         _claimed_rows,
         parameters,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from jmsql.exceptions import JMSException
 from jmsql.selectors import Selector
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.late_messages import ScanStart
 from jmsql.store.receiving.reader import QueueReader, ScanPosition
-from jmsql.store.receiving.receive import dequeue, highest_sequences, lock
+from jmsql.store.receiving.receive import claim, dequeue, highest_sequences, lock
 from jmsql.store.rows.message_rows import LastRow
 from jmsql.store.sending.send import send as store_send
 from jmsql.store.statement import Steps
@@ -265,6 +266,15 @@ def test_places_without_messages_do_not_narrow_later_scans(client: Client, queue
     client.run(reader.read(100, look_everywhere=False))
 
     assert len(client.run(reader.read(100, look_everywhere=False))) == 100
+
+
+def test_a_claim_is_tried_again_after_a_delivery_was_recorded_meanwhile(client: Client, queue_id: int) -> None:
+    send(client, "first")
+    claiming = claim(queue_id, None, FROM_THE_FRONT, 2, connection_id=1)
+    query = next(claiming)
+
+    assert claiming.throw(JMSException("A delivery was recorded.", "23505")) is query
+    assert bodies(client.run(query)) == ["first"]
 
 
 @pytest.mark.parametrize("selector", [None, "color is null"])

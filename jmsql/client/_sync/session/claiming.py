@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.late_messages import ScanStart
     from jmsql.store.receiving.receive import Fetch, GroupScan
     from jmsql.store.receiving.redelivery import Rules
-    from jmsql.store.statement import Query, Steps
+    from jmsql.store.statement import Steps
 
 
 logger = logging.getLogger("jmsql")
@@ -109,7 +109,7 @@ class Claiming:
         start: ScanStart,
         limit: int,
         groups: GroupScan | None = None,
-    ) -> Query[list[MessageRow]]:
+    ) -> Steps[list[MessageRow]]:
         """Claim messages in the name of the client's connection."""
         return claim(queue_id, selector, start, limit, self._control.connection_id, self._visibility_timeout, groups)
 
