@@ -17,6 +17,9 @@ SUSPEND_MAINTENANCE: LiteralString = """
     insert into jmsql_internal.leadership (connection_id, expires_at) values (null, 'infinity')
     on conflict (singleton) do update set connection_id = excluded.connection_id, expires_at = excluded.expires_at"""
 
+POSTPONE_MAINTENANCE: LiteralString = SUSPEND_MAINTENANCE.replace("'infinity'", "clock_timestamp() + '0.5 s'")
+"""Clients that live for less than half a second do none: the first run costs as much as to connect and send."""
+
 
 def maintain(runner: Runner) -> list[MessageKey]:
     """Do what is due, without the lease; return the messages that dead clients held."""

@@ -18,7 +18,7 @@ import pytest
 from jmsql import Connection, ConnectionFactory, Message, Queue
 from jmsql.testing import FAST_TIMINGS
 from jmsql.testing.database import SessionDatabase
-from tests.leadership import SUSPEND_MAINTENANCE
+from tests.leadership import POSTPONE_MAINTENANCE, SUSPEND_MAINTENANCE
 
 _SESSIONS = 4
 """How many sessions that use the database at once a shared connection has connections for."""
@@ -38,7 +38,7 @@ def shares_connection(request: pytest.FixtureRequest) -> bool:
 
 
 def is_maintained(request: pytest.FixtureRequest) -> bool:
-    """Whether the test's own clients do the maintenance, though those of most others of its module do not."""
+    """True if the test's own clients do the maintenance, and from the first moment."""
     return request.node.get_closest_marker("maintained") is not None
 
 
@@ -75,6 +75,8 @@ def empty(database: SessionDatabase, request: pytest.FixtureRequest) -> None:
     """Empty the schema for a test, but for what the connections know that its module shares."""
     if not shares_connection(request):
         database.clean()
+        if not is_maintained(request):
+            database.execute(POSTPONE_MAINTENANCE)
         return
     for table in _LEFT:
         database.execute(f"delete from jmsql_internal.{table}")

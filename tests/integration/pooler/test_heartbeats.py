@@ -29,6 +29,8 @@ from tests.integration.topics.rows import count, wait_until_empty
 from tests.leadership import LEADER
 from tests.texts import receive, receive_texts, send_texts
 
+pytestmark = pytest.mark.maintained
+
 TOPIC = Topic("news")
 HEARTBEATS = "select connection_id, heartbeat_at from jmsql_internal.connection order by connection_id"
 MISS = """

@@ -18,6 +18,8 @@ from jmsql.timings import InternalTimings
 from tests.integration.store.conftest import Client, OpenClient, send
 from tests.leadership import SUSPEND_MAINTENANCE
 
+pytestmark = pytest.mark.maintained
+
 LONG_AGO = 1
 HAS_GROUPS = has_groups(1)
 PASS: LiteralString = "update jmsql_internal.leadership set expires_at = expires_at - duration"

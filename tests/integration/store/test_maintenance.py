@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from jmsql.store.destinations import lookup
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.receiving import receive
@@ -13,6 +15,8 @@ from jmsql.store.receiving.receive import dequeue
 from jmsql.timings import InternalTimings
 from tests.integration.client.server import Server
 from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, as_claimed, bodies, key, send
+
+pytestmark = pytest.mark.maintained
 
 LONG_AGO = 1
 DEAD = 4711

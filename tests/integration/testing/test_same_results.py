@@ -57,7 +57,7 @@ __all__ = ["Base"]
 
 BY_SESSION = Queue("by a session")
 PATIENCE = 60.0
-AT_A_TIME = 20
+AT_A_TIME = 70
 """For how many cases there is one worker."""
 
 
