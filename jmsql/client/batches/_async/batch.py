@@ -68,7 +68,7 @@ class Batch:
         self._callbacks = callbacks
         self._keep = keep
         self._needs_hold = False
-        """Whether a handler adds to the batch of its message, whose transaction does not keep the batch yet."""
+        """True if a handler adds to its message's batch, which its transaction does not keep yet."""
 
     @classmethod
     def of_member(cls, context: JMSContext, number: int, schema: str) -> Self:
