@@ -52,7 +52,7 @@ class TransactionState(Enum):
     SHARED = auto()
     """It holds work of the session, and maybe of the application; or the session relies on the application's alone."""
     COMMITTED = auto()
-    """The application has committed it, which is the session's part, and the session has run nothing since."""
+    """The application has committed it, with the session's part so far, and the session has run nothing since."""
     CONTINUED = auto()
     """The session works in the transaction that follows one that the application has committed."""
     ROLLED_BACK = auto()
@@ -97,9 +97,6 @@ WORKING_STATES: Final = frozenset({_S.OURS, _S.SHARED, _S.CONTINUED})
 """The server's transaction holds work that the session's commit stands for."""
 LOST_STATES: Final = frozenset({_S.ROLLED_BACK, _S.VANISHED, _S.INTERRUPTED})
 """Work of the session is gone, or its fate is unknown."""
-COMMITTED_STATES: Final = frozenset({_S.COMMITTED, _S.CONTINUED})
-"""The application has committed a part of the session's work."""
-
 _APPLICATION = (_E.APPLICATION_WORKS, _E.SESSION_RELIES, _E.APPLICATION_COMMITS, _E.APPLICATION_ROLLS_BACK, _E.VANISH)
 _ENDS_WORK = {
     _E.APPLICATION_COMMITS: _S.COMMITTED,

@@ -22,6 +22,8 @@ from jmsql.exceptions import (
 _SCHEMA = "run `jmsql migrate`, with its --schema if that is not jmsql, or jmsql.migrate(), with the rights to make it"
 
 _CONNECTION_LOST = "08006"
+_CERTAIN = {"08001", "08004", "08007"}
+"""Errors of connections that were not made, and the one that says already that the outcome is not known."""
 """The SQLSTATE of a connection that broke; libpq gives no other reason."""
 
 # The exception and the advice, by SQLSTATE or its class (the first two characters).
@@ -128,8 +130,13 @@ def is_connection_lost(error: BaseException) -> bool:
 
 
 def with_unknown_outcome(error: JMSException, advice: str) -> JMSException:
-    """Return the error of statements that commit by themselves: 08007 if their answer was lost."""
-    if error.error_code != _CONNECTION_LOST:
+    """Return the error of statements that commit by themselves: 08007 if their answer was lost.
+
+    PgBouncer gives the loss of a server's connection a code of its own, 08P01. A connection that could not be made has
+    08001 or 08004.
+    """
+    code = error.error_code or ""
+    if code[:2] != "08" or code in _CERTAIN:
         return error
     return JMSException(f"{error} If it was on its way, it may have taken effect. {advice}", "08007")
 

@@ -1,7 +1,8 @@
 -- Limits of listeners over all workers: how many messages start in a time, and how many are handled at a time.
 --
 -- A claim takes what a limit allows in its own statement: `enter_limit` locks the limit, and tells what is free;
--- `note_started` writes down what was claimed. Slots need no release: one is held while its claim holds.
+-- `note_started` writes down what was claimed. Slots need no release: one is held while its claim holds,
+-- and after a client's control connection is gone until its presence in `limit_holder` expires.
 
 create table jmsql_internal.listener_limit (
     limit_id    bigint generated always as identity primary key,
@@ -172,7 +173,8 @@ begin
                 select l.rate - coalesce(sum(w.number), 0), min(w.start) + per into starts_left, free_at
                 from jmsql_internal.limit_usage x
                 cross join lateral unnest(x.started, x.numbers) as w (start, number)
-                where x.limit_id = l.limit_id and x.is_rate and x.value = '' and w.start > clock_timestamp() - per;
+                where x.limit_id = l.limit_id and x.is_rate and x.value = ''
+                  and w.start > clock_timestamp() - per and w.start <= clock_timestamp();  -- it may have been set back
                 exit when starts_left > 0 or free_at > clock_timestamp() + interval '50 milliseconds';
                 -- Consumers come a little early, so that the time that they take to wake costs nothing of the rate.
                 perform pg_sleep(greatest(0, extract(epoch from free_at - clock_timestamp())) + 0.0002);
@@ -189,7 +191,7 @@ begin
                 from jmsql_internal.limit_usage x
                 cross join lateral unnest(x.started, x.numbers) as w (start, number)
                 where x.limit_id = l.limit_id and x.is_rate and x.used_at > clock_timestamp() - per
-                  and w.start > clock_timestamp() - per
+                  and w.start > clock_timestamp() - per and w.start <= clock_timestamp()
                 group by x.value) x;
         end if;
     end if;
@@ -260,7 +262,7 @@ begin
             from jmsql_internal.limit_usage x
             cross join lateral unnest(x.started, x.numbers) as w (start, number)
             where x.limit_id = entered and x.is_rate and x.value = each.value
-              and w.start > present - l.per * interval '1 second';
+              and w.start > present - l.per * interval '1 second' and w.start <= present;
             last := coalesce(cardinality(u.started), 0);
             part := l.per / 256;
             -- Of large rates, starts that are close together are noted as one.

@@ -39,7 +39,7 @@ create table jmsql_internal.schedule (
     check ((cron is null) <> (every is null))
 );
 comment on table jmsql_internal.schedule is 'The schedules, with the message of each.';
-comment on column jmsql_internal.schedule.revision is 'Grows with each change of its times, so that no tick follows the former ones.';
+comment on column jmsql_internal.schedule.revision is 'Grows with each change, so that no tick follows the former times.';
 comment on column jmsql_internal.schedule.time_to_live is 'In milliseconds; null: its messages do not expire.';
 comment on column jmsql_internal.schedule.next_at is 'The next tick; null: there is none.';
 comment on column jmsql_internal.schedule.last_sequence is 'With the two columns before, the key of its last message.';

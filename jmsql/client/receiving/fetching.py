@@ -393,9 +393,9 @@ class PrefetchBuffer:
         self.recorded = 0
         """How many of the next messages are recorded as delivered for the first time. `Locks` write it."""
         self.claimed_for: float | None = None
-        """For how many seconds the held messages are claimed; None: while the client lives. `Claims` write it."""
+        """For how many seconds the held messages are claimed; None: while the client lives. Claims write it."""
         self.free_until = 0.0
-        """Until when no rules hold for failed deliveries, on the monotonic clock. `Locks` write it."""
+        """Until when no rules hold for failed deliveries, on the monotonic clock. Fetches and deliveries write it."""
         self.policy = ConsumerPolicy()
         """The consumer's settings. The application's thread replaces it, by the consumer, without a lock."""
         self.looks_again = False

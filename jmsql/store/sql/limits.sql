@@ -30,6 +30,7 @@ from (
                    case when sum(w.number) >= l.rate then min(w.start) + l.per * interval '1 second' end as free_at
             from unnest(u.started, u.numbers) as w (start, number)
             where k.is_rate and w.start > clock_timestamp() - l.per * interval '1 second'
+              and w.start <= clock_timestamp()
             having k.is_rate
             union all
             select count(*), null::timestamptz from jmsql_internal.held_slots(u) where not k.is_rate having not k.is_rate) n on true

@@ -26,9 +26,13 @@ returning (select is_late from former);
 update jmsql_internal.limit_holder set expires_at = '-infinity' where holder_id = %(holder_id)s;
 
 -- name: forget_limits
--- What nothing has used for a while. A listener that is still there declares its limit once more.
+-- What nothing has used for a while. A listener that is still there declares its limit once more. Clients that were
+-- silent before the server's clock was set back are, from then on.
 with holders as (
     delete from jmsql_internal.limit_holder h where h.expires_at < clock_timestamp() - interval '1 minute'),
+silent as (
+    update jmsql_internal.limit_holder h set expires_at = clock_timestamp() + interval '10 seconds'
+    where h.expires_at > clock_timestamp() + interval '1 minute'),
 usage as (
     delete from jmsql_internal.limit_usage u
     using jmsql_internal.listener_limit l

@@ -81,10 +81,12 @@ class SavepointCommand(Enum):
     SET = auto()
     RELEASE = auto()
     ROLLBACK = auto()
+    COMMIT = auto()
+    """Of the transaction, and so of all its savepoints."""
 
 
 class SavepointStep(NamedTuple):
-    """A statement that sets, releases or rolls back to a savepoint.
+    """A statement that sets, releases or rolls back to a savepoint, or ends all of them.
 
     Args:
         command: Its command.
@@ -93,6 +95,10 @@ class SavepointStep(NamedTuple):
 
     command: SavepointCommand
     name: str | None
+
+
+COMMIT = SavepointStep(SavepointCommand.COMMIT, None)
+"""The commit of the transaction by a method, which is about to run."""
 
 
 _NAME = rf'(?P<name>"(?:[^"]|"")+"|[^\W\d][\w$]*){_SPACE}*;?{_SPACE}*'

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -16,6 +17,8 @@ import pytest
 import jmsql
 from jmsql import ConnectionFactory, Message, Queue
 from jmsql.admin import Administration
+from jmsql.store.receiving.throttling import forget_limits
+from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from jmsql.timings import InternalTimings
 from jmsql.worker import Application, AtMost, Rate
@@ -383,6 +386,35 @@ def test_frozen_and_killed_processes_give_their_slots_back(
     worker.give_leave()
     database.wait_until_handled(3)
     assert sorted(text for text, _ in database.handled()) == ["one", "three", "two"]
+
+
+def test_a_rate_goes_on_after_the_servers_clock_was_set_back(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, workers: Workers
+) -> None:
+    send(jmsql_factory, "mail", "one")
+    handler = Handled()
+    workers.start(handler, rate=Rate(1, per=7200))
+    handler.wait("one")
+    workers.end()
+    database.rows("update jmsql_internal.limit_usage set started = array[clock_timestamp() + interval '1 hour']")
+    send(jmsql_factory, "mail", "two")
+    workers.start(handler, rate=Rate(1, per=7200))
+    handler.wait("one", "two")
+
+
+def test_a_killed_process_holds_no_slots_for_long_after_the_servers_clock_was_set_back(
+    database: WorkerDatabase,
+) -> None:
+    with database.connection.transaction(force_rollback=True):
+        # A new row may not be of the future; those from before the clock was set back are.
+        database.rows("alter table jmsql_internal.limit_holder drop constraint limit_holder_expires_at_check")
+        database.rows(
+            "insert into jmsql_internal.limit_holder (holder_id, connection_id, running, expires_at) "
+            "values (1, 1, '{}', clock_timestamp() + interval '1 hour')"
+        )
+        PsycopgRunner(database.connection, "jmsql").run(forget_limits)
+        [(rest,)] = database.rows("select expires_at - clock_timestamp() from jmsql_internal.limit_holder")
+    assert rest <= timedelta(seconds=10)
 
 
 def test_limits_do_not_hold_where_a_test_drains_a_transaction(jmsql_factory: ConnectionFactory) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from jmsql.client._async.link.own import OwnLink
 from jmsql.client.transaction_state import (
-    COMMITTED_STATES,
     LOST_STATES,
     TRANSITIONS,
     WORKING_STATES,
@@ -56,8 +55,6 @@ set_savepoint = Statement("set_savepoint", "savepoint jmsql_own", "setting a sav
 undo_savepoint = Statement("undo_savepoint", "rollback to savepoint jmsql_own", "rolling back to a savepoint", nothing)
 release_savepoint = Statement("release_savepoint", "release savepoint jmsql_own", "releasing a savepoint", nothing)
 _SAVEPOINTS = (set_savepoint, undo_savepoint, release_savepoint)
-_UNLOCKED_STATES = COMMITTED_STATES | LOST_STATES
-"""The server's transaction, if one is open, is not the one that has locked the held messages."""
 
 
 class LentLink(OwnLink):
@@ -125,7 +122,7 @@ class LentLink(OwnLink):
 
     @property
     def has_lost_locks(self) -> bool:
-        return self.is_idle or self.state in _UNLOCKED_STATES
+        return self.is_idle or self.state in LOST_STATES  # before a commit, the session gives up those it holds
 
     @property
     def has_foreign_work(self) -> bool:

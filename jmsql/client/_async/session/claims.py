@@ -11,6 +11,7 @@ from jmsql.client._async.shared.redelivery import FailedDelivery, Failure, Redel
 from jmsql.client.receiving.fetching import PrefetchBuffer, claims_of_groups
 from jmsql.client.throttle import Throttle
 from jmsql.exceptions import JMSException
+from jmsql.store.errors import with_unknown_outcome
 from jmsql.store.receiving.progress import ClaimedMessage
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.receiving.results import acknowledged_with
@@ -186,7 +187,8 @@ class Claims(Delivery):
             result: The statement that stores the message's result in the same transaction, unless its claim was lost.
 
         Raises:
-            JMSException: Some of the claims were lost; those messages are delivered again.
+            JMSException: Some of the claims were lost; those messages are delivered again. With the code 08007, the
+                connection broke, and may have done so after the acknowledgement.
         """
         if not self._delivered:
             if result is not None:  # the handler has acknowledged its message itself
@@ -197,7 +199,12 @@ class Claims(Delivery):
         acknowledging: Query[int] | Steps[int] = self._database.recipient.acknowledge(claimed)
         if result is not None:
             acknowledging = in_transaction(acknowledged_with(result, acknowledging, len(claimed)))
-        acknowledged = await self._database.attempt(acknowledging)
+        try:
+            acknowledged = await self._database.attempt(acknowledging)
+        except JMSException as error:
+            raise with_unknown_outcome(
+                error, "A message that is not acknowledged is delivered again."
+            ) from error.__cause__
         self._delivered.clear()
         self._extended.clear()
         since = self._delivered_at if self.is_of_handler else None

@@ -180,9 +180,14 @@ class Locks(Delivery):
                 await undo()  # with the lock of a message that another client had just claimed
             return row
 
-    async def _give_up(self) -> None:
-        for buffer in self._buffers:
-            buffer.discard_rows()
+    async def _give_up(self) -> list[MessageKey]:
+        """Drop the messages that were fetched and not delivered, for which the next fetch looks again; return them."""
+        released = [(buffer.key(row), row) for buffer in self._buffers for row in buffer.discard_rows()]
+        claims = {key: claim_id for key, row in released if (claim_id := claim_of(row) or self._records.take(key))}
+        if claims:  # else they would be hidden until the transaction ends, and others be delivered before them
+            self._claimed.forget_undelivered(self._delivered)
+            await self._redelivery.release_in_any_case([Release(key, claim_id) for key, claim_id in claims.items()])
+        return [key for key, _ in released]
 
     async def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         buffer.drop_stale()  # they stay locked until the transaction ends
@@ -383,16 +388,12 @@ class Locks(Delivery):
         """
         if not await self._claim_delivered():
             return []
-        released = [(buffer.key(row), row) for buffer in self._buffers for row in buffer.discard_rows()]
-        claims = {key: claim_id for key, row in released if (claim_id := claim_of(row) or self._records.take(key))}
-        self._claimed.forget_undelivered(self._delivered)
-        if claims:
-            await self._redelivery.release_in_any_case([Release(key, claim_id) for key, claim_id in claims.items()])
+        released = await self._give_up()
         for buffer in self._buffers:
-            for key, _ in released:
+            for key in released:
                 if key.queue_id == buffer.source.queue_id:
                     buffer.source.returned(key)
-        return [key for key, _ in released]
+        return released
 
     async def _claim_delivered(self) -> bool:
         """Claim the delivered messages that are locked, and end the transaction; return whether that could be done."""
@@ -453,7 +454,7 @@ class Locks(Delivery):
         return self._savepoints is not None and self._savepoints.is_one_unknown
 
     async def heed(self, step: SavepointStep) -> None:
-        """Note the application's next step with a savepoint.
+        """Note the application's next step with a savepoint, or its commit.
 
         A rollback brings back messages that were received since. Their deliveries are counted while they are locked, so
         that no other consumer sees them without their redelivered flag.
@@ -464,6 +465,10 @@ class Locks(Delivery):
             self._savepoints.add(step.name, self._delivered)
         elif step.command is SavepointCommand.RELEASE:
             self._savepoints.release(step.name)
+        elif step.command is SavepointCommand.COMMIT:
+            await self._notice_what_came_back()
+            await self._give_up()  # their locks end with it
+            self._savepoints = None
         else:
             await self._give_up()  # the locks since
             self._undeleted.clear()  # delivered after a statement had failed

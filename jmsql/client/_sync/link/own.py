@@ -40,8 +40,9 @@ T = TypeVar("T")
 #
 # Invariants:
 #
-# 1. One thread or task at a time uses a link: the holder of the session's lock, or of the transaction's `_sending`, or
-#    the thread that runs the application's statement on it (`_before_statement`), which holds no lock.
+# 1. One thread or task at a time uses a link: the holder of the session's lock, in a transaction of `_sending` as well;
+#    the asynchronous sender, which holds `_sending` alone; or the thread that runs the application's statement on it
+#    (`_before_statement`), which holds no lock. A commit holds the session's alone: no asynchronous send is left then.
 #    `interrupt` alone may come from elsewhere, and only reads.
 # 2. `state` changes by `TRANSITIONS`, so a step that was not thought of raises. The exception is `LentLink.run`: it
 #    restores the state from before a statement that never reached the server.

@@ -7,6 +7,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
 from typing import Any, NamedTuple, Self
 
 import psycopg
@@ -18,6 +19,7 @@ from jmsql.client.transaction_state import TransactionEvent
 from jmsql.exceptions import TransactionInProgressException
 from jmsql.store.wire._sync.runner import WireConnection
 from jmsql.store.wire.application_sql import (
+    COMMIT,
     Effects,
     SavepointCommand,
     SavepointStep,
@@ -29,7 +31,8 @@ from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Exchange
 # How the session learns of the application's statements: the cursor classes of a lent connection call `heed` before a
 # statement runs, and psycopg's `transaction` blocks tell of their savepoints. The effects are read from the statement's
 # text (`effects_of`). A query whose text is not known counts as having any effect (`_UNKNOWN`). SQLAlchemy's statements
-# use these cursors as well, so this is the only place.
+# use these cursors as well, so this is the only place. `commit` tells the session before it commits, too: its messages
+# are part of the transaction.
 #
 # A handler's connection is kept open (`keep_open`): commit, rollback, close and the like are refused, as is a text that
 # ends the transaction. `let_end` makes them possible again. If a COPY or a statement still holds psycopg's lock then,
@@ -64,16 +67,27 @@ class Traces(NamedTuple):
     ending: TransactionEvent | None = None
 
 
+class _Ends(Enum):
+    """The one who may end the transaction now."""
+
+    APPLICATION = auto()
+    """The application, and the session hears of it."""
+    LATER = auto()
+    """The session, once the application has done its part, to which an end is refused."""
+    SESSION = auto()
+    """The session, which is about to do so."""
+
+
 class _Lending(NamedTuple):
     """How the application has a connection.
 
     Args:
         listener: Called before each of its statements; None: the application does not have the connection.
-        is_kept_open: True if it is not to end the transaction.
+        ends: The one who may end the transaction now.
     """
 
     listener: weakref.WeakMethod[StatementListener] | None = None
-    is_kept_open: bool = False
+    ends: _Ends = _Ends.APPLICATION
 
 
 class WatchedConnection(WireConnection):
@@ -86,7 +100,7 @@ class WatchedConnection(WireConnection):
     """The application's traces. Replaced whole, by the thread or task that uses the connection."""
 
     _lending = _Lending()
-    """Replaced whole by `watch`, `keep_open` and `let_end`, with the session's lock held."""
+    """Replaced whole by `watch`, `keep_open`, `let_end` and `note_end`, with the session's lock held."""
 
     def watch(self, listener: StatementListener | None) -> None:
         """Call a method before each statement from now on, for as long as its object is there; None: nothing.
@@ -94,7 +108,7 @@ class WatchedConnection(WireConnection):
         SQLAlchemy keeps each connection that is in use until it is closed, which must not keep the object.
         """
         reference = None if listener is None else weakref.WeakMethod(listener)
-        self._lending = _Lending(reference, self._lending.is_kept_open)
+        self._lending = self._lending._replace(listener=reference)
         self._set_factories()
 
     def _set_factories(self) -> None:
@@ -154,19 +168,20 @@ class WatchedConnection(WireConnection):
 
         Earlier settings of the application for its cursors are forgotten.
         """
-        self._lending = self._lending._replace(is_kept_open=True)
+        self._lending = self._lending._replace(ends=_Ends.LATER)
         self._set_factories()
 
     def let_end(self) -> bool:
-        """Make the refused end of the transaction possible; return False if it is not.
+        """Let the session end the transaction, until `note_end`; return False if that is not possible.
 
-        A COPY, or another statement, may still go on, of which nobody knows whether it ever ends. It is ended with the
-        connection.
+        A COPY, or another statement, may still go on where the end was refused to the application, and may never end.
+        It is ended with the connection.
         """
-        if not self._lending.is_kept_open:
+        lending = self._lending
+        if lending.listener is None:
             return True
-        self._lending = self._lending._replace(is_kept_open=False)
-        if self.lock.locked():
+        self._lending = lending._replace(ends=_Ends.SESSION)
+        if lending.ends is _Ends.LATER and self.lock.locked():
             self.pgconn.finish()
             return False
         return True
@@ -200,6 +215,8 @@ class WatchedConnection(WireConnection):
 
     def note_end(self) -> None:
         """Forget the application's part in the transaction, which the session has ended."""
+        if self._lending.ends is _Ends.SESSION:
+            self._lending = self._lending._replace(ends=_Ends.APPLICATION)
         traces = self.traces
         if traces.ending is not None or traces.may_have_other_role:
             # A setting that outlives the transaction may be a role.
@@ -207,7 +224,7 @@ class WatchedConnection(WireConnection):
             self.traces = traces._replace(ending=None, may_have_other_role=may_have_other_role)
 
     def _refuse_if_kept_open(self, what: str) -> None:
-        if self._lending.is_kept_open:
+        if self._lending.ends is _Ends.LATER:
             raise TransactionInProgressException(
                 f"{what} is refused: the connection is in the transaction of a message, which the worker commits when "
                 "the handler has returned, and rolls back if it raises. For a part that can be undone by itself there "
@@ -218,7 +235,7 @@ class WatchedConnection(WireConnection):
         """Begin the transaction, in which blocks of `transaction` are savepoints then, and pipelines end nothing."""
         pgconn = self.pgconn
         if (
-            self._lending.is_kept_open
+            self._lending.ends is _Ends.LATER
             and pgconn.transaction_status == TransactionStatus.IDLE
             and pgconn.pipeline_status == PipelineStatus.OFF
         ):
@@ -227,6 +244,10 @@ class WatchedConnection(WireConnection):
 
     def commit(self) -> None:
         self._refuse_if_kept_open("commit()")
+        listener = self._listener
+        status = self.pgconn.transaction_status
+        if listener is not None and self._lending.ends is _Ends.APPLICATION and status == TransactionStatus.INTRANS:
+            listener(COMMIT)
         is_aborted = self.pgconn.transaction_status == TransactionStatus.INERROR  # then COMMIT rolls back
         ending = TransactionEvent.APPLICATION_ROLLS_BACK if is_aborted else TransactionEvent.APPLICATION_COMMITS
         with self._ends_by(ending):

@@ -181,9 +181,14 @@ class Locks(Delivery):
                 undo()  # with the lock of a message that another client had just claimed
             return row
 
-    def _give_up(self) -> None:
-        for buffer in self._buffers:
-            buffer.discard_rows()
+    def _give_up(self) -> list[MessageKey]:
+        """Drop the messages that were fetched and not delivered, for which the next fetch looks again; return them."""
+        released = [(buffer.key(row), row) for buffer in self._buffers for row in buffer.discard_rows()]
+        claims = {key: claim_id for key, row in released if (claim_id := claim_of(row) or self._records.take(key))}
+        if claims:  # else they would be hidden until the transaction ends, and others be delivered before them
+            self._claimed.forget_undelivered(self._delivered)
+            self._redelivery.release_in_any_case([Release(key, claim_id) for key, claim_id in claims.items()])
+        return [key for key, _ in released]
 
     def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         buffer.drop_stale()  # they stay locked until the transaction ends
@@ -384,16 +389,12 @@ class Locks(Delivery):
         """
         if not self._claim_delivered():
             return []
-        released = [(buffer.key(row), row) for buffer in self._buffers for row in buffer.discard_rows()]
-        claims = {key: claim_id for key, row in released if (claim_id := claim_of(row) or self._records.take(key))}
-        self._claimed.forget_undelivered(self._delivered)
-        if claims:
-            self._redelivery.release_in_any_case([Release(key, claim_id) for key, claim_id in claims.items()])
+        released = self._give_up()
         for buffer in self._buffers:
-            for key, _ in released:
+            for key in released:
                 if key.queue_id == buffer.source.queue_id:
                     buffer.source.returned(key)
-        return [key for key, _ in released]
+        return released
 
     def _claim_delivered(self) -> bool:
         """Claim the delivered messages that are locked, and end the transaction; return whether that could be done."""
@@ -454,7 +455,7 @@ class Locks(Delivery):
         return self._savepoints is not None and self._savepoints.is_one_unknown
 
     def heed(self, step: SavepointStep) -> None:
-        """Note the application's next step with a savepoint.
+        """Note the application's next step with a savepoint, or its commit.
 
         A rollback brings back messages that were received since. Their deliveries are counted while they are locked, so
         that no other consumer sees them without their redelivered flag.
@@ -465,6 +466,10 @@ class Locks(Delivery):
             self._savepoints.add(step.name, self._delivered)
         elif step.command is SavepointCommand.RELEASE:
             self._savepoints.release(step.name)
+        elif step.command is SavepointCommand.COMMIT:
+            self._notice_what_came_back()
+            self._give_up()  # their locks end with it
+            self._savepoints = None
         else:
             self._give_up()  # the locks since
             self._undeleted.clear()  # delivered after a statement had failed

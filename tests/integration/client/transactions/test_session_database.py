@@ -15,9 +15,19 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import orm, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from jmsql import Connection, ConnectionFactory, JMSException, Message, Queue, Session, TransactionRolledBackException
+from jmsql import (
+    Connection,
+    ConnectionFactory,
+    JMSException,
+    Message,
+    Queue,
+    Session,
+    TransactionRolledBackException,
+)
+from jmsql.admin import Administration
+from jmsql.testing import receive_all
 from tests.integration.client.server import Server
-from tests.texts import receive, send_texts, texts_left
+from tests.texts import receive, send_texts, texts_left, texts_of
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")
 
@@ -29,6 +39,12 @@ def connection(jmsql_factory: ConnectionFactory) -> Iterator[Connection]:
     with jmsql_factory.create_connection() as connection:
         connection.start()
         yield connection
+
+
+@pytest.fixture
+def administration(jmsql_factory: ConnectionFactory) -> Iterator[Administration]:
+    with Administration(jmsql_factory) as administration:
+        yield administration
 
 
 @pytest.fixture
@@ -364,6 +380,93 @@ class TestEndedByTheApplication:
         else:
             assert outcome.error_code is not None
             assert outcome.error_code.startswith("08")
+
+
+COMMITS: dict[str, Callable[[Session], object]] = {
+    "SQLAlchemy's": lambda session: session.database.commit(),
+    "the driver's": lambda session: driver_connection(session).commit(),
+}
+
+
+class TestACommitByTheApplication:
+    """It is one of the session's work so far, and the locks of messages fetched ahead end with it."""
+
+    @pytest.fixture(params=COMMITS)
+    def commit(self, request: pytest.FixtureRequest) -> Callable[[Session], object]:
+        return COMMITS[request.param]
+
+    @pytest.fixture(params=[None, 5], ids=["no policy", "a policy"])
+    def queue(self, request: pytest.FixtureRequest, administration: Administration) -> Queue:
+        return administration.create_queue(f"database.{uuid.uuid4()}", maximum_deliveries=request.param)
+
+    def test_no_other_consumer_gets_what_was_received_before(
+        self, connection: Connection, session: Session, queue: Queue, commit: Callable[[Session], object]
+    ) -> None:
+        send_texts(session, queue, "one", "two")
+        assert session.database is not None
+        consumer = session.create_consumer(queue)
+        received = texts_of([receive(consumer)])  # after the application's last statement
+        session.database.execute(text("select 1"))
+        received += texts_of([receive(consumer)])
+        commit(session)
+        assert texts_of(receive_all(connection.create_session().create_consumer(queue))) == []
+        session.commit()
+        assert received == ["one", "two"]
+
+    def test_messages_sent_before_are_sent(
+        self, connection: Connection, session: Session, queue: Queue, commit: Callable[[Session], object]
+    ) -> None:
+        session.database.execute(text("select 1"))
+        session.create_producer(queue).send(session.create_text_message("one"))
+        commit(session)
+        assert texts_of(receive_all(connection.create_session().create_consumer(queue))) == ["one"]
+        session.commit()
+
+    def test_the_order_goes_on(
+        self, connection: Connection, session: Session, queue: Queue, commit: Callable[[Session], object]
+    ) -> None:
+        consumer = session.create_consumer(queue)
+        numbers = [str(number) for number in range(30)]
+        send_texts(session, queue, *numbers)
+        received = texts_of(receive(consumer) for _ in range(12))  # so that it expects many, and fetches ahead
+        commit(session)
+        for _ in range(3):
+            received += texts_of(receive(consumer) for _ in range(2))
+            session.database.execute(text("select 1"))
+            received += texts_of([receive(consumer)])
+            commit(session)
+        received += texts_of(receive_all(consumer))
+        session.commit()
+        assert received == numbers
+        assert texts_of(receive_all(connection.create_session().create_consumer(queue))) == []
+
+    def test_messages_fetched_ahead_are_free_at_once(
+        self, connection: Connection, session: Session, queue: Queue, commit: Callable[[Session], object]
+    ) -> None:
+        consumer = session.create_consumer(queue)
+        numbers = [str(number) for number in range(20)]
+        send_texts(session, queue, *numbers)
+        assert session.database is not None
+        received = texts_of(receive(consumer) for _ in range(12))
+        commit(session)
+        received += texts_of(receive_all(connection.create_session().create_consumer(queue)))
+        assert received == numbers
+        session.commit()
+
+
+@pytest.mark.parametrize("maximum_deliveries", [None, 5], ids=["no policy", "a policy"])
+def test_messages_fetched_ahead_come_again_after_a_rollback_to_a_savepoint(
+    session: Session, administration: Administration, maximum_deliveries: int | None
+) -> None:
+    queue = administration.create_queue(f"database.{uuid.uuid4()}", maximum_deliveries=maximum_deliveries)
+    numbers = [str(number) for number in range(20)]
+    send_texts(session, queue, *numbers)
+    consumer = session.create_consumer(queue)
+    savepoint = session.database.begin_nested()
+    for _ in range(12):
+        receive(consumer)
+    savepoint.rollback()
+    assert texts_of(receive_all(consumer)) == numbers
 
 
 def test_a_listener_whose_transaction_was_rolled_back_goes_on(

@@ -94,8 +94,9 @@ class LocalTransaction(OwnTransaction):
         super().__init__(state, client, database, locks)
         self._locks = locks
         self._sending = RLock()
-        """Held while messages are collected or inserted, which the asynchronous sender does in another thread, and
-        while others are fetched or handed out. Not the session's, which a listener holds while it runs."""
+        """Held while messages are collected or inserted, which the asynchronous sender does in another thread, while
+        others are fetched, and, if there is such a sender, while they are handed out. Not the session's, which a
+        listener holds while it runs."""
         self._send_buffer = SendBuffer()
         """Written with `_sending` held."""
         self._is_shared = False
@@ -228,12 +229,12 @@ class LocalTransaction(OwnTransaction):
         """Release the consumer's messages, unless the transaction has done something that has to stay."""
         if not consumer.buffer.rows:
             return
-        if not self.is_used:
-            await self._end_unused()
-            return
-        if self._is_shared or self.database.link.has_foreign_work:
-            return  # it would have to end, and the application's part with it
         async with self._sending:
+            if not self.is_used:
+                await self._end_unused()
+                return
+            if self._is_shared or self.database.link.has_foreign_work:
+                return  # it would have to end, and the application's part with it
             if not self._send_buffer.has_inserted:
                 self._client.returned(await run_to_completion(self._locks.give_back_held()))
 
@@ -246,7 +247,8 @@ class LocalTransaction(OwnTransaction):
             return await super().next_loaded(buffer)
 
     async def unloaded(self, buffer: PrefetchBuffer) -> None:  # noqa: ARG002 - its messages go back when the transaction ends
-        await self._end_unused()
+        async with self._sending:
+            await self._end_unused()
 
     async def failed(self, error: JMSException) -> JMSException:
         is_lost = self.database.is_lost
@@ -395,7 +397,8 @@ class LocalTransaction(OwnTransaction):
             await self.database.rollback()
             self._is_shared = self._has_run = False
             self._send_buffer.ended()
-        self._client.returned(await self._locks.rolled_back())
+            returned = await self._locks.rolled_back()
+        self._client.returned(returned)
 
     async def recover(self, error: BaseException | str | None) -> NoReturn:  # noqa: ARG002 - refused
         raise IllegalStateException("A transacted session cannot recover; call rollback() instead.")
@@ -415,12 +418,10 @@ class LocalTransaction(OwnTransaction):
             await self.database.acquire()
             try:
                 with shielded():
-                    if self._is_ahead and not self.database.link.has_failed:
-                        # A connection that is lost raises here; later, the application's own statement says so.
-                        await self._flush()
-                    async with self._sending:
-                        if self._is_ahead:
-                            await self._catch_up(None)
+                    async with self._sending:  # since the flush: the listener of an asynchronous send may send, too
+                        if self._is_ahead and not self.database.link.has_failed:
+                            # A connection that is lost raises here; later, the application's own statement says so.
+                            await self._flush()
                         self._is_shared = True
                         self._lent = link = await self.database.lend(self._before_statement)
                         return await take(link)

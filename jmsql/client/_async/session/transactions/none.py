@@ -57,8 +57,8 @@ _SENT_TWICE = "Sent again, it may come twice; with a deduplication_id it does no
 # A further acknowledge mode is a member of `AcknowledgeMode`, a class here, and an entry in `_MODES`;
 # docs/internals.md lists the other places. The class says when it acknowledges: `_next` comes before another message is
 # delivered, `handled` after a listener has returned, `paused` when a loaded session has run and as the session closes,
-# `settle` before a consumer closes and before a subscription ends. A class that fetches ahead overrides `pop_buffered`
-# too: held messages are delivered by it, and `_next` is not called.
+# `settle` before a consumer closes and before a subscription ends. Messages that are held already are delivered by
+# `pop_buffered`, without a call of `_next`: a class that acknowledges then, or never fetches ahead, overrides it.
 #
 # The modes differ in the place of the acknowledgement, and so in the messages that a crash repeats:
 #
@@ -130,10 +130,11 @@ class NoTransaction(OwnTransaction):
         async with state.lock if state.listener is None else state, self.database.connected():
             with shielded():
                 try:
-                    await self.database.attempt(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
-                except InvalidDestinationException:
-                    await client.destinations.make_again([destination])
-                    await self.database.run(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
+                    try:
+                        await self.database.attempt(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
+                    except InvalidDestinationException:
+                        await client.destinations.make_again([destination])
+                        await self.database.run(in_transaction(send_buffer.flush(client.publisher, flush=flush)))
                 except JMSException as error:
                     raise with_unknown_outcome(error, _SENT_TWICE) from error.__cause__
                 await client.sent(send_buffer.ended())
@@ -253,12 +254,7 @@ class ClientAcknowledge(NoTransaction):
         result, self._result = self._result, None
         self._is_released = False
         with settling(self.state.facts, "acknowledge"):
-            try:
-                await self._claims.acknowledge(result)
-            except JMSException as error:
-                raise with_unknown_outcome(
-                    error, "A message that is not acknowledged is delivered again."
-                ) from error.__cause__
+            await self._claims.acknowledge(result)
         if result is not None:
             self._client.redelivery.result_kept(result)
 

@@ -95,8 +95,9 @@ class LocalTransaction(OwnTransaction):
         super().__init__(state, client, database, locks)
         self._locks = locks
         self._sending = RLock()
-        """Held while messages are collected or inserted, which the asynchronous sender does in another thread, and
-        while others are fetched or handed out. Not the session's, which a listener holds while it runs."""
+        """Held while messages are collected or inserted, which the asynchronous sender does in another thread, while
+        others are fetched, and, if there is such a sender, while they are handed out. Not the session's, which a
+        listener holds while it runs."""
         self._send_buffer = SendBuffer()
         """Written with `_sending` held."""
         self._is_shared = False
@@ -225,12 +226,12 @@ class LocalTransaction(OwnTransaction):
         """Release the consumer's messages, unless the transaction has done something that has to stay."""
         if not consumer.buffer.rows:
             return
-        if not self.is_used:
-            self._end_unused()
-            return
-        if self._is_shared or self.database.link.has_foreign_work:
-            return  # it would have to end, and the application's part with it
         with self._sending:
+            if not self.is_used:
+                self._end_unused()
+                return
+            if self._is_shared or self.database.link.has_foreign_work:
+                return  # it would have to end, and the application's part with it
             if not self._send_buffer.has_inserted:
                 self._client.returned(self._locks.give_back_held())
 
@@ -243,7 +244,8 @@ class LocalTransaction(OwnTransaction):
             return super().next_loaded(buffer)
 
     def unloaded(self, buffer: PrefetchBuffer) -> None:  # noqa: ARG002 - its messages go back when the transaction ends
-        self._end_unused()
+        with self._sending:
+            self._end_unused()
 
     def failed(self, error: JMSException) -> JMSException:
         is_lost = self.database.is_lost
@@ -391,7 +393,8 @@ class LocalTransaction(OwnTransaction):
             self.database.rollback()
             self._is_shared = self._has_run = False
             self._send_buffer.ended()
-        self._client.returned(self._locks.rolled_back())
+            returned = self._locks.rolled_back()
+        self._client.returned(returned)
 
     def recover(self, error: BaseException | str | None) -> NoReturn:  # noqa: ARG002 - refused
         raise IllegalStateException("A transacted session cannot recover; call rollback() instead.")
@@ -410,12 +413,10 @@ class LocalTransaction(OwnTransaction):
         with self.state:
             self.database.acquire()
             try:
-                if self._is_ahead and not self.database.link.has_failed:
-                    # A connection that is lost raises here; later, the application's own statement says so.
-                    self._flush()
-                with self._sending:
-                    if self._is_ahead:
-                        self._catch_up(None)
+                with self._sending:  # since the flush: the listener of an asynchronous send may send, too
+                    if self._is_ahead and not self.database.link.has_failed:
+                        # A connection that is lost raises here; later, the application's own statement says so.
+                        self._flush()
                     self._is_shared = True
                     self._lent = link = self.database.lend(self._before_statement)
                     return take(link)
