@@ -93,8 +93,8 @@ LIFETIMES = {
             *("send_buffer", "sender", "session", "state", "transaction"),
         ),
         fields=138,
-        reassigned=56,
-        writes=18,
+        reassigned=58,
+        writes=13,
     ),
     # A consumer replaces it whole when it begins at the front of its queue again.
     "a consumer's reader of one queue": Lifetime(

@@ -51,5 +51,5 @@ class EnlistedSession(Session):
 
     async def close(self) -> None:
         """End the session; its sent and received messages stay part of the transaction."""
-        self._state.closed = True
+        self._state.close()
         self._state.notifications.notify()

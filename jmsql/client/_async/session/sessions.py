@@ -150,8 +150,7 @@ class Sessions:
         self._client.started = False
         self._why_closed = _FORKED
         for dispatcher in self._open.values():  # without the lock: one of the parent's threads may have had it
-            dispatcher.state.closed = True
-            dispatcher.state.why_closed = _FORKED
+            dispatcher.state.close(_FORKED)
 
     @contextmanager
     def waiting_for_listeners(self, method: str, session: SessionState | None = None) -> Iterator[None]:

@@ -35,7 +35,7 @@ class Delivery(ABC):
     """A way to fetch messages from the store, and to hand them out one by one."""
 
     has_dead_letter = False
-    """True if the last release has made a message a dead letter. `HandlerSession.pop_dead_letter` sets it back."""
+    """True if the last release has made a message a dead letter. `pop_dead_letter` sets it back."""
 
     shares_position = False
     """True if consumers of one client go on in a queue where the last one ended."""
@@ -49,6 +49,11 @@ class Delivery(ABC):
     @abstractmethod
     def has_delivered(self) -> bool:
         """True if anything was delivered that is not acknowledged, nor committed."""
+
+    def pop_dead_letter(self) -> bool:
+        """Return whether a message has become a dead letter since the last call."""
+        has_dead_letter, self.has_dead_letter = self.has_dead_letter, False
+        return has_dead_letter
 
     @property
     def claimed(self) -> ClaimedMessage | None:

@@ -559,7 +559,7 @@ class Session:
 
     def _close(self) -> None:
         with self._sessions.waiting_for_listeners("close", self._state):
-            self._state.closed = True
+            self._state.close()
             self._state.notifications.notify()
             self._dispatcher.end(self._release)
 
@@ -725,9 +725,7 @@ class HandlerSession(Session):
 
     def pop_dead_letter(self) -> bool:
         """Return whether a message has become a dead letter since the last call."""
-        delivery = self._transaction.delivery
-        has_dead_letter, delivery.has_dead_letter = delivery.has_dead_letter, False
-        return has_dead_letter
+        return self._transaction.delivery.pop_dead_letter()
 
     def processing(self, *messages: Message) -> AbstractContextManager[object]:
         """Let the instrumentation, if there is any, follow the call of a handler."""

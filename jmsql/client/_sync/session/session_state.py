@@ -58,7 +58,9 @@ class SessionState:
         self.completion: object = None
         """The thread or task in which its completion listeners are called, if it has sent anything asynchronously."""
         self.closed = False
+        """True once the session is closed or closing. Written by `close` alone, in any thread."""
         self.why_closed = "The session is closed."
+        """The sentence that refused calls get. Written by `close` alone."""
         self.is_closed_by_listener = False
 
     @property
@@ -80,6 +82,16 @@ class SessionState:
     def listening_consumers(self) -> list[ConsumerState]:
         """The consumers with listeners."""
         return [consumer for consumer in list(self.consumers) if consumer.listener is not None and not consumer.closed]
+
+    def close(self, why: str | None = None) -> None:
+        """Refuse calls from now on; the caller wakes those that wait.
+
+        Args:
+            why: The sentence that refused calls get; None: the usual one.
+        """
+        self.closed = True
+        if why is not None:
+            self.why_closed = why
 
     def check_open(self) -> None:
         """Raise IllegalStateException if the session is closed, and the caller is no listener that has its use."""
