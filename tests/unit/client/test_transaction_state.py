@@ -54,7 +54,8 @@ def test_work_goes_by_a_commit_a_loss_or_the_end_alone(events: list[TransactionE
         if state in WORKING_STATES:
             ends = WORKING_STATES | LOST_STATES | {TransactionState.COMMITTED, TransactionState.NONE}
             assert following in ends
-        if state in {TransactionState.COMMITTED, TransactionState.CONTINUED}:  # "rolled back" would deny the part that was committed
+        # "rolled back" would deny the part that was committed
+        if state in {TransactionState.COMMITTED, TransactionState.CONTINUED}:
             assert following is not TransactionState.ROLLED_BACK
 
 
