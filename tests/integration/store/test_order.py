@@ -96,7 +96,7 @@ class Model:
         self.sent: dict[str, str] = {}
         """The committed messages, with their properties."""
         self.returned: set[str] = set()
-        """Messages that a rollback has returned. They may come again after others."""
+        """Messages that a rollback, or a consumer that had only locked them, has returned. They may come after others."""
 
     def reader(self, kind: str, selector: Selector | None) -> QueueReader:
         position = self.position if selector is None and kind in SHARING else None
@@ -149,6 +149,7 @@ class Model:
             assert not unclaimed or self.grouped
             for row in unclaimed:  # of a queue with groups; else nothing is known of deliveries
                 consumer.reader.returned(row.inverse_priority, row.sequence)
+            self.returned.update(str(row.text_body) for row in unclaimed)  # others have passed over their locks
             rows = [row for row in rows if row not in unclaimed]
         consumer.received += [str(row.text_body) for row in rows]
         if consumer.kind == "lock" and rows:
@@ -280,6 +281,11 @@ LATE = [
     *(("send", 0, 0), ("send", 1, 0), ("commit", 1, 0), ("receive", 0, 0)),
     *(("send", 0, 0), ("commit", 0, 0), ("receive", 0, 0), ("receive", 0, 0)),
 ]
+# The second consumer has locked a message that it does not claim, while the first receives the next one.
+LOCKED_MEANWHILE = [
+    *(("send", 0, 1), *[("send", 0, 0)] * 5, ("commit", 0, 0), ("receive", 0, 0), ("receive", 1, 0)),
+    *(("begin to receive", 1, 0), ("receive", 0, 0)),
+]
 CONSUMERS = st.lists(
     st.tuples(st.sampled_from(list(FETCHES)), st.sampled_from([None, None, BLUE])), min_size=1, max_size=3
 )
@@ -293,6 +299,9 @@ CONSUMERS = st.lists(
 @example(consumers=[("lock", None)], grouped=False, shared=False, steps=LATE)
 @example(consumers=[("lock", None), ("lock", None)], grouped=False, shared=True, steps=LATE)
 @example(consumers=[("claim", BLUE)], grouped=True, shared=False, steps=LATE)
+@example(
+    consumers=[("lock", None), ("claim for a transaction", None)], grouped=True, shared=False, steps=LOCKED_MEANWHILE
+)
 def test_messages_of_a_session_come_in_the_order_in_which_they_were_sent(
     clients: list[Client],
     consumers: list[tuple[str, Selector | None]],
