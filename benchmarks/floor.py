@@ -44,6 +44,20 @@ _TAKE = f"""
     delete from jmsql_internal.message m using candidate c where m.ctid = c.address
     returning m.*"""
 
+_TAKE_AND_KEEP = f"""
+    with candidate as materialized ({_CANDIDATES}),
+    taken as (
+        delete from jmsql_internal.message m using candidate c where m.ctid = c.address
+        returning m.*),
+    kept as (
+        insert into jmsql_internal.message_history
+            (acknowledged_at, sequence, jms_timestamp, jms_message_id, queue_id, delivery_count, message_type, outcome,
+             inverse_priority, jms_delivery_mode, is_topic, destination, properties, text_body)
+        select now(), sequence, jms_timestamp, jms_message_id, queue_id, 1, message_type, 'acknowledged',
+               inverse_priority, jms_delivery_mode, false, %(queue)s, properties, text_body
+        from taken)
+    select * from taken"""
+
 _CLAIM = f"""
     with commit as materialized (
         select set_config('synchronous_commit', 'off', true), nextval('jmsql_internal.claim_sequence') as claim_id),
@@ -90,9 +104,19 @@ class Bounds:
                 self.lowest[priority] = max(self.lowest[priority], row["sequence"] + 1)
 
 
-def dequeue(queue_id: int, bounds: Bounds, limit: int) -> tuple[str, dict[str, object]]:
-    """Return a statement that dequeues messages, and its parameters."""
-    return _TAKE, {"queue_id": queue_id, "lowest": bounds.lowest, "limit": limit}
+def dequeue(queue_id: int, bounds: Bounds, limit: int, keep_as: str | None = None) -> tuple[str, dict[str, object]]:
+    """Return a statement that dequeues messages, and its parameters.
+
+    Args:
+        queue_id: The queue's number.
+        bounds: The place where the scan begins.
+        limit: The most messages to dequeue.
+        keep_as: The destination under which the same statement keeps them in the history; None: it keeps none.
+    """
+    parameters: dict[str, object] = {"queue_id": queue_id, "lowest": bounds.lowest, "limit": limit}
+    if keep_as is None:
+        return _TAKE, parameters
+    return _TAKE_AND_KEEP, parameters | {"queue": keep_as}
 
 
 @contextmanager
@@ -126,7 +150,13 @@ def send(database: BenchmarkDatabase, queue: str, *, persistent: bool = True) ->
 
 @contextmanager
 def receive(
-    database: BenchmarkDatabase, queue: str, batch: int, *, transacted: bool = False, bounded: bool = True
+    database: BenchmarkDatabase,
+    queue: str,
+    batch: int,
+    *,
+    transacted: bool = False,
+    bounded: bool = True,
+    keeps: bool = False,
 ) -> Iterator[Work]:
     """Dequeue `batch` messages with each statement.
 
@@ -137,7 +167,9 @@ def receive(
         transacted: Whether there is a transaction around the statement, in which an application could do its work; else
             the statement commits by itself.
         bounded: Whether each scan begins where the last one ended; else all begin at the front of the queue.
+        keeps: True to keep the messages in the history.
     """
+    keep_as = queue if keeps else None
     queue_id = database.queue_id(queue)
     with database.connect(autocommit=not transacted) as connection:
         bounds = Bounds(kept=bounded)
@@ -146,7 +178,7 @@ def receive(
         def work(count: int) -> None:
             received = 0
             while received < count:
-                rows = cursor.execute(*dequeue(queue_id, bounds, batch), prepare=True).fetchall()
+                rows = cursor.execute(*dequeue(queue_id, bounds, batch, keep_as), prepare=True).fetchall()
                 if transacted:
                     connection.commit()
                 if not rows:

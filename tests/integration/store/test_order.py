@@ -96,7 +96,7 @@ class Model:
         self.sent: dict[str, str] = {}
         """The committed messages, with their properties."""
         self.returned: set[str] = set()
-        """Messages that a rollback, or a consumer that had only locked them, has returned. They may come after others."""
+        """Messages that a rollback, or a consumer without a claim, has returned. They may come again after others."""
 
     def reader(self, kind: str, selector: Selector | None) -> QueueReader:
         position = self.position if selector is None and kind in SHARING else None
