@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -39,21 +40,28 @@ Measure = Callable[[BenchmarkDatabase, int], float]
 _OpenWork = Callable[[BenchmarkDatabase, str], AbstractContextManager[Work]]
 
 
-def _loop(database: BenchmarkDatabase, count: int) -> float:
-    """Dequeue, insert and commit by hand, in one transaction."""
-    queue_id, lowest = database.queue_id("loop"), 0
-    database.fill("loop", _FIRST + count)
-    started = 0.0
-    with database.connect(autocommit=False) as connection, connection.cursor() as cursor:
-        for number in range(_FIRST + count):
-            if number == _FIRST:
-                started = time.process_time()
-            row = cursor.execute(_TAKE, (queue_id, lowest), prepare=True).fetchone()
-            assert row is not None
-            lowest = row[0] + 1
-            connection.execute(_INSERT, (number,), prepare=True)
-            connection.commit()
-    return (time.process_time() - started) / count
+def _loop(concurrency: int, database: BenchmarkDatabase, count: int) -> float:
+    """Dequeue, insert and commit by hand, in one transaction, in so many threads with a queue each."""
+    stopwatch = _Stopwatch(count)
+    share = (_FIRST + count) // concurrency
+
+    def run(queue_id: int) -> None:
+        lowest = 0
+        with database.connect(autocommit=False) as connection, connection.cursor() as cursor:
+            for _ in range(share):
+                row = cursor.execute(_TAKE, (queue_id, lowest), prepare=True).fetchone()
+                assert row is not None
+                lowest = row[0] + 1
+                connection.execute(_INSERT, (stopwatch.note(),), prepare=True)
+                connection.commit()
+
+    queues = [f"loop {number} of {concurrency}" for number in range(concurrency)]
+    for queue in queues:
+        database.fill(queue, share)
+    with ThreadPoolExecutor(concurrency) as threads:
+        for loop in [threads.submit(run, database.queue_id(queue)) for queue in queues]:
+            loop.result()
+    return stopwatch.seconds
 
 
 class _Stopwatch:
@@ -137,7 +145,8 @@ def _dequeue(database: BenchmarkDatabase, queue: str) -> AbstractContextManager[
 
 
 MEASURES: dict[str, Measure] = {
-    "the loop, by hand": _loop,
+    "the loop, by hand": partial(_loop, 1),
+    "10 loops, by hand": partial(_loop, 10),
     **{
         f"{name}, {concurrency}": partial(_handle, name, concurrency)
         for name in ("def, psycopg", "def, SQLAlchemy", "async def, psycopg", "async def, SQLAlchemy")
@@ -152,9 +161,12 @@ MEASURES: dict[str, Measure] = {
 
 _COMPARISONS: tuple[tuple[str, str, Target | None], ...] = (
     ("def, psycopg, 1", "the loop, by hand", at_most(1.4)),
+    ("10 loops, by hand", "the loop, by hand", None),
     ("def, psycopg, 10", "the loop, by hand", at_most(1.4)),
+    ("def, psycopg, 10", "10 loops, by hand", None),
     ("def, SQLAlchemy, 1", "the loop, by hand", at_most(1.7)),
     ("def, SQLAlchemy, 10", "the loop, by hand", at_most(1.7)),
+    ("def, SQLAlchemy, 10", "10 loops, by hand", None),
     ("async def, psycopg, 1", "the loop, by hand", None),
     ("async def, psycopg, 10", "the loop, by hand", None),
     ("async def, psycopg, 1", "def, psycopg, 1", at_most(1.25)),
