@@ -22,9 +22,9 @@ from jmsql.exceptions import (
 _SCHEMA = "run `jmsql migrate`, with its --schema if that is not jmsql, or jmsql.migrate(), with the rights to make it"
 
 _CONNECTION_LOST = "08006"
+"""The SQLSTATE of a connection that broke; libpq gives no other reason."""
 _CERTAIN = {"08001", "08004", "08007"}
 """Errors of connections that were not made, and the one that says already that the outcome is not known."""
-"""The SQLSTATE of a connection that broke; libpq gives no other reason."""
 
 # The exception and the advice, by SQLSTATE or its class (the first two characters).
 _ADVICE: dict[str, tuple[type[JMSException], str]] = {

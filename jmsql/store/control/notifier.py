@@ -142,11 +142,11 @@ class Notifier:
             if sent:
                 control.run(_notify_where_waited_for.bind(channels=integers_literal(each.channel for each in sent)))
         except JMSException as error:
-            if error.error_code != _LOCK_NOT_AVAILABLE:
-                raise
-            logger.warning("%s", error)  # somebody's notifying commit does not end
-            self._collect(collected)
             self._next_notification = now + self._timings.maintenance_retry_delay
+            self._collect(collected)
+            if error.error_code != _LOCK_NOT_AVAILABLE:
+                raise  # the next connection sends them, if this one is lost
+            logger.warning("%s", error)  # somebody's notifying commit does not end
             return
         self._next_notification = now + self._timings.notification_interval
         if self.echo is not None:

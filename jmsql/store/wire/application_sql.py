@@ -82,7 +82,9 @@ class SavepointCommand(Enum):
     RELEASE = auto()
     ROLLBACK = auto()
     COMMIT = auto()
-    """Of the transaction, and so of all its savepoints."""
+    """Of the transaction, which ends all its savepoints; it is about to run."""
+    COMMITTED = auto()
+    """It has."""
 
 
 class SavepointStep(NamedTuple):
@@ -98,7 +100,7 @@ class SavepointStep(NamedTuple):
 
 
 COMMIT = SavepointStep(SavepointCommand.COMMIT, None)
-"""The commit of the transaction by a method, which is about to run."""
+COMMITTED = SavepointStep(SavepointCommand.COMMITTED, None)
 
 
 _NAME = rf'(?P<name>"(?:[^"]|"")+"|[^\W\d][\w$]*){_SPACE}*;?{_SPACE}*'

@@ -20,6 +20,7 @@ from jmsql.exceptions import TransactionInProgressException
 from jmsql.store.wire._async.runner import WireConnection
 from jmsql.store.wire.application_sql import (
     COMMIT,
+    COMMITTED,
     Effects,
     SavepointCommand,
     SavepointStep,
@@ -31,8 +32,8 @@ from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Exchange
 # How the session learns of the application's statements: the cursor classes of a lent connection call `heed` before a
 # statement runs, and psycopg's `transaction` blocks tell of their savepoints. The effects are read from the statement's
 # text (`effects_of`). A query whose text is not known counts as having any effect (`_UNKNOWN`). SQLAlchemy's statements
-# use these cursors as well, so this is the only place. `commit` tells the session before it commits, too: its messages
-# are part of the transaction.
+# use these cursors as well, so this is the only place. `commit` tells the session before it commits, too, and after
+# it: its messages are part of the transaction.
 #
 # A handler's connection is kept open (`keep_open`): commit, rollback, close and the like are refused, as is a text that
 # ends the transaction. `let_end` makes them possible again. If a COPY or a statement still holds psycopg's lock then,
@@ -40,7 +41,7 @@ from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Exchange
 
 
 StatementListener = Callable[[SavepointStep | None], Awaitable[None]]
-"""Called before each of the application's statements, with its effect on a savepoint."""
+"""Called before each of the application's statements, with its effect on a savepoint, and around its commit."""
 
 _UNKNOWN = Effects(
     outlives_transaction=True,
@@ -244,14 +245,16 @@ class WatchedConnection(WireConnection):
 
     async def commit(self) -> None:
         self._refuse_if_kept_open("commit()")
-        listener = self._listener
-        status = self.pgconn.transaction_status
-        if listener is not None and self._lending.ends is _Ends.APPLICATION and status == TransactionStatus.INTRANS:
+        is_open = self.pgconn.transaction_status == TransactionStatus.INTRANS
+        listener = self._listener if is_open and self._lending.ends is _Ends.APPLICATION else None
+        if listener is not None:
             await listener(COMMIT)
         is_aborted = self.pgconn.transaction_status == TransactionStatus.INERROR  # then COMMIT rolls back
         ending = TransactionEvent.APPLICATION_ROLLS_BACK if is_aborted else TransactionEvent.APPLICATION_COMMITS
         with self._ends_by(ending):
             await super().commit()
+        if listener is not None:
+            await listener(COMMITTED)
 
     async def rollback(self) -> None:
         self._refuse_if_kept_open("rollback()")

@@ -50,8 +50,8 @@ logger = logging.getLogger("jmsql")
 #    The call that follows counts as a use until it is over, so the limit cannot give the connection to others
 #    meanwhile, and runs to its end.
 # 4. An unanswered commit does not count as a use: the connection's next use, by any session, has it answered first.
-# 5. The next use notices a lost connection. With no transaction open that is harmless, and another one is taken; else
-#    the transaction is lost, until the session rolls it back.
+# 5. A use that meets a lost connection fails. With no transaction open the next one takes another; else the transaction
+#    is lost, until the session rolls it back.
 #
 # Things that do not work:
 #
@@ -225,15 +225,18 @@ class Lease:
 
     # Running statements
 
-    def begin(self) -> OwnLink:
+    def begin(self, *, joins: bool = False) -> OwnLink:
         """Connect, begin the transaction if there is to be one, and return the link.
+
+        Args:
+            joins: True if the session has work for the transaction, which an open one has to keep from then on.
 
         Raises:
             IllegalStateException: It was closed, by another thread that did not wait for this one.
             TransactionRolledBackException: The application has closed it, or rolled its transaction back.
         """
         link = self._connect()
-        link.begin()
+        link.begin(works=joins and not link.is_idle)
         return link
 
     def _connect(self) -> OwnLink:

@@ -121,7 +121,8 @@ class LentLink(OwnLink):
 
     @property
     def has_lost_locks(self) -> bool:
-        return self.is_idle or self.state in LOST_STATES  # before a commit, the session gives up those it holds
+        # An end as text may have begun the next transaction: the state changes with the session's next step.
+        return self.is_idle or self.state in LOST_STATES or self.driver.traces.ending is not None
 
     @property
     def has_foreign_work(self) -> bool:

@@ -26,8 +26,9 @@ logger = logging.getLogger("jmsql")
 #
 # 1. The record of a delivery is written outside the transaction, by a claim or on another connection, and deleted with
 #    the commit, no sooner. A deletion in the open transaction would hold up the connection that counts.
-# 2. A delivery is counted once. `_Known` tells by whom: AS_BEFORE, the rollback counts; COUNTED, it has done so;
-#    FORGOTTEN, the commit was under way, and a rollback counts after the transaction has ended.
+# 2. A delivery is counted once, unless the answer to its count is lost: then perhaps twice. `_Known` tells by whom:
+#    AS_BEFORE, the rollback counts; COUNTED, it has done so; FORGOTTEN, the commit was under way, and a rollback counts
+#    after the transaction has ended.
 # 3. Where a policy counts deliveries, a message that was delivered before is recorded by itself, so that it alone is
 #    blamed if the client dies with it.
 

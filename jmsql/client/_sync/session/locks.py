@@ -455,7 +455,7 @@ class Locks(Delivery):
         return self._savepoints is not None and self._savepoints.is_one_unknown
 
     def heed(self, step: SavepointStep) -> None:
-        """Note the application's next step with a savepoint, or its commit.
+        """Note the application's next step with a savepoint.
 
         A rollback brings back messages that were received since. Their deliveries are counted while they are locked, so
         that no other consumer sees them without their redelivered flag.
@@ -466,10 +466,6 @@ class Locks(Delivery):
             self._savepoints.add(step.name, self._delivered)
         elif step.command is SavepointCommand.RELEASE:
             self._savepoints.release(step.name)
-        elif step.command is SavepointCommand.COMMIT:
-            self._notice_what_came_back()
-            self._give_up()  # their locks end with it
-            self._savepoints = None
         else:
             self._give_up()  # the locks since
             self._undeleted.clear()  # delivered after a statement had failed

@@ -57,7 +57,9 @@ class SideConnection:
         *args: Parameters.args,
         **options: Parameters.kwargs,
     ) -> T:
-        """Run the statements of `work` for the arguments; repeat them if the connection was lost while idle.
+        """Run the statements of `work` for the arguments; repeat them once if the connection is lost.
+
+        Their answer may have been lost alone. So a delivery that they count without a claim may count twice.
 
         Raises:
             JMSException: PostgreSQL refused, or a statement has waited too long for a lock (`55P03`).

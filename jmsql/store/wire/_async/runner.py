@@ -467,10 +467,9 @@ class WireConnection(psycopg.AsyncConnection[Any]):
 class WireRunner(Runner):
     """Runs each statement in an exchange of its own, which may begin its transaction, end it, or both.
 
-    | statements | `begin` | `end` | | --- | --- | --- | | each commits by itself | no | `SYNC` | | they take effect
-    with `commit`, which BEGIN and COMMIT enclose | yes | `SYNC` | | they take effect with `commit` or `leave_commit`,
-    in a transaction that needs no BEGIN | no | `FLUSH` | | each changes nothing, and leaves no transaction open | yes |
-    `COMMIT` |
+    With `end` as `SYNC`, each statement commits by itself; with `begin`, too, they take effect with `commit`. With
+    `FLUSH` they take effect with `commit` or `leave_commit`, in a transaction that needs no BEGIN. With `begin` and
+    `COMMIT` each is a transaction of its own, which changes nothing and leaves none open.
 
     Args:
         connection: The connection, with no transaction open but one that is being committed.

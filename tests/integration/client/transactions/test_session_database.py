@@ -262,6 +262,32 @@ class TestEndedByTheApplication:
         session.commit()
         assert texts_left(jmsql_factory, QUEUE) == ["one"]
 
+    def test_a_rollback_of_rows_is_noticed_if_a_message_was_sent_with_them(
+        self, session: Session, jmsql_factory: ConnectionFactory
+    ) -> None:
+        database = session.database
+        database.execute(text("select 1"))
+        send(session, "one")
+        database.rollback()
+        with pytest.raises(TransactionRolledBackException, match=r"session\.database was rolled back"):
+            session.commit()
+        assert texts_left(jmsql_factory, QUEUE) == []
+
+    @pytest.mark.parametrize("statement", ["rollback and chain", "commit and chain", "rollback; begin"])
+    def test_no_message_fetched_ahead_is_received_after_a_hidden_end(
+        self, connection: Connection, session: Session, statement: str
+    ) -> None:
+        consumer = session.create_consumer(QUEUE)
+        numbers = [str(number) for number in range(20)]
+        send_texts(session, QUEUE, *numbers)
+        for _ in range(12):
+            receive(consumer)
+        session.database.execute(text(statement))
+        theirs = receive_all(connection.create_session().create_consumer(QUEUE))
+        assert numbers[-1] in texts_of(theirs)
+        with pytest.raises(JMSException, match="whether it took effect is not known"):
+            consumer.receive(timeout=0)
+
     def test_no_message_fetched_ahead_is_received_after_a_rollback(self, session: Session) -> None:
         consumer = session.create_consumer(QUEUE)
         for _ in range(2):  # so that it expects many
@@ -439,6 +465,22 @@ class TestACommitByTheApplication:
         session.commit()
         assert received == numbers
         assert texts_of(receive_all(connection.create_session().create_consumer(queue))) == []
+
+    @pytest.mark.parametrize("end", ["close", "rollback", "commit"])
+    def test_what_it_has_committed_is_no_part_of_the_next_end(
+        self, session: Session, queue: Queue, server: Server, commit: Callable[[Session], object], end: str
+    ) -> None:
+        send_texts(session, queue, "one", "two")
+        assert session.database is not None
+        consumer = session.create_consumer(queue)
+        received = texts_of(receive(consumer) for _ in range(2))
+        session.create_producer(queue).send(session.create_text_message("three"))
+        commit(session)
+        assert server.rows("select text_body from jmsql_internal.message") == [("three",)]
+        getattr(session, end)()
+        assert received == ["one", "two"]
+        assert server.rows("select text_body from jmsql_internal.message") == [("three",)]
+        assert server.rows("select from jmsql_internal.delivery") == []
 
     def test_messages_fetched_ahead_are_free_at_once(
         self, connection: Connection, session: Session, queue: Queue, commit: Callable[[Session], object]

@@ -564,8 +564,8 @@ class HandlerTransaction(LocalTransaction):
         def _before_statement(self, step: SavepointStep | None) -> None:
             # The statement that ran in a thread was interrupted, as nothing else in it can be. A coroutine function
             # was cancelled, and may go on from there.
-            is_undone = step is not None and step.command is SavepointCommand.ROLLBACK
-            if self.failure_at_close is not None and not is_undone:
+            is_over = step is not None and step.command in {SavepointCommand.ROLLBACK, SavepointCommand.COMMITTED}
+            if self.failure_at_close is not None and not is_over:
                 raise TransactionRolledBackException(
                     "The worker is ending, and rolls the transaction back; the message is delivered again."
                 )

@@ -23,7 +23,7 @@ from jmsql.exceptions import (
 )
 from jmsql.store.receiving.receive import browse
 from jmsql.store.sending.send import misses_queues, queues_are_missing
-from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
+from jmsql.store.wire.application_sql import COMMIT, COMMITTED, SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -125,7 +125,7 @@ class LocalTransaction(OwnTransaction):
         self.check_usable()
         async with self._sending:
             if self.database.link.begins_early:
-                await self.database.begin()
+                await self.database.begin(joins=True)
             if self._send_buffer.is_full:  # before the message is added: a caller that is cancelled has not sent it
                 await self._insert()
             self._send_buffer.add(destination, message, size)
@@ -441,6 +441,9 @@ class LocalTransaction(OwnTransaction):
 
     async def _before_statement(self, step: SavepointStep | None) -> None:
         """Bring the store to where the session is, before the application runs a statement."""
+        if step is COMMITTED:
+            await self._committed()
+            return
         if step is not None or self._is_ahead:
             await self._catch_up(step)
         assert self._lent is not None  # the listener of its statements
@@ -455,6 +458,11 @@ class LocalTransaction(OwnTransaction):
     async def _catch_up(self, step: SavepointStep | None) -> None:
         if not self.database.link.has_failed:
             try:
+                if step is COMMIT:
+                    await self._insert()
+                    for query in await self._locks.before_commit():
+                        await self.database.attempt(query)
+                    return
                 await self._flush()
             except JMSException:
                 if not self.database.is_lost:

@@ -24,7 +24,7 @@ from jmsql.exceptions import (
 )
 from jmsql.store.receiving.receive import browse
 from jmsql.store.sending.send import misses_queues, queues_are_missing
-from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
+from jmsql.store.wire.application_sql import COMMIT, COMMITTED, SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -126,7 +126,7 @@ class LocalTransaction(OwnTransaction):
         self.check_usable()
         with self._sending:
             if self.database.link.begins_early:
-                self.database.begin()
+                self.database.begin(joins=True)
             if self._send_buffer.is_full:  # before the message is added: a caller that is cancelled has not sent it
                 self._insert()
             self._send_buffer.add(destination, message, size)
@@ -436,6 +436,9 @@ class LocalTransaction(OwnTransaction):
 
     def _before_statement(self, step: SavepointStep | None) -> None:
         """Bring the store to where the session is, before the application runs a statement."""
+        if step is COMMITTED:
+            self._committed()
+            return
         if step is not None or self._is_ahead:
             self._catch_up(step)
         assert self._lent is not None  # the listener of its statements
@@ -450,6 +453,11 @@ class LocalTransaction(OwnTransaction):
     def _catch_up(self, step: SavepointStep | None) -> None:
         if not self.database.link.has_failed:
             try:
+                if step is COMMIT:
+                    self._insert()
+                    for query in self._locks.before_commit():
+                        self.database.attempt(query)
+                    return
                 self._flush()
             except JMSException:
                 if not self.database.is_lost:
