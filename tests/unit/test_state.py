@@ -92,9 +92,17 @@ LIFETIMES = {
             *("claimed", "claiming", "claims", "delivery", "dispatcher", "locks", "received", "receiving", "records"),
             *("send_buffer", "sender", "session", "state", "transaction"),
         ),
-        fields=138,
+        fields=137,
         reassigned=58,
         writes=13,
+    ),
+    "the listeners' thread of a session": Lifetime(
+        {
+            "client/listened_queues.py": ("ListenedQueues",),
+        },
+        ("queues", "several"),
+        fields=13,
+        reassigned=10,
     ),
     # A consumer replaces it whole when it begins at the front of its queue again.
     "a consumer's reader of one queue": Lifetime(

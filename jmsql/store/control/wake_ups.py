@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -106,6 +107,42 @@ class Wait:
         self.is_chosen = False
 
 
+class StandingWait:
+    """The waits of one session for news of many queues, while a `with` block runs, which it registers once for all.
+
+    It collects the news of its channels between the waits as well, so that its owner looks at no other queue. One
+    thread or task has it; `WakeUps` writes to it in any thread.
+
+    Args:
+        wake_ups: Those of the client.
+        wake: Ends the wait; may be called from any thread.
+    """
+
+    __slots__ = ("_wake_ups", "buckets", "channels", "is_waiting", "misses_news", "new", "wake")
+
+    def __init__(self, wake_ups: WakeUps, wake: Callable[[], None]) -> None:
+        self._wake_ups = wake_ups
+        self.wake = wake
+        self.channels: frozenset[int] = frozenset()
+        """Of what it hears news. `WakeUps.stand` writes it. All fields are written under the lock of `WakeUps`."""
+        self.buckets: frozenset[int] = frozenset()
+        """The buckets of the channels."""
+        self.new: dict[int, None] = {}
+        """The channels with news that the owner has not taken yet, the oldest first."""
+        self.misses_news = False
+        """True if there may be news of any channel."""
+        self.is_waiting = False
+        """True during a wait that no news has ended."""
+
+    def __enter__(self) -> None:
+        self._wake_ups.enter_standing(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._wake_ups.leave_standing(self)
+
+
 class WakeUps:
     """Wakes a client's consumers when there is news of their queues; its methods may be called from any thread.
 
@@ -127,6 +164,7 @@ class WakeUps:
         self._gaps = 0
         self._ends: dict[int, Look] = {}
         self._waiting: dict[int, dict[Hashable, dict[Wait, None]]] = {}
+        self._standing: dict[int, set[StandingWait]] = {}
         self._waited_for = [0] * BUCKETS
         self._unannounced = unannounced
         self._announced = set(range(BUCKETS)) if unannounced is None else set[int]()
@@ -175,19 +213,23 @@ class WakeUps:
         with self._lock:
             self._gaps += 1
             waiting = {wait for competing in self._waiting.values() for waits in competing.values() for wait in waits}
-            chosen = [self._choose(wait) for wait in waiting]
+            chosen: list[Wait | StandingWait] = [self._choose(wait) for wait in waiting]
+            for standing in set[StandingWait]().union(*self._standing.values()):
+                standing.misses_news = True
+                if self._end_standing(standing):
+                    chosen.append(standing)
         for wait in chosen:
             wait.wake()
 
     @property
     def waited_for(self) -> int:
         """Of how much somebody waits for news."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._standing)
 
     def channels(self) -> list[int]:
         """Return of what somebody waits for news."""
         with self._lock:
-            return list(self._waiting)
+            return [*self._waiting.keys() | self._standing.keys()]
 
     # What senders are told
 
@@ -195,7 +237,7 @@ class WakeUps:
         """Announce a waiter that is woken in another way to senders, until `remove_waiter`."""
         with self._lock:
             self._waited_for[bucket_of(channel)] += 1
-            is_unannounced = self._use([channel])
+            is_unannounced = self._use({bucket_of(channel)})
         if is_unannounced and self._unannounced is not None:
             self._unannounced()
 
@@ -219,7 +261,8 @@ class WakeUps:
             self._announced.update(buckets)
             for bucket in buckets:
                 self._announcements[bucket] += 1
-            channels = [channel for channel in self._waiting if bucket_of(channel) in buckets]
+            waited_for = self._waiting.keys() | self._standing.keys()
+            channels = [channel for channel in waited_for if bucket_of(channel) in buckets]
         for channel in channels:
             self.wake(channel)
 
@@ -236,9 +279,8 @@ class WakeUps:
         with self._lock:
             self._announced.clear()
 
-    def _use(self, channels: Collection[int]) -> bool:
+    def _use(self, buckets: AbstractSet[int]) -> bool:
         """Note that somebody begins to wait; return whether senders were not told."""
-        buckets = {bucket_of(channel) for channel in channels}
         self._used |= buckets
         return not buckets <= self._announced
 
@@ -255,7 +297,13 @@ class WakeUps:
             self._counts[channel % _COUNTERS] += 1
             competing = list(self._waiting.get(channel, {}).values())
             most = None if everyone else 1
-            chosen = [self._choose(wait) for waits in competing for wait in [*islice(waits, most)]]
+            chosen: list[Wait | StandingWait] = [
+                self._choose(wait) for waits in competing for wait in [*islice(waits, most)]
+            ]
+            for standing in self._standing.get(channel, ()):
+                standing.new[channel] = None
+                if standing.is_waiting and self._end_standing(standing):
+                    chosen.append(standing)
         for wait in chosen:
             wait.wake()
 
@@ -277,7 +325,7 @@ class WakeUps:
                         self._waiting[channel] = {}
                         self._waited_for[bucket_of(channel)] += 1
                     self._waiting[channel].setdefault(wait.key, {})[wait] = None
-            is_unannounced = self._use(wait.channels) and not wait.is_chosen
+            is_unannounced = self._use({bucket_of(channel) for channel in wait.channels}) and not wait.is_chosen
         if wait.is_chosen:
             wait.wake()
         if is_unannounced and self._unannounced is not None:
@@ -287,6 +335,59 @@ class WakeUps:
         """Let somebody wait no more."""
         with self._lock:
             self._remove(wait)
+
+    # For a session that waits for many
+
+    def stand(self, standing: StandingWait, channels: frozenset[int]) -> None:
+        """Let a session that does not wait now hear of these channels from now on, and of no others.
+
+        Those that it has not heard before are new.
+        """
+        with self._lock:
+            for channel in standing.channels - channels:
+                standing.new.pop(channel, None)
+                self._standing[channel].discard(standing)
+                if not self._standing[channel]:
+                    del self._standing[channel]
+            for channel in channels - standing.channels:
+                standing.new[channel] = None
+                self._standing.setdefault(channel, set()).add(standing)
+            standing.channels = channels
+            standing.buckets = frozenset(map(bucket_of, channels))
+
+    def take_news(self, standing: StandingWait) -> tuple[Iterable[int], bool]:
+        """Return the channels with news since the last call, and whether there may be news of any other as well."""
+        with self._lock:
+            new, standing.new = standing.new, {}
+            misses_news, standing.misses_news = standing.misses_news, False
+        return new, misses_news
+
+    def enter_standing(self, standing: StandingWait) -> None:
+        """Let a session wait, or have it look again if there has been news since it took the last."""
+        with self._lock:
+            has_news = bool(standing.new) or standing.misses_news
+            is_unannounced = self._use(standing.buckets) and not has_news
+            if not has_news:
+                standing.is_waiting = True
+                for bucket in standing.buckets:
+                    self._waited_for[bucket] += 1
+        if has_news:
+            standing.wake()
+        if is_unannounced and self._unannounced is not None:
+            self._unannounced()
+
+    def leave_standing(self, standing: StandingWait) -> None:
+        """Let a session wait no more; it still hears the news."""
+        with self._lock:
+            self._end_standing(standing)
+
+    def _end_standing(self, standing: StandingWait) -> bool:
+        """End a session's wait, and return whether it did wait."""
+        was_waiting, standing.is_waiting = standing.is_waiting, False
+        if was_waiting:
+            for bucket in standing.buckets:
+                self._waited_for[bucket] -= 1
+        return was_waiting
 
     def _choose(self, wait: Wait) -> Wait:
         self._remove(wait)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from jmsql.store.control.wake_ups import Competition, Wait, WakeUps, bucket_of
+from jmsql.store.control.wake_ups import Competition, StandingWait, Wait, WakeUps, bucket_of
 
 QUEUE = 7
 TOPIC = -3
@@ -219,3 +219,70 @@ def test_buckets_without_a_wait_for_a_while_are_withdrawn() -> None:
     assert wake_ups.unannounced() == {bucket_of(QUEUE)}
     wake_ups.remove_waiter(QUEUE)
     assert wake_ups.unannounced() == set()
+
+
+@pytest.fixture
+def standing(waits: Waits) -> StandingWait:
+    """The waits for a queue and a topic, none of whose news is new any more."""
+    standing = StandingWait(waits.wake_ups, lambda: waits.woken.append("standing"))
+    waits.wake_ups.stand(standing, frozenset({QUEUE, TOPIC}))
+    assert set(waits.wake_ups.take_news(standing)[0]) == {QUEUE, TOPIC}  # of which it has not heard before
+    return standing
+
+
+def test_a_session_that_waits_for_many_queues_is_woken_once_and_told_which_have_news(
+    waits: Waits, standing: StandingWait
+) -> None:
+    with standing:
+        for channel in (QUEUE + 1, TOPIC, QUEUE, TOPIC):
+            waits.wake_ups.wake(channel)
+    assert waits.woken == ["standing"]
+    new, misses_news = waits.wake_ups.take_news(standing)
+    assert (list(new), misses_news) == ([TOPIC, QUEUE], False)
+    assert waits.wake_ups.take_news(standing) == ({}, False)
+
+
+def test_news_between_two_waits_for_many_queues_ends_the_second(waits: Waits, standing: StandingWait) -> None:
+    waits.wake_ups.wake(QUEUE)
+    assert not waits.woken
+    with standing:
+        assert waits.woken == ["standing"]
+        waits.wake_ups.wake(TOPIC)
+    assert waits.woken == ["standing"]
+    assert list(waits.wake_ups.take_news(standing)[0]) == [QUEUE, TOPIC]
+
+
+def test_a_session_that_waits_for_many_queues_is_told_of_a_gap(waits: Waits, standing: StandingWait) -> None:
+    with standing:
+        waits.wake_ups.wake_all()
+    assert waits.woken == ["standing"]
+    assert waits.wake_ups.take_news(standing) == ({}, True)
+
+
+def test_senders_are_told_of_many_queues_only_while_the_session_waits() -> None:
+    asked: list[None] = []
+    wake_ups = WakeUps(lambda: asked.append(None))
+    standing = StandingWait(wake_ups, lambda: None)
+    wake_ups.stand(standing, frozenset({QUEUE, TOPIC}))
+    wake_ups.take_news(standing)
+    buckets = {bucket_of(QUEUE), bucket_of(TOPIC)}
+    assert not wake_ups.unannounced()
+    with standing:
+        assert wake_ups.unannounced() == buckets
+        assert len(asked) == 1
+        wake_ups.announced(buckets)
+    assert set(wake_ups.take_news(standing)[0]) == {QUEUE, TOPIC}  # of messages before that, nobody was told
+    with standing:
+        assert not wake_ups.unused()
+        assert not wake_ups.unused()
+    assert wake_ups.unused() == buckets
+
+
+def test_a_session_hears_no_more_of_a_queue_that_it_has_left(waits: Waits, standing: StandingWait) -> None:
+    waits.wake_ups.wake(QUEUE)
+    waits.wake_ups.stand(standing, frozenset({TOPIC}))
+    waits.wake_ups.wake(QUEUE)
+    assert waits.wake_ups.channels() == [TOPIC]
+    assert waits.wake_ups.take_news(standing) == ({}, False)
+    waits.wake_ups.stand(standing, frozenset())
+    assert not waits.wake_ups.channels()

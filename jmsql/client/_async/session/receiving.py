@@ -163,6 +163,7 @@ class Receiving:
                     logger.warning("%r could not settle its messages as it closed: %s", consumer, error)
                 await self._transaction.closed(consumer)
             state.consumers.remove(consumer)
+            state.note_listeners()
             await self._leave(consumer)
 
     async def _leave(self, consumer: ConsumerState) -> None:
@@ -325,6 +326,7 @@ class Receiving:
     ) -> None:
         await self._transaction.closed(consumer)
         consumer.listen(listener)
+        self._state.note_listeners()
         consumer.buffer.source.fetch_by(self._transaction.fetch_for(consumer))
         if listener is not None:
             dispatcher.start()

@@ -471,7 +471,7 @@ class Session:
         self._check_open()
         if listener is not None:
             check_function(function_of(listener))
-            if self._state.listening_consumers:
+            if any(not consumer.closed for consumer in self._state.listening_consumers):
                 raise IllegalStateException("A consumer of the session has a listener; remove that one first.")
         self._state.message_listener = listener
 

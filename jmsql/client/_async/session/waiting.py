@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.delivery import Delivery
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.shared.client_context import ClientContext
+    from jmsql.client.listened_queues import ListenedQueues
 
 
 # How no notification is lost: the notifications of the session and of its queues are counted before the statement runs.
@@ -30,18 +31,6 @@ if TYPE_CHECKING:
 # Polling is the fallback for messages without a notification: the sender was killed, or a rollback released them.
 # Pauses double up to `maximum_poll_interval`. After that the control connection polls for all consumers of the client,
 # unless it is lost, or a consumer may wait at a queue that no longer exists (`may_be_gone`).
-
-
-def _channels(buffers: Sequence[PrefetchBuffer]) -> tuple[int, ...]:
-    """Return the channels of some prefetch buffers' notifications."""
-    if len(buffers) == 1:
-        return buffers[0].source.channels
-    return tuple({channel for buffer in buffers for channel in buffer.source.channels})
-
-
-def _ends_seen(buffers: Sequence[PrefetchBuffer]) -> int:
-    """Return how many fetches have seen the end of their queues; two counts tell if another one has meanwhile."""
-    return sum([buffer.emptiness.ends_seen for buffer in buffers])
 
 
 class Waiting(ABC):
@@ -91,6 +80,7 @@ class Watch(Waiting):
         database: Its connection to the server, if it looks by that.
         delivery: How messages come to it, if it looks at once when it is woken, so that no other one that waits for the
             same messages needs to.
+        queues: Where it waits for several queues; None: it never waits for more than one.
     """
 
     def __init__(
@@ -100,6 +90,7 @@ class Watch(Waiting):
         poll: PollInterval,
         database: Lease | None = None,
         delivery: Delivery | None = None,
+        queues: ListenedQueues | None = None,
     ) -> None:
         # One call of `receive`, or one dispatcher, has this object, and writes all of its fields.
         self._state = state
@@ -107,22 +98,23 @@ class Watch(Waiting):
         self._database = database
         self._delivery = delivery
         self._poll = poll
-        self._control = client.control
-        self._wake_ups = self._control.wake_ups
+        self._wake_ups = client.control.wake_ups
+        self._queues = queues
         self._buffers: Sequence[PrefetchBuffer] = ()
         self._channels: tuple[int, ...] = ()
         self._news = self._count = self._ends_seen = 0
         self._look: Look | None = None
         self._chosen: Wait | None = None
-        if not self._control.is_attentive:  # nobody looks for it: the pauses begin short
+        if not client.control.is_attentive:  # nobody looks for it: the pauses begin short
             poll.reset()
 
     def before_fetch(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
         self._news = news
         self._buffers = buffers
-        self._ends_seen = _ends_seen(buffers)
+        buffer = self._buffer
+        self._ends_seen = 0 if buffer is None else buffer.emptiness.ends_seen
         if look is None:
-            self._channels = _channels(buffers)
+            self._channels = () if buffer is None else buffer.source.channels
             self._count = self._wake_ups.count(self._channels)
             competition = self._competition()
             self._look = None if competition is None else self._wake_ups.start_fetch(competition, self._channels)
@@ -132,8 +124,9 @@ class Watch(Waiting):
 
     def after_fetch(self, *, found: bool) -> None:
         chosen, self._chosen = self._chosen, None
-        is_end = not found or (len(self._buffers) == 1 and _ends_seen(self._buffers) != self._ends_seen)
-        is_end = is_end and not any(buffer.policy.throttle is not None for buffer in self._buffers)
+        buffer = self._buffer
+        is_end = not found or (buffer is not None and buffer.emptiness.ends_seen != self._ends_seen)
+        is_end = is_end and (buffer is None or buffer.policy.throttle is None)
         if found:
             self._poll.reset()
             if not is_end and chosen is not None and chosen.competition is not None:
@@ -143,19 +136,22 @@ class Watch(Waiting):
 
     async def wait(self, most: float | None = None) -> None:
         self._pass_on()
-        if _channels(self._buffers) != self._channels:
+        buffer, several = self._buffer, self._several
+        if several is not None and several.has_late_news:
+            return
+        if buffer is not None and buffer.source.channels != self._channels:
             return  # the look has found another queue of the name, whose news so far nobody has heard
         notifications = self._state.notifications
         deadline = None if most is None else monotonic() + most
-        rest = min((buffer.rest for buffer in self._buffers), default=0.0)
+        rest = several.rest if several is not None else 0.0 if buffer is None else buffer.rest
         if rest > 0:
             await notifications.wait(self._news, rest if most is None else min(rest, most))
         competition = self._competition()
-        if self._control.is_attentive:
+        if self._client.control.is_attentive:
             # A session with hundreds of listeners polls all of their queues, and nothing else meanwhile.
             self._poll.stretch(max(self._wake_ups.waited_for, len(self._buffers)))
         while True:
-            is_replaced = self._poll.is_longest and self._control.is_attentive and self._is_seen_by_others
+            is_replaced = self._poll.is_longest and self._client.control.is_attentive and self._is_seen_by_others
             # Sessions that share connections go on, rarely: the pool closes a connection too many as it comes back.
             looks = not is_replaced or (self._database is not None and self._database.shares_connections)
             pause: float | None = None
@@ -166,20 +162,42 @@ class Watch(Waiting):
             if deadline is not None:
                 remaining = max(deadline - monotonic(), 0.0)
                 pause = remaining if pause is None else min(pause, remaining)
-            with Wait(self._wake_ups, competition, self._channels, self._count, notifications.notify) as wait:
-                await notifications.wait(self._news, pause)
-            if wait.is_chosen:
-                self._chosen = wait
+            await self._wait_for_news(competition, pause)
             if looks or notifications.count != self._news or (deadline is not None and monotonic() >= deadline):
                 return
+
+    async def _wait_for_news(self, competition: Competition | None, most: float | None) -> None:
+        """Wait until there is news of the queues of the last look or of the session, at most so many seconds."""
+        notifications = self._state.notifications
+        if (several := self._several) is not None:
+            with several.news:
+                await notifications.wait(self._news, most)
+            return
+        with Wait(self._wake_ups, competition, self._channels, self._count, notifications.notify) as wait:
+            await notifications.wait(self._news, most)
+        if wait.is_chosen:
+            self._chosen = wait
 
     def close(self) -> None:
         self._pass_on()
 
     @property
+    def _buffer(self) -> PrefetchBuffer | None:
+        """Where the messages of the last look came to, if it was at one queue."""
+        return self._buffers[0] if len(self._buffers) == 1 else None
+
+    @property
+    def _several(self) -> ListenedQueues | None:
+        """The queues of the last look, if there were several."""
+        return self._queues if len(self._buffers) > 1 else None
+
+    @property
     def _is_seen_by_others(self) -> bool:
         """True if the control connection finds the same messages: it knows queues by their numbers."""
-        return bool(self._buffers) and not any(buffer.source.target.may_be_gone for buffer in self._buffers)
+        buffer, several = self._buffer, self._several
+        if several is not None:
+            return several.are_known
+        return buffer is not None and not buffer.source.target.may_be_gone
 
     def _competition(self) -> Competition | None:
         """Return its competition, if any other member of that can fetch in its place.

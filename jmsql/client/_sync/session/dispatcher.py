@@ -13,13 +13,13 @@ from jmsql.client._sync.session.waiting import Watch
 from jmsql.client._sync.shared.client_context import ClientContext
 from jmsql.client._sync.shared.redelivery import Failure, failure_of
 from jmsql.client.instrumentation import processing
+from jmsql.client.listened_queues import ListenedQueues
 from jmsql.client.listeners import MessageListener, function_of
 from jmsql.client.pacing import PollInterval
 from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.concurrency.threads import BackgroundTask, Event, call_isolated, calling, current, is_failure
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
-from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
@@ -90,10 +90,6 @@ class Dispatcher:
         self.state = state
         self._client = client
         self._transaction = transaction
-        self._all_asked_at = 0.0
-        """When all queues were looked at last, on the monotonic clock. The listeners' thread alone uses it."""
-        self._found_empty: dict[ConsumerState, int] = {}
-        """How much news there had been of the queues whose last look found nothing. The listeners' thread writes it."""
         self._loaded: ConsumerState | None = None
         """The messages for the next `run`, by their consumer; None: there is no load. Written under the session's
         lock."""
@@ -125,65 +121,47 @@ class Dispatcher:
             then()
 
     def _run(self) -> None:
-        watch = Watch(
-            self.state,
-            self._client,
-            PollInterval(self._client.timings),
-            self._transaction.database,
-            self._transaction.delivery,
-        )
-        dispatch(self.state, watch, self._buffers, lambda: self._deliver_round(watch), self._waiting, self._failed)
+        client, transaction = self._client, self._transaction
+        wake_ups, wake = client.control.wake_ups, self.state.notifications.notify
+        queues = ListenedQueues(wake_ups, wake, client.timings.shared_poll_interval)
+        poll = PollInterval(client.timings)
+        watch = Watch(self.state, client, poll, transaction.database, transaction.delivery, queues)
+        try:
+            dispatch(
+                self.state,
+                watch,
+                lambda: self._buffers(queues),
+                lambda: self._deliver_round(watch, queues),
+                self._waiting,
+                self._failed,
+            )
+        finally:
+            queues.close()
         self._at_end()
 
-    def _buffers(self) -> list[PrefetchBuffer]:
-        if not self._transaction.is_usable:
-            return []
-        return [consumer.buffer for consumer in self.state.listening_consumers]
+    def _buffers(self, queues: ListenedQueues) -> Sequence[PrefetchBuffer]:
+        queues.use(self.state.listening_consumers)
+        return queues.buffers if self._transaction.is_usable else []
 
-    def _deliver_round(self, watch: Watch) -> bool:
+    def _deliver_round(self, watch: Watch, queues: ListenedQueues) -> bool:
         """Deliver one message to each listener that may have one, and return whether there was any."""
         delivered = False
-        asked = self._to_ask()
-        while asked:
-            consumer = asked.pop(next((at for at, each in enumerate(asked) if each.buffer.source.notified.is_any), 0))
+        queues.use(self.state.listening_consumers)
+        queues.begin_round(is_settled=self._transaction.is_settled)
+        while (consumer := queues.next()) is not None:
             with self.state.lock:
-                news = self._news_of(consumer)
                 listener = consumer.listener  # which may have been unset while this waited, or by another one
                 is_listening = listener is not None and not consumer.closed
-                if is_listening and self._may_deliver and self._transaction.is_usable:
+                if not is_listening:
+                    queues.drop(consumer)
+                elif self._may_deliver and self._transaction.is_usable:
+                    queues.begin_look(consumer)
                     with self._transaction.database.connected():
                         message = self._transaction.next(consumer)
                     watch.after_fetch(found=message is not None)
-                    if message is None:
-                        self._found_empty[consumer] = news
-                    else:
-                        self._found_empty.pop(consumer, None)
+                    queues.end_look(consumer, found=message is not None)
                     delivered |= self._deliver(listener, message)
         return delivered
-
-    def _to_ask(self) -> list[ConsumerState]:
-        """Return the consumers whose queues to look at: those with news, or all if none has any.
-
-        To look at each queue for one message takes as long as there are queues. Now and then all are looked at even so:
-        a notification may be lost.
-        """
-        consumers = self.state.listening_consumers
-        now = monotonic()
-        if len(consumers) > 1 and now < self._all_asked_at + self._client.timings.shared_poll_interval:
-            known, count = self._found_empty.get, self._client.control.wake_ups.count
-            told = [
-                consumer
-                for consumer in consumers
-                if known(consumer) != count(consumer.buffer.source.channels) or not consumer.buffer.is_unchanged
-            ]
-            if told:
-                return told
-        self._all_asked_at = now
-        self._found_empty.clear()  # of closed consumers as well
-        return consumers
-
-    def _news_of(self, consumer: ConsumerState) -> int:
-        return self._client.control.wake_ups.count(consumer.buffer.source.channels)
 
     @property
     def _may_deliver(self) -> bool:

@@ -162,6 +162,7 @@ class Receiving:
                     logger.warning("%r could not settle its messages as it closed: %s", consumer, error)
                 self._transaction.closed(consumer)
             state.consumers.remove(consumer)
+            state.note_listeners()
             self._leave(consumer)
 
     def _leave(self, consumer: ConsumerState) -> None:
@@ -306,6 +307,7 @@ class Receiving:
     def _set_listener(self, dispatcher: Dispatcher, consumer: ConsumerState, listener: MessageListener | None) -> None:
         self._transaction.closed(consumer)
         consumer.listen(listener)
+        self._state.note_listeners()
         consumer.buffer.source.fetch_by(self._transaction.fetch_for(consumer))
         if listener is not None:
             dispatcher.start()

@@ -52,6 +52,8 @@ class SessionState:
         """Held while the session is in use: by a call, or by a listener for as long as it runs."""
         self.notifications = Notifications()
         self.consumers: set[ConsumerState] = set()
+        self.listening_consumers: tuple[ConsumerState, ...] = ()
+        """The consumers with listeners, some of which may be closing. `note_listeners` writes it."""
         self.message_listener: MessageListener | None = None
         self.listener: object = None
         """The thread or task in which the session's listeners are called, if they are."""
@@ -78,10 +80,10 @@ class SessionState:
         """True if the caller is the session's running listener, for which even close() waits."""
         return self.is_called_by_listener and not self.is_closed_by_listener
 
-    @property
-    def listening_consumers(self) -> list[ConsumerState]:
-        """The consumers with listeners."""
-        return [consumer for consumer in list(self.consumers) if consumer.listener is not None and not consumer.closed]
+    def note_listeners(self) -> None:
+        """Note, with the lock held, that a consumer has got or lost its listener, or is closed."""
+        listening = [consumer for consumer in self.consumers if consumer.listener is not None and not consumer.closed]
+        self.listening_consumers = tuple(listening)
 
     def close(self, why: str | None = None) -> None:
         """Refuse calls from now on; the caller wakes those that wait.

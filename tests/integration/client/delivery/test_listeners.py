@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import queue as queues
 import statistics
+import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -247,7 +250,7 @@ def test_session_that_listens_to_many_queues_looks_at_those_with_news(
         return read(reader, *arguments, **keywords)
 
     monkeypatch.setattr(QueueReader, "read", counted)
-    queues = [Queue(f"one of many, {number}") for number in range(40)]
+    all_of_them = [Queue(f"one of many, {number}") for number in range(40)]
     heard: list[Message] = []
     looks = []
     # Without the polls of the tests' own timings, which look at all queues.
@@ -257,12 +260,56 @@ def test_session_that_listens_to_many_queues_looks_at_those_with_news(
     with dataclasses.replace(jmsql_factory, timings=timings).create_connection() as connection:
         connection.start()
         session = connection.create_session()
-        for each in queues:
+        for each in all_of_them:
             session.create_consumer(each).message_listener = heard.append
-        for each in queues[:15]:
+        for each in all_of_them[:15]:
             send_texts(others, each, "x")
             wait_for(lambda: heard)
             looks.append(len(looked))
             heard.clear()
             looked.clear()
-    assert statistics.median(looks) < len(queues) / 4
+    assert statistics.median(looks) < len(all_of_them) / 4
+
+
+def test_a_message_costs_no_more_where_a_session_has_many_listeners(
+    jmsql_factory: ConnectionFactory, others: Session
+) -> None:
+    # Without the polls of the tests' own timings, which look at all queues.
+    timings = dataclasses.replace(
+        FAST_TIMINGS, minimum_poll_interval=60.0, maximum_poll_interval=60.0, shared_poll_interval=60.0
+    )
+    with dataclasses.replace(jmsql_factory, timings=timings).create_connection() as connection:
+        connection.start()
+        few, many = (instructions_for_a_message(connection, others, listeners) for listeners in (10, 500))
+    assert many <= 1.2 * few
+
+
+def instructions_for_a_message(connection: Connection, others: Session, listeners: int) -> float:
+    """Return how many instructions of Python the thread of a session with so many listeners runs for one message."""
+    all_of_them = [Queue(f"one of {listeners}, {number}") for number in range(listeners)]
+    heard: queues.SimpleQueue[int] = queues.SimpleQueue()
+    instructions = 0
+
+    def count(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
+        nonlocal instructions
+        instructions += event == "opcode"
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        return count
+
+    def hear(_: Message) -> None:
+        nonlocal instructions
+        heard.put(instructions)
+        instructions = 0
+        sys.settrace(count)
+
+    with connection.create_session() as session:
+        for each in all_of_them:
+            session.create_consumer(each).message_listener = hear
+        counts = []
+        for each in all_of_them[:10] * 2:
+            send_texts(others, each, "x")
+            counts.append(heard.get(timeout=60))
+            # Else the next message may come before the look that finds nothing, and save it.
+            wait_for(lambda: any(connection._client.control.wake_ups._waited_for))
+    return statistics.median(counts)
