@@ -227,6 +227,8 @@ def main() -> NoReturn:
     channel.set_inheritable(False)
     os.register_at_fork(after_in_child=partial(_leave_to_parent, channel))
     exit_code = Child(name, channel, stop_signal, settings).run()
+    # Python's end takes the handler away, and a process whose work is done would be killed, as if that was cut off.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if exit_code == CUT_OFF:  # at its exit, Python would wait for threads that the handler has started
         logging.shutdown()
         sys.stdout.flush()

@@ -94,6 +94,33 @@ def test_a_process_that_retires_can_still_be_ended(
         assert worker.stop() == 0
 
 
+STOPPED_AT_ITS_END = """
+import os, signal, sys
+
+class Last:
+    def __del__(self, kill=os.kill, process=os.getpid(), number=signal.SIGTERM):
+        kill(process, number)
+
+sys.last = Last()  # which Python ends last
+
+@app.listener("orders")
+def handle(message, database):
+    store(database, message)
+"""
+
+
+@pytest.mark.usefixtures("fresh_processes")
+def test_a_process_that_is_told_to_stop_when_its_work_is_done_has_ended_in_order(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    worker = start_worker(STOPPED_AT_ITS_END, "--max-messages", "1")
+    send(jmsql_factory, "orders", "a")
+    database.wait_until_handled(1)
+    worker.wait_for_log("has ended")
+    assert "was killed" not in worker.log
+    assert worker.stop() == 0
+
+
 GROWING = """
 kept = []
 
