@@ -124,7 +124,7 @@ class StandingWait:
         self._wake_ups = wake_ups
         self.wake = wake
         self.channels: frozenset[int] = frozenset()
-        """Of what it hears news. `WakeUps.stand` writes it. All fields are written under the lock of `WakeUps`."""
+        """The channels that it hears. `WakeUps.stand` writes it. All fields are written under the lock of `WakeUps`."""
         self.buckets: frozenset[int] = frozenset()
         """The buckets of the channels."""
         self.new: dict[int, None] = {}
@@ -223,11 +223,11 @@ class WakeUps:
 
     @property
     def waited_for(self) -> int:
-        """Of how much somebody waits for news."""
+        """The number of channels that consumers wait for."""
         return len(self._waiting) + len(self._standing)
 
     def channels(self) -> list[int]:
-        """Return of what somebody waits for news."""
+        """Return the channels that consumers wait for."""
         with self._lock:
             return [*self._waiting.keys() | self._standing.keys()]
 
@@ -280,7 +280,7 @@ class WakeUps:
             self._announced.clear()
 
     def _use(self, buckets: AbstractSet[int]) -> bool:
-        """Note that somebody begins to wait; return whether senders were not told."""
+        """Note that a wait begins in some buckets; return True if senders do not know of all of them."""
         self._used |= buckets
         return not buckets <= self._announced
 
@@ -356,7 +356,7 @@ class WakeUps:
             standing.buckets = frozenset(map(bucket_of, channels))
 
     def take_news(self, standing: StandingWait) -> tuple[Iterable[int], bool]:
-        """Return the channels with news since the last call, and whether there may be news of any other as well."""
+        """Return the channels with news since the last call, and True if any other may have news as well."""
         with self._lock:
             new, standing.new = standing.new, {}
             misses_news, standing.misses_news = standing.misses_news, False
@@ -382,7 +382,7 @@ class WakeUps:
             self._end_standing(standing)
 
     def _end_standing(self, standing: StandingWait) -> bool:
-        """End a session's wait, and return whether it did wait."""
+        """End a session's wait, and return True if there was one."""
         was_waiting, standing.is_waiting = standing.is_waiting, False
         if was_waiting:
             for bucket in standing.buckets:
