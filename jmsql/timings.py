@@ -128,7 +128,7 @@ class InternalTimings(Timings):
     slot_interval: float = 2.0
     """How often a client shows that it lives whose handlers hold slots of a limit over all workers."""
     slot_duration: float = 10.0
-    """Silence after which the slots of its handlers are given to others."""
+    """Silence after which, and after one second more, the slots of its handlers are given to others."""
 
     maintenance_interval: float = 1.0
     """How often a client does the maintenance, or asks whether it is to do it. The thread of the control connection

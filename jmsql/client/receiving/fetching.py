@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 # Invariants:
 # - One thread or task at a time fetches and delivers: it has the session's lock, or the lock of `HandlerClaims`, whose
 #   buffer belongs to several sessions. It writes all fields here but those that say otherwise. Others drop held
-#   rows: an insertion of sends that replace messages, with `LocalTransaction._sending` alone, and the application's
-#   rollback to a savepoint, with no lock. Any thread may call `notify`, which moves a shared position back.
+#   rows: an insertion of sends that replace messages, with `LocalTransaction._sending` alone; and with no lock the
+#   application's rollback to a savepoint, a statement of which the text is not known, and its commit by a method.
+#   Any thread may call `notify`, which moves a shared position back.
 # - All held rows come from the queue `source.queue_id`. A move to another queue takes effect with a fetch, and
 #   `drop_stale` drops the rows of a queue that was paused, resumed or removed before it delivers the next one.
 # - No notification is lost. A fetch passes earlier ones to the reader. Later ones stay pending; those that concern this

@@ -402,8 +402,8 @@ class QueueReader:
         if self.position.bounds.sweep_due(idle=False):
             return (yield from self._sweep(fetch, limit, own_claims))
         mark, start = self.position.start()
-        # Read before the scan, so that messages committed in between lie above the end. A full scan needs no end, and
-        # after a full scan the next one is most likely full, too.
+        # Read before the scan, so that messages committed in between lie above the end. Without a selector a full scan
+        # needs none, and after a full scan the next one is most likely full, too.
         end = None if self._was_full and self._selector is None else (yield from self._end(start.lowest))
         groups: GroupScan | None = None
         if self._groups is _Groups.SOME:

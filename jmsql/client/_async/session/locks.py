@@ -86,9 +86,9 @@ class Locks(Delivery):
         self._claimed = TransactionClaims(database, redelivery)
         self._records = DeliveryRecords(redelivery)
         self._buffers: list[PrefetchBuffer] = []
-        # The deliveries are written with the session's lock held. While there is an asynchronous sender, which deletes
-        # them with `_sending` held, this is held too. Before the application's statements they are written in the
-        # thread that runs the statement, which holds neither.
+        # The deliveries are written with the session's lock held, or with `_sending` alone by a `send` that inserts.
+        # While there is an asynchronous sender, which deletes them with `_sending` held, this is held too. Before the
+        # application's statements they are written in the thread that runs the statement, which holds neither.
         self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
         """Deliveries that the transaction has still to delete, in their order."""
         self._redelivered: list[MessageKey] = []

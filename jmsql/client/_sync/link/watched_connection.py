@@ -245,8 +245,8 @@ class WatchedConnection(WireConnection):
 
     def commit(self) -> None:
         self._refuse_if_kept_open("commit()")
-        is_open = self.pgconn.transaction_status == TransactionStatus.INTRANS
-        listener = self._listener if is_open and self._lending.ends is _Ends.APPLICATION else None
+        has_failed = self.pgconn.transaction_status == TransactionStatus.INERROR
+        listener = self._listener if self._lending.ends is _Ends.APPLICATION and not has_failed else None
         if listener is not None:
             listener(COMMIT)
         is_aborted = self.pgconn.transaction_status == TransactionStatus.INERROR  # then COMMIT rolls back

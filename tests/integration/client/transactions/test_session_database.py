@@ -448,6 +448,30 @@ class TestACommitByTheApplication:
         assert texts_of(receive_all(connection.create_session().create_consumer(queue))) == ["one"]
         session.commit()
 
+    def test_it_commits_sends_if_no_statement_has_run(
+        self, connection: Connection, session: Session, queue: Queue
+    ) -> None:
+        database = session.database
+        session.create_producer(queue).send(session.create_text_message("one"))
+        database.commit()
+        assert texts_of(receive_all(connection.create_session().create_consumer(queue))) == ["one"]
+        session.close()
+
+    def test_no_send_by_the_listener_of_another_is_lost(
+        self, session: Session, server: Server, queue: Queue, commit: Callable[[Session], object]
+    ) -> None:
+        producer = session.create_producer(queue)
+        database = session.database
+        for _ in range(20):
+            database.execute(text("select 1"))
+            producer.send(
+                session.create_text_message("first"),
+                completion_listener=lambda *_: producer.send(session.create_text_message("second")),
+            )
+            commit(session)
+            session.commit()
+        assert server.rows("select count(*) from jmsql_internal.message") == [(40,)]
+
     def test_the_order_goes_on(
         self, connection: Connection, session: Session, queue: Queue, commit: Callable[[Session], object]
     ) -> None:

@@ -101,7 +101,7 @@ class LocalTransaction(OwnTransaction):
         """Written with `_sending` held."""
         self._is_shared = False
         """True if the application has asked for the connection in the open transaction. Written with the session's lock
-        held, by `_share` and where a transaction ends."""
+        held, by `_share` and where a transaction ends; without it where the application commits."""
         self._has_run = False
         """True if `run` has done something in the open transaction. Written with `_sending` held, and where a
         transaction ends."""
@@ -442,10 +442,14 @@ class LocalTransaction(OwnTransaction):
     async def _before_statement(self, step: SavepointStep | None) -> None:
         """Bring the store to where the session is, before the application runs a statement."""
         if step is COMMITTED:
-            await self._committed()
+            await run_to_completion(self._committed())
             return
+        if step is COMMIT and self._sender is not None:
+            await self.complete("commit")  # else the listener of a send might send another between the two steps
         if step is not None or self._is_ahead:
             await self._catch_up(step)
+        if step is COMMIT:
+            return  # no statement
         assert self._lent is not None  # the listener of its statements
         # Last, since the statement runs only if nothing was raised.
         self._lent.used_by_application(is_awaited=self._relies_on_application)

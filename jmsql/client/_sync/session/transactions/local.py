@@ -102,7 +102,7 @@ class LocalTransaction(OwnTransaction):
         """Written with `_sending` held."""
         self._is_shared = False
         """True if the application has asked for the connection in the open transaction. Written with the session's lock
-        held, by `_share` and where a transaction ends."""
+        held, by `_share` and where a transaction ends; without it where the application commits."""
         self._has_run = False
         """True if `run` has done something in the open transaction. Written with `_sending` held, and where a
         transaction ends."""
@@ -439,8 +439,12 @@ class LocalTransaction(OwnTransaction):
         if step is COMMITTED:
             self._committed()
             return
+        if step is COMMIT and self._sender is not None:
+            self.complete("commit")  # else the listener of a send might send another between the two steps
         if step is not None or self._is_ahead:
             self._catch_up(step)
+        if step is COMMIT:
+            return  # no statement
         assert self._lent is not None  # the listener of its statements
         # Last, since the statement runs only if nothing was raised.
         self._lent.used_by_application(is_awaited=self._relies_on_application)
