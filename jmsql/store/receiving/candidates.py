@@ -310,6 +310,7 @@ def grouped_candidates(
                     select from jmsql_internal.message m
                     where {same_group("m", "g", "g.queue_id")}
                       and (m.inverse_priority, m.sequence) < (g.inverse_priority, g.sequence)
+                    order by m.group_hash, m.inverse_priority, m.sequence
                     limit g.messages) before) = g.messages - 1 as are_first
             from (select c.queue_id, c.group_hash, sum(c.messages)::bigint as messages,
                          max(c.inverse_priority) as inverse_priority, max(c.sequence) as sequence,

@@ -84,6 +84,7 @@ _DISABLE_ROW_SECURITY = """
         end loop;
     end
     $$"""
+_HAS_WRITTEN = "select pg_catalog.pg_current_xact_id_if_assigned() is not null"
 _RIGHTS = sqlalchemy.text(
     """
     select current_user::text, current_database()::text,
@@ -233,6 +234,8 @@ def _migrate(connection: Connection, schema: str) -> str | None:
             permission = f"{quote_identifier(internal_schema(schema))}.permission"
             connection.exec_driver_sql(f"lock table {permission} in share row exclusive mode")
         _upgrade(connection, schema)
+        if former is None and not connection.exec_driver_sql(_HAS_WRITTEN).scalar():
+            former = runner.run(current_version(schema))  # another run has committed in the meantime
     connection.exec_driver_sql(_disable_row_security(schema))
     return former
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from sqlalchemy import text
 
 import jmsql.asyncio as jms
 from jmsql import Message, Queue
@@ -44,6 +45,9 @@ class Told:
         self.errors.append(exception)
 
 
+SENDER_WAITS = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+
 async def test_session_is_loaded_when_the_asynchronous_sends_of_its_last_run_are_inserted(
     aio_factory: jms.ConnectionFactory,
 ) -> None:
@@ -70,6 +74,9 @@ async def test_session_is_loaded_when_the_asynchronous_sends_of_its_last_run_are
             await jms.send(others, orders, "a")
             await asyncio.wait_for(pool.started.acquire(), PATIENCE)
             await session.run()
+            database = await blocking.get_database()
+            while not await database.scalar(text(SENDER_WAITS)):
+                pass
             await jms.send(others, orders, "b")
             pool.free.release()
             with pytest.raises(TimeoutError):  # the connection is the sender's

@@ -67,12 +67,15 @@ def test_several_runs_at_once_make_one_schema(jmsql_url: str) -> None:
     assert sorted(former) == [newest_version()] * 4 + ["None"]
 
 
-def test_run_that_commits_between_two_questions_of_another_is_no_half_of_a_schema(jmsql_url: str) -> None:
+@pytest.mark.parametrize("question", ["to_regclass", "to_regnamespace"])
+def test_run_that_commits_between_two_questions_of_another_is_no_half_of_a_schema(
+    jmsql_url: str, question: str
+) -> None:
     command = [sys.executable, "-c", "import jmsql, sys; jmsql.migrate(*sys.argv[1:])", jmsql_url, "interleaved"]
     other_runs: list[subprocess.CompletedProcess[bytes]] = []
 
     def run_other(_: Any, __: Any, statement: str, *___: Any) -> None:
-        if "to_regclass" in statement and not other_runs:
+        if question in statement and not other_runs:
             other_runs.append(subprocess.run(command, check=True))
 
     sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", run_other)

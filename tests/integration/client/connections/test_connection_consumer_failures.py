@@ -202,7 +202,7 @@ class Told:
 
 
 def test_session_is_loaded_when_the_asynchronous_sends_of_its_last_run_are_inserted(
-    connection: Connection, other_connection: Connection, others: Session, queue: Queue
+    connection: Connection, other_connection: Connection, others: Session, server: Server, queue: Queue
 ) -> None:
     heard: list[Message] = []
     told = Told()
@@ -223,6 +223,7 @@ def test_session_is_loaded_when_the_asynchronous_sends_of_its_last_run_are_inser
         send_texts(others, queue, "a")
         assert pool.started.acquire(timeout=10)
         session.run()
+        server.wait_until_someone_waits()  # the sender, which has the connection
         send_texts(others, queue, "b")
         pool.free.release()
         assert not pool.started.acquire(timeout=0.5), "the connection is the sender's"
