@@ -435,16 +435,15 @@ class LocalTransaction(OwnTransaction):
         self._locks.flush()
 
     def _before_statement(self, step: SavepointStep | None) -> None:
-        """Bring the store to where the session is, before the application runs a statement."""
+        """Bring the store to where the session is, before the application runs a statement, and around its commit."""
+        if step is COMMIT:
+            self._join_commit()
+            return
         if step is COMMITTED:
             self._committed()
             return
-        if step is COMMIT and self._sender is not None:
-            self.complete("commit")  # else the listener of a send might send another between the two steps
         if step is not None or self._is_ahead:
             self._catch_up(step)
-        if step is COMMIT:
-            return  # no statement
         assert self._lent is not None  # the listener of its statements
         # Last, since the statement runs only if nothing was raised.
         self._lent.used_by_application(is_awaited=self._relies_on_application)
@@ -454,14 +453,21 @@ class LocalTransaction(OwnTransaction):
         """True if the commit stands for the application's statements, though the session may have run none."""
         return False
 
+    def _join_commit(self) -> None:
+        """Do the session's part of the application's commit, which is about to run."""
+        if self._sender is not None:
+            self.complete("commit")  # the listener of a send may send another, until the commit
+        try:
+            self._insert()
+            for query in self._locks.before_commit():
+                self.database.attempt(query)
+        except JMSException:
+            if not self.database.is_lost:
+                raise  # else the application's own commit says so
+
     def _catch_up(self, step: SavepointStep | None) -> None:
         if not self.database.link.has_failed:
             try:
-                if step is COMMIT:
-                    self._insert()
-                    for query in self._locks.before_commit():
-                        self.database.attempt(query)
-                    return
                 self._flush()
             except JMSException:
                 if not self.database.is_lost:
