@@ -94,7 +94,7 @@ def run_event_loop() -> Iterator[EventLoopThread]:
 
 def event_loop_called_by(frame: FrameType | None) -> EventLoopThread | None:
     """Return the event loop that a thread has called and waits for, by the thread's innermost frame; None: none."""
-    while frame is not None:
+    while isinstance(frame, FrameType):  # the caller of a frame that ends meanwhile may be another object
         if frame.f_code is EventLoopThread.call.__code__:
             event_loop: EventLoopThread = frame.f_locals["self"]
             return event_loop
