@@ -46,21 +46,21 @@ class ListenedQueues:
         self.buffers: Sequence[PrefetchBuffer] = ()
         """Where messages come to."""
         self._consumers: Sequence[ConsumerState] = ()
-        """Those with listeners."""
+        """The consumers with listeners."""
         self._channels: dict[ConsumerState, tuple[int, ...]] = {}
         """Their channels, if there are several consumers."""
         self._listening: dict[int, list[ConsumerState]] = {}
         """The consumers by channel."""
         self._watched: dict[ConsumerState, None] = {}
-        """Those that may find something, as far as is known, in the order of their turns."""
+        """Consumers that may find something, as far as is known, in the order of their turns."""
         self._found_empty: set[ConsumerState] = set()
-        """Those of the watched whose last look found nothing, without news since."""
+        """Watched consumers whose last look found nothing, without news since."""
         self._asked: OrderedDict[ConsumerState, None] = OrderedDict()
-        """Those that this round has not looked at yet."""
+        """Consumers that this round has not looked at yet."""
         self._notified: OrderedDict[ConsumerState, None] = OrderedDict()
-        """Those of them with news, which come first."""
+        """The asked consumers with news, which come first."""
         self._late: OrderedDict[ConsumerState, None] = OrderedDict()
-        """Others of the watched with news, for the next round."""
+        """Other watched consumers with news, for the next round."""
         self._all_asked_at = 0.0
         """When all queues were looked at last, on the monotonic clock."""
 
@@ -134,7 +134,7 @@ class ListenedQueues:
         else:
             self._found_empty.add(consumer)
         if consumer.buffer.source.channels != self._channels[consumer]:
-            self._listen()  # the look has found another queue of the name, whose news so far nobody has heard
+            self._listen()  # the look has found another queue of the name, which was not heard so far
 
     def drop(self, consumer: ConsumerState) -> None:
         """Note that a consumer has no listener any more."""

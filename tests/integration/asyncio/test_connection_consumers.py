@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 import jmsql.asyncio as jms
 from jmsql import Message, Queue
+from tests.integration.asynchronous_send.completions import Completions
 from tests.integration.asyncio.texts import text_of
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -32,19 +33,6 @@ class OneSession:
         self.started.release()
 
 
-class Told:
-    """A completion listener that remembers the outcomes."""
-
-    def __init__(self) -> None:
-        self.errors: list[Exception | None] = []
-
-    def on_completion(self, message: Message) -> None:
-        self.errors.append(None)
-
-    def on_exception(self, message: Message, exception: Exception) -> None:
-        self.errors.append(exception)
-
-
 SENDER_WAITS = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
@@ -53,7 +41,7 @@ async def test_session_is_loaded_when_the_asynchronous_sends_of_its_last_run_are
 ) -> None:
     orders, payments = Queue("orders"), Queue("payments")
     heard: list[str] = []
-    told = Told()
+    told = Completions()
     async with aio_factory.create_connection() as connection:
         await connection.start()
         session, blocking = connection.create_session(transacted=True), connection.create_session(transacted=True)
@@ -89,6 +77,6 @@ async def test_session_is_loaded_when_the_asynchronous_sends_of_its_last_run_are
         async with others.create_consumer(payments) as consumer:
             paid = await consumer.receive(PATIENCE)
     assert heard == ["a", "b"]
-    assert told.errors == [None]
+    assert [error for _, error in told.told] == [None]
     assert paid is not None
     assert text_of(paid) == "paid"

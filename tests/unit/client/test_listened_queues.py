@@ -1,4 +1,4 @@
-"""Which of a session's listeners look at their queues: those with news, in turn, and now and then all."""
+"""The choice of the queues that a session's listeners look at: those with news, in turn, and now and then all."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def test_senders_are_told_of_many_queues_only_while_the_session_waits() -> None:
         assert wake_ups.unannounced() == buckets
         assert len(asked) == 1
         wake_ups.announced(buckets)
-    assert set(wake_ups.take_news(standing)[0]) == {QUEUE, TOPIC}  # of messages before that, nobody was told
+    assert set(wake_ups.take_news(standing)[0]) == {QUEUE, TOPIC}  # messages before that went untold
     with standing:
         assert not wake_ups.unused()
         assert not wake_ups.unused()

@@ -106,7 +106,7 @@ class Watch(Waiting):
         self._news = self._count = self._ends_seen = 0
         self._look: Look | None = None
         self._chosen: Wait | None = None
-        if not client.control.is_attentive:  # nobody looks for it: the pauses begin short
+        if not client.control.is_attentive:  # the control connection does not look for it: pauses begin short
             poll.reset()
 
     def before_fetch(self, news: int, buffers: Sequence[PrefetchBuffer], look: Look | None = None) -> None:
@@ -141,7 +141,7 @@ class Watch(Waiting):
         if several is not None and several.has_late_news:
             return
         if buffer is not None and buffer.source.channels != self._channels:
-            return  # the look has found another queue of the name, whose news so far nobody has heard
+            return  # the look has found another queue of the name, which was not heard so far
         notifications = self._state.notifications
         deadline = None if most is None else monotonic() + most
         rest = several.rest if several is not None else 0.0 if buffer is None else buffer.rest

@@ -22,6 +22,7 @@ from jmsql import (
 from jmsql.testing import receive_all, wait_for
 from tests.compliance.held_listener import HeldListener
 from tests.forked import ForkedProcess
+from tests.integration.asynchronous_send.completions import Completions
 from tests.integration.client.connections.server_session_pools import LISTENING, MODES, Heard, OneSession, listening
 from tests.integration.client.server import SESSIONS, Server
 from tests.texts import receive, receive_texts, send_texts, texts_of
@@ -188,24 +189,11 @@ def test_messages_of_a_killed_process_come_back(
     assert receive_all(others.create_consumer(queue)) == []
 
 
-class Told:
-    """A completion listener that remembers the outcomes."""
-
-    def __init__(self) -> None:
-        self.errors: list[Exception | None] = []
-
-    def on_completion(self, message: Message) -> None:
-        self.errors.append(None)
-
-    def on_exception(self, message: Message, exception: Exception) -> None:
-        self.errors.append(exception)
-
-
 def test_session_is_loaded_when_the_asynchronous_sends_of_its_last_run_are_inserted(
     connection: Connection, other_connection: Connection, others: Session, server: Server, queue: Queue
 ) -> None:
     heard: list[Message] = []
-    told = Told()
+    told = Completions()
     session, blocking = connection.create_session(transacted=True), other_connection.create_session(transacted=True)
     payment = session.create_text_message("paid")
     payment.set_string_property("JMS_jmsql_DeduplicationID", "17")
@@ -232,6 +220,6 @@ def test_session_is_loaded_when_the_asynchronous_sends_of_its_last_run_are_inser
         session.run()
         session.commit()
     assert texts_of(heard) == ["a", "b"]
-    assert told.errors == [None]
+    assert [error for _, error in told.told] == [None]
     assert receive_texts(others.create_consumer(Queue("payments")), 1) == ["paid"]
     assert receive_all(others.create_consumer(queue)) == []

@@ -20,6 +20,7 @@ from jmsql import (
     ConnectionFactory,
     JMSException,
     Message,
+    MessageConsumer,
     Queue,
     Session,
     TransactionRolledBackException,
@@ -54,6 +55,17 @@ def session(connection: Connection) -> Session:
 
 def send(session: Session, name: str) -> None:
     session.create_producer(QUEUE).send(session.create_text_message(name))
+
+
+def send_to_one_that_expects_many(session: Session, consumer: MessageConsumer) -> None:
+    """Send ten messages, after as many as it takes for the consumer to fetch ahead."""
+    numbers = [str(number) for number in range(10)]
+    for _ in range(2):
+        send_texts(session, QUEUE, *numbers)
+        for _ in range(10):
+            receive(consumer)
+        session.commit()
+    send_texts(session, QUEUE, *numbers)
 
 
 FAILURE_AT_COMMIT = """
@@ -290,12 +302,7 @@ class TestEndedByTheApplication:
 
     def test_no_message_fetched_ahead_is_received_after_a_rollback(self, session: Session) -> None:
         consumer = session.create_consumer(QUEUE)
-        for _ in range(2):  # so that it expects many
-            send_texts(session, QUEUE, *(str(number) for number in range(10)))
-            for _ in range(10):
-                receive(consumer)
-            session.commit()
-        send_texts(session, QUEUE, *(str(number) for number in range(10)))
+        send_to_one_that_expects_many(session, consumer)
         receive(consumer)
         database = session.database
         database.rollback()
@@ -307,12 +314,7 @@ class TestEndedByTheApplication:
 
     def test_a_commit_releases_messages_fetched_ahead(self, connection: Connection, session: Session) -> None:
         consumer = session.create_consumer(QUEUE)
-        for _ in range(2):  # so that it expects many
-            send_texts(session, QUEUE, *(str(number) for number in range(10)))
-            for _ in range(10):
-                receive(consumer)
-            session.commit()
-        send_texts(session, QUEUE, *(str(number) for number in range(10)))
+        send_to_one_that_expects_many(session, consumer)
         assert session.database is not None
         received = [receive(consumer).get_body(str)]
         database = session.database
