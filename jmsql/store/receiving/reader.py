@@ -222,6 +222,19 @@ class ScanPosition:
         for following in range(inverse_priority + 1, PRIORITIES):
             self.bounds.returned(following, late)
 
+    def stopped(self, lowest: Sequence[int], last: tuple[int, int]) -> None:
+        """Look again from where a full scan from the front has stopped, if that lies below the bounds.
+
+        Args:
+            lowest: The bounds when the scan began. Later ones were moved by scans that have looked since.
+            last: The last message of the scan, as (inverse priority, sequence).
+        """
+        inverse_priority, sequence = last
+        if sequence + 1 < lowest[inverse_priority] or any(lowest[inverse_priority + 1 :]):
+            with self._lock:
+                self._releases += 1
+                self._return_to(0, last)
+
     def returned(self, inverse_priority: int, sequence: int) -> None:
         """Look again from a message that was released."""
         with self._lock:
@@ -361,8 +374,9 @@ class QueueReader:
         self._freed = FreedGroups()
         self._groups = _Groups.UNKNOWN
         """If the queue has groups. Not known after a scan that has found nothing."""
-        self._was_full = False
-        """True if the last scan has found as many messages as it asked for."""
+        self._was_full: bool | None = None
+        """True if the last scan has found as many messages as it asked for. None before the first one, which begins at
+        the front: others may have passed a message that is free since."""
 
     def read(
         self,
@@ -399,7 +413,7 @@ class QueueReader:
     def _read(
         self, fetch: Fetch, limit: int, own_claims: Collection[int], *, look_everywhere: bool
     ) -> Steps[list[MessageRow]]:
-        if self.position.bounds.sweep_due(idle=False):
+        if self._was_full is None or self.position.bounds.sweep_due(idle=False):
             return (yield from self._sweep(fetch, limit, own_claims))
         mark, start = self.position.start()
         # Read before the scan, so that messages committed in between lie above the end. Without a selector a full scan
@@ -438,7 +452,7 @@ class QueueReader:
         """Return whether `read` may find something, which takes less time than a read that finds nothing."""
         if self._selector is not None or self._groups is _Groups.SOME:
             return True
-        sweeps = self.position.bounds.sweep_due(idle=True)
+        sweeps = self._was_full is None or self.position.bounds.sweep_due(idle=True)
         started = monotonic()
         start = _FRONT if sweeps else self.position.start()[1]
         has_found, may_have_groups = yield from has_messages(self.queue_id, start)
@@ -454,7 +468,7 @@ class QueueReader:
         """True if it has passed a message, or the place of one, and does not look at the front of the queue."""
         # The end of an empty queue has the sequence 0, which no message has. A bound behind it passes nothing: with a
         # selector, `_passed` moves the bounds to the end of the queue even if the scan has found nothing.
-        return self.position.bounds.end > 1
+        return self._was_full is not None and self.position.bounds.end > 1
 
     @property
     def has_groups(self) -> bool:
@@ -481,19 +495,22 @@ class QueueReader:
         self._freed.add(group)
 
     def _sweep(self, fetch: Fetch, limit: int, own_claims: Collection[int]) -> Steps[list[MessageRow]]:
-        mark = self.position.mark
-        end = yield from self._end(self.position.bounds.lowest)
+        position = self.position
+        mark, lowest = position.mark, position.bounds.lowest
+        end = yield from self._end(lowest)
         if end is None and self.position.late is not None:
             end = _End((), (yield from running()))
         started = monotonic()
-        if len(self.position.readers) > 1:
-            self.position.bounds.swept(0.0)  # the others need not sweep beside it
+        if len(position.readers) > 1:
+            position.bounds.swept(0.0)  # the others need not sweep beside it
         groups = GroupScan(own_claims=own_claims) if self._groups is _Groups.SOME else None
         rows = yield from fetch(self.queue_id, self._selector, _FRONT, limit, groups)
         if not rows and (yield from self._has_got_groups()):
             return (yield from self._sweep(fetch, limit, own_claims))
-        self.position.bounds.swept(monotonic() - started)
+        position.bounds.swept(monotonic() - started)
         self._passed(mark, rows, end, limit)
+        if self._was_full:
+            position.stopped(lowest, rows[-1][:2])
         return rows
 
     def _has_got_groups(self) -> Steps[bool]:

@@ -90,7 +90,7 @@ class ConditionalSends:
         self.coalesced = Counter[Destination]()
         """The number of messages not sent, since messages with their keys wait."""
         self.unlocked: list[MessageKey] = []
-        """Messages that wait, and are locked until the transaction ends."""
+        """Messages, or the places of messages, that are locked until the transaction ends."""
         self._admitted = set[int]()
         """The messages of a batch, by `id`, that were admitted and are not inserted yet; the batch keeps them alive."""
 
@@ -172,7 +172,7 @@ class ConditionalSends:
             elif message.outcome is Outcome.SENT:
                 self._admitted.add(id(message))
             message.known_id = message.jms_message_id if message.outcome is Outcome.SENT else known_id
-            if message.outcome is Outcome.COALESCED and priority is not None and sequence is not None:
+            if priority is not None and sequence is not None:  # until the commit, others pass over it or its place
                 self.unlocked.append(MessageKey(queue_id, priority, sequence))
 
     def _count(self, conditional: Sequence[ConditionalMessage]) -> None:

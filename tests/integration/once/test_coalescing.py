@@ -19,7 +19,9 @@ from jmsql import (
     Session,
 )
 from jmsql.admin import Administration
+from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.sending.conditional import forget_keys
+from jmsql.store.sending.notification import Notification
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import receive_all, wait_for
 from tests.integration.client.server import Server
@@ -290,3 +292,18 @@ def test_a_consumer_that_waits_hears_of_the_commit(connection: Connection, sende
     consumer.message_listener = received.append
     sender.commit()
     wait_for(lambda: received)
+
+
+def test_consumers_that_have_passed_the_place_of_a_replaced_message_are_told_of_it(
+    connection: Connection, server: Server, jmsql_clean_url: str
+) -> None:
+    send(connection, "one")
+    [place] = server.rows("select queue_id, inverse_priority, sequence from jmsql_internal.message")
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as listener, psycopg.connect(jmsql_clean_url) as database:
+        listener.execute("listen jmsql")
+        send(database, "two", coalesce_body="latest")
+        database.commit()
+        heard = {event.payload for event in listener.notifies(timeout=10, stop_after=2)}
+    assert Notification(place[0], MessageKey(*place)).payload() in heard
+    assert server.rows("select queue_id, inverse_priority, sequence from jmsql_internal.message") == [place]
+    assert texts(connection) == ["two"]

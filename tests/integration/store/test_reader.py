@@ -300,3 +300,62 @@ def test_a_dequeued_message_tells_if_another_one_follows(
     send(client, "4")
     assert bodies(holder.run(lock(queue_id, chosen, FROM_THE_FRONT, 1))) == ["late"]
     assert dequeued() == (["4"], False)
+
+
+def pass_and_roll_back(reader: QueueReader, consumer: Client, count: int) -> None:
+    """Pass messages that are free again, without the client's knowledge, as after a lost connection."""
+    assert len(consumer.run(reader.read(count))) == count
+    consumer.connection.rollback()
+    reader.position.bounds.swept(60.0)  # as after a long sweep: no other is due for twenty minutes
+
+
+def test_a_reader_that_joins_a_shared_position_finds_messages_below_its_bounds(
+    client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    send(client, "first", "second", "third")
+    consumer, other = open_client(transactions=True), open_client(transactions=True)
+    position = ScanPosition(3600.0)
+    early = QueueReader(queue_id, None, lock, position)
+    pass_and_roll_back(early, consumer, 2)
+
+    joining = QueueReader(queue_id, None, lock, position)
+
+    assert not joining.has_passed
+    assert other.run(joining.may_find())
+    assert bodies(other.run(joining.read(1, look_everywhere=False))) == ["first"]
+    assert bodies(consumer.run(early.read(1, look_everywhere=False))) == ["second"]
+
+
+def test_an_older_scan_does_not_hide_the_rest_of_a_scan_from_the_front(
+    client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    send(client, "first", "second", "third", "fourth")
+    consumer, other = open_client(transactions=True), open_client(transactions=True)
+    position = ScanPosition(3600.0)
+    early = QueueReader(queue_id, None, lock, position)
+    pass_and_roll_back(early, consumer, 3)
+    older = early.read(1, look_everywhere=False)
+    found = consumer.run(next(older))
+
+    joining = QueueReader(queue_id, None, lock, position)
+    assert bodies(other.run(joining.read(1, look_everywhere=False))) == ["first"]
+    with pytest.raises(StopIteration) as end:
+        older.send(found)
+    assert bodies(end.value.value) == ["fourth"]
+
+    assert bodies(consumer.run(early.read(1, look_everywhere=False))) == ["second"]
+
+
+def test_a_scan_from_the_front_that_has_stopped_early_goes_on_with_lower_priorities(
+    client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    client.run(store_send([text_message("low")._replace(inverse_priority=9)]))
+    send(client, "first", "second")
+    consumer = open_client(transactions=True)
+    reader = QueueReader(queue_id, None, lock, ScanPosition(3600.0))
+    pass_and_roll_back(reader, consumer, 3)
+    reader.position.bounds._next_sweep = 0.0
+
+    reads = [consumer.run(reader.read(1, look_everywhere=False)) for _ in range(3)]
+
+    assert [body for rows in reads for body in bodies(rows)] == ["first", "second", "low"]
