@@ -99,12 +99,12 @@ class ScanMark(NamedTuple):
     """The state of a position when a scan began.
 
     Args:
-        releases: How often a message was released before.
-        scans: How many scans had ended before.
+        releases: How often a message was released before, which a scan may have passed.
+        inexact: How many scans had ended before whose snapshots were not exact.
     """
 
-    releases: int
-    scans: int
+    releases: int = 0
+    inexact: int = 0
 
 
 # Readers that share a position begin where the last one ended, and do not pass the rows that the others have locked or
@@ -128,12 +128,10 @@ class ScanPosition:
     __slots__ = (
         "__weakref__",
         "_ended",
-        "_inexact",
         "_lock",
-        "_releases",
-        "_scans",
         "bounds",
         "late",
+        "mark",
         "readers",
         "sweep_interval",
     )
@@ -143,12 +141,8 @@ class ScanPosition:
         self._lock = threading.Lock()
         """Held where a scan begins or ends, and for releases. Sweep times, `readers`, and looks that may be out of date
         do without it: a lost sweep time or an old look costs a scan, and finds no fewer messages."""
-        self._releases = 0
-        """How often messages were released, which a scan may have passed."""
-        self._scans = 0
-        """How many scans have ended."""
-        self._inexact = 0
-        """How many scans had ended with the last one whose snapshot was not exact."""
+        self.mark = ScanMark()
+        """The state for a scan that begins now. If it is old, as it may be without the lock, the scan moves nothing."""
         self.readers = WeakSet["QueueReader"]()
         """The readers that share it."""
         self.bounds = ScanBounds(sweep_interval)
@@ -158,19 +152,24 @@ class ScanPosition:
         self._ended: dict[int, None] = {}
         """Transactions that had received, and have ended, or are about to, without having sent anything."""
 
-    @property
-    def mark(self) -> ScanMark:
-        """The state for a scan that begins now, whose place the position does not tell."""
-        # Without the lock: a release in between makes the mark old, and the scan then moves nothing.
-        return ScanMark(self._releases, self._scans)
-
     def start(self) -> tuple[ScanMark, ScanStart]:
         """Return the state, and where a scan begins."""
         with self._lock:
             lowest = self.bounds.lowest
-            # Measured: the constructors of named tuples take twice as long.
+            # Measured: the constructor of a named tuple takes twice as long.
             start = _new(ScanStart, (lowest, None, None, None)) if self.late is None else self.late.start(lowest)
-            return _new(ScanMark, (self._releases, self._scans)), start
+            return self.mark, start
+
+    def passed_alone(self, mark: ScanMark, last: dict[int, int]) -> None:
+        """Move the bounds as `passed` does for a scan without other transactions, running or late.
+
+        Args:
+            mark: The state when the scan began.
+            last: The last sequence that it has reached, by inverse priority.
+        """
+        with self._lock:
+            if mark is self.mark and self.late is None:
+                self.bounds.passed(last.items())
 
     def passed(
         self, mark: ScanMark, last: dict[int, int], snapshot: Snapshot, highest: Sequence[int], *, was_full: bool
@@ -185,12 +184,12 @@ class ScanPosition:
             was_full: True if it has stopped early.
         """
         with self._lock:
-            if mark.releases != self._releases:
+            releases, inexact = self.mark
+            if mark.releases != releases:
                 return
-            self._scans += 1
             if not snapshot.is_exact:
-                self._inexact = self._scans
-            elif mark.scans < self._inexact:
+                self.mark = ScanMark(releases, inexact + 1)
+            elif mark.inexact != inexact:
                 snapshot = snapshot._replace(is_exact=False)
             bounds = self.bounds
             passed = bounds.end
@@ -232,19 +231,23 @@ class ScanPosition:
         inverse_priority, sequence = last
         if sequence + 1 < lowest[inverse_priority] or any(lowest[inverse_priority + 1 :]):
             with self._lock:
-                self._releases += 1
+                self._note_release()
                 self._return_to(0, last)
+
+    def _note_release(self) -> None:
+        """Have the scans that go on move nothing."""
+        self.mark = self.mark._replace(releases=self.mark.releases + 1)
 
     def returned(self, inverse_priority: int, sequence: int) -> None:
         """Look again from a message that was released."""
         with self._lock:
-            self._releases += 1
+            self._note_release()
             self.bounds.returned(inverse_priority, sequence)
 
     def restart(self) -> None:
         """Look again from the front of the queue, in all readers that share the position."""
         with self._lock:
-            self._releases += 1
+            self._note_release()
             self.bounds = ScanBounds(self.sweep_interval)
             self.late = None
 
@@ -566,12 +569,15 @@ class QueueReader:
                 break
         snapshot: Snapshot | None = None
         if found is not None:
-            if found.isdecimal():  # the number stands alone if no transaction was running
-                number = int(found)
-                snapshot = _new(Snapshot, (_NONE, number, True, number))
-            else:
+            if not found.isdecimal():
                 snapshot = Snapshot.parse(found)
-            self._transaction_id = snapshot.own
+                self._transaction_id = snapshot.own
+            else:  # the number stands alone if no transaction was running
+                self._transaction_id = number = int(found)
+                if end is None and self.position.late is None:
+                    self.position.passed_alone(mark, {row[0]: row[1] for row in reached})
+                    return
+                snapshot = Snapshot(_NONE, number, own=number)
         if end is not None and (end.highest or not rows):
             snapshot = end.snapshot
         if snapshot is None:
