@@ -43,12 +43,12 @@ LIFETIMES = {
             "client/_async/link/lease.py": ("Lease",),
             "client/_async/link/lent.py": ("LentLink",),
             "client/_async/link/own.py": ("OwnLink",),
-            "client/_async/link/watched_connection.py": ("Traces", "WatchedConnection", "_Lending"),
+            "client/_async/link/watched_connection.py": ("Traces", "WatchedConnection"),
             "store/wire/_async/runner.py": ("WireConnection",),
         },
         ("database", "driver", "lease", "link"),
-        fields=36,
-        reassigned=12,
+        fields=34,
+        reassigned=13,
     ),
     "a consumer": Lifetime(
         {
@@ -124,7 +124,7 @@ LIFETIMES = {
         reassigned=11,
     ),
 }
-VALUES = {"BackOff", "BatchSize", "ConsumerPolicy", "Count", "Emptiness", "Target", "Traces", "_Lending"}
+VALUES = {"BackOff", "BatchSize", "ConsumerPolicy", "Count", "Emptiness", "Target", "Traces"}
 """Named tuples, whose fields cannot be assigned."""
 
 

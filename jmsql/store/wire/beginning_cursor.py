@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import generators
 from psycopg.adapt import Transformer
-from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus, TransactionStatus
+from psycopg.pq import ConnStatus
+
+from jmsql.store.wire.exchange import COMMAND_OK, IDLE, PIPELINE_OFF, PIPELINE_SYNC
 
 if TYPE_CHECKING:
     from psycopg import abc
@@ -47,9 +49,9 @@ if TYPE_CHECKING or psycopg.__version__.startswith(KNOWN_RELEASE):
         ) -> abc.PQGen[None]:
             connection = self._conn
             if (
-                connection.pgconn.transaction_status != TransactionStatus.IDLE  # or an unanswered commit comes first
+                connection.pgconn.transaction_status != IDLE  # or an unanswered commit comes first
                 or connection.autocommit
-                or connection.pgconn.pipeline_status != PipelineStatus.OFF
+                or connection.pgconn.pipeline_status != PIPELINE_OFF
                 or self.closed
             ):
                 return super()._execute_gen(query, params, prepare=prepare, binary=binary)
@@ -90,9 +92,10 @@ if TYPE_CHECKING or psycopg.__version__.startswith(KNOWN_RELEASE):
                 while True:
                     result: PGresult | None = yield from generators.fetch(pgconn)
                     if result is not None:
-                        if result.status == ExecStatus.PIPELINE_SYNC:
+                        if result.status == PIPELINE_SYNC:
                             break
                         results.append(result)
+                        pgconn.get_result()  # None: the end of the command's results
                     elif pgconn.status == ConnStatus.BAD:
                         break
             except BaseException:
@@ -103,7 +106,7 @@ if TYPE_CHECKING or psycopg.__version__.startswith(KNOWN_RELEASE):
             pgconn.exit_pipeline_mode()
             connection._prepared.maybe_add_to_cache(query, Prepare.YES, name)  # noqa: SLF001
             begun, *answers = results
-            if begun.status != ExecStatus.COMMAND_OK:
+            if begun.status != COMMAND_OK:
                 answers = [begun]
             self._check_results(answers)
             self._set_results(answers)

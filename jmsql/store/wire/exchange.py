@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import psycopg
 from psycopg import generators
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 
 from jmsql.store.connections.adaptation import Adaptation
 from jmsql.store.statement import Result
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 #
 # What libpq promises, and this module relies on:
 #
-# - In pipeline mode libpq sends commands without waiting for results. Each command brings one result and then None. A
-#   Sync message brings a PIPELINE_SYNC, without a None after it.
+# - In pipeline mode libpq sends commands without waiting for results. Each command brings one result and then None, for
+#   which `get_result` never waits. A Sync message brings a PIPELINE_SYNC, without a None after it.
 # - The server skips every command between one that failed and the next Sync. libpq still brings a result for each of
 #   them: PIPELINE_ABORTED. So a result's place identifies its command after any failure, too.
 # - Sync ends an implicit transaction: it commits if no command failed. A transaction that was begun with BEGIN goes on.
@@ -141,12 +141,19 @@ class Binding:
         if made_for != self._made_for:
             self._transformer, self._made_for = Transformer(self._adaptation), made_for
         transformer = self._transformer
-        values = transformer.dump_sequence([*map(parameters.__getitem__, names)], [PyFormat.AUTO] * len(names))
+        values = transformer.dump_sequence([*map(parameters.__getitem__, names)], [_AUTO] * len(names))
         return Bound(transformer, text, values, transformer.types or (), transformer.formats)
 
 
 def _no_status(_: bytes) -> bytes | None:
     return None
+
+
+# A message reads some forty members of enums. To look one up in its enum takes ten times as long as a global name.
+IDLE, IN_ERROR = TransactionStatus.IDLE, TransactionStatus.INERROR
+PIPELINE_OFF = PipelineStatus.OFF
+COMMAND_OK, FATAL_ERROR, PIPELINE_SYNC = ExecStatus.COMMAND_OK, ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_SYNC
+_AUTO, _BINARY = PyFormat.AUTO, Format.BINARY
 
 
 @dataclass(slots=True)
@@ -204,7 +211,7 @@ def converse(  # noqa: C901 - the one loop over libpq
         psycopg.Error: A statement or the end of the transaction failed, or the connection is lost. Failures after the
             end of the transaction are not raised.
     """
-    if pgconn.pipeline_status == PipelineStatus.OFF:
+    if pgconn.pipeline_status == PIPELINE_OFF:
         pgconn.enter_pipeline_mode()
     sent = _send(pgconn, exchange, prepared)
     yield from generators.send(pgconn)
@@ -219,8 +226,9 @@ def converse(  # noqa: C901 - the one loop over libpq
     error: psycopg.Error | None = None
     has_ended = False
     syncs = 0
+    count, end_place, expected_syncs = sent.count, sent.end_place, sent.syncs
     try:
-        while len(results) < sent.count or syncs < sent.syncs:
+        while len(results) < count or syncs < expected_syncs:
             try:
                 result: PGresult | None = yield from generators.fetch(pgconn)
             except psycopg.OperationalError:
@@ -228,31 +236,31 @@ def converse(  # noqa: C901 - the one loop over libpq
                     raise
                 break
             if result is None:
-                # Either one command's results have ended, or the server is gone.
                 if pgconn.status == ConnStatus.BAD:
                     if not has_ended:
                         raise error or psycopg.OperationalError("the connection is lost")
                     break
-            elif result.status == ExecStatus.PIPELINE_SYNC:
+            elif (status := result.status) == PIPELINE_SYNC:
                 syncs += 1
                 has_ended = True
             else:
-                if result.status == ExecStatus.FATAL_ERROR and not has_ended:
+                if status == FATAL_ERROR and not has_ended:
                     error = error or psycopg.errors.error_from_result(result, encoding=encoding())
                     if exchange.end is End.FLUSH:
                         break  # the rest is answered only up to a Sync, which the caller's rollback sends
-                elif len(results) == sent.end_place:
+                elif len(results) == end_place:
                     has_ended = True  # though the server may not live to say that it is ready
                 results.append(result)
+                pgconn.get_result()  # None
     finally:
         # A name counts as prepared from when it is sent, so that the rest of the exchange can use it. One whose Parse
         # did not succeed, or was not answered, must not be used again.
         if prepared is not None:
             for place, statement in sent.preparations:
-                if len(results) <= place or results[place].status != ExecStatus.COMMAND_OK:
+                if len(results) <= place or results[place].status != COMMAND_OK:
                     prepared.discard(statement.text, statement.types)
     # Both ways the connection is known: it is gone, or nothing is left on it to be read.
-    if syncs < sent.syncs:
+    if syncs < expected_syncs:
         pgconn.finish()  # it was lost after the end
     elif syncs:
         pgconn.exit_pipeline_mode()
@@ -300,15 +308,13 @@ def _send(pgconn: PGconn, exchange: Exchange, prepared: PreparedStatements | Non
             _send_end(pgconn, exchange.end, sent)
         name = None if prepared is None else prepared.name(statement.text, statement.types)
         if prepared is None or (name is not None and not exchange.trusts_prepared):
-            pgconn.send_query_params(
-                statement.text, statement.values, statement.types, statement.formats, Format.BINARY
-            )
+            pgconn.send_query_params(statement.text, statement.values, statement.types, statement.formats, _BINARY)
         else:
             if name is None:
                 name = _send_preparation(pgconn, prepared, statement, sent)
             else:
                 sent.used_prepared = True
-            pgconn.send_query_prepared(name, statement.values, statement.formats, Format.BINARY)
+            pgconn.send_query_prepared(name, statement.values, statement.formats, _BINARY)
         if statement is question:
             sent.question_place = sent.count
         else:
@@ -370,9 +376,9 @@ def _read_commit(pgconn: PGconn, unanswered: Unanswered, encoding: Callable[[], 
             if result is None:
                 if pgconn.status == ConnStatus.BAD:
                     raise error or psycopg.OperationalError("the connection is lost")  # noqa: TRY301 - handled below
-            elif result.status == ExecStatus.PIPELINE_SYNC:
+            elif result.status == PIPELINE_SYNC:
                 break
-            elif result.status == ExecStatus.FATAL_ERROR:
+            elif result.status == FATAL_ERROR:
                 error = error or psycopg.errors.error_from_result(result, encoding=encoding())
     except BaseException as failure:  # GeneratorExit as well: the connection is closed, and the outcome stays unknown
         unanswered(failure if isinstance(failure, psycopg.Error) else psycopg.OperationalError("interrupted"))

@@ -25,6 +25,7 @@ from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import Client
 from jmsql.store.statement import Query, Steps
 from jmsql.store.wire._async.runner import WireRunner
+from jmsql.store.wire.exchange import IN_ERROR
 from jmsql.store.wire.interruption import Interruption
 
 if TYPE_CHECKING:
@@ -381,7 +382,7 @@ class Lease:
         await self._end(link, "preparing", prepare, "If tpc_recover() returns the transaction, it is prepared.")
 
     async def _end(self, link: OwnLink, doing: str, end: Callable[[], Coroutine[Any, Any, T]], advice: str) -> T:
-        if link.driver.pgconn.transaction_status == TransactionStatus.INERROR:
+        if link.driver.pgconn.transaction_status == IN_ERROR:
             aborted = link.aborted()
             await self.rollback()
             raise aborted

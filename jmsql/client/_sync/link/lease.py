@@ -26,6 +26,7 @@ from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import Client
 from jmsql.store.statement import Query, Steps
 from jmsql.store.wire._sync.runner import WireRunner
+from jmsql.store.wire.exchange import IN_ERROR
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -378,7 +379,7 @@ class Lease:
         self._end(link, "preparing", prepare, "If tpc_recover() returns the transaction, it is prepared.")
 
     def _end(self, link: OwnLink, doing: str, end: Callable[[], T], advice: str) -> T:
-        if link.driver.pgconn.transaction_status == TransactionStatus.INERROR:
+        if link.driver.pgconn.transaction_status == IN_ERROR:
             aborted = link.aborted()
             self.rollback()
             raise aborted

@@ -81,7 +81,7 @@ class LentLink(OwnLink):
         """SQLAlchemy's connection, once the application has asked for it. Written by `for_sqlalchemy` alone."""
         synchronous(self.connection).info[LENT] = True
         self.driver.watch(before_statement)
-        self.driver.take_ending()
+        self.driver.forget_ending()
 
     def for_sqlalchemy(self, before_statement: StatementListener) -> Connection:
         """Return SQLAlchemy's connection for the application, in the transaction."""
@@ -130,8 +130,11 @@ class LentLink(OwnLink):
 
     def _notice_end(self) -> None:
         """Note if the application has ended the transaction."""
-        event = self.driver.take_ending()
-        if event is None and self.state in WORKING_STATES and self.is_idle:
+        driver = self.driver
+        event = driver.traces.ending
+        if event is not None:
+            driver.forget_ending()
+        elif self.state in WORKING_STATES and driver.is_idle:
             event = TransactionEvent.VANISH
         if event is not None:
             self.state = TRANSITIONS[self.state][event]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.pq import TransactionStatus
 
 from jmsql.client.transaction_state import (
     LOST_STATES,
@@ -20,7 +20,7 @@ from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.store.connections.engine import POOLED, synchronous
 from jmsql.store.errors import jms_errors
 from jmsql.store.wire._sync.runner import WireRunner
-from jmsql.store.wire.exchange import End
+from jmsql.store.wire.exchange import IN_ERROR, PIPELINE_OFF, End
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -52,6 +52,13 @@ T = TypeVar("T")
 #
 # - One state per session, kept across connections: a lost connection's state then meets the next one's transaction.
 # - Replacing a lost connection inside of a transaction: the rest of the work would be committed alone.
+
+_BEGIN, _OPEN, _JOIN, _END = (
+    TransactionEvent.BEGIN,
+    TransactionEvent.OPEN,
+    TransactionEvent.JOIN,
+    TransactionEvent.END,
+)
 
 _LOSSES = {
     TransactionState.ROLLED_BACK: (
@@ -165,7 +172,7 @@ class OwnLink:
         if self.driver.is_committing:
             return True
         # An exchange may go on that began without a transaction; then the connection is in pipeline mode.
-        return self.driver.closed or (self.is_idle and self.driver.pgconn.pipeline_status == PipelineStatus.OFF)
+        return self.driver.closed or (self.is_idle and self.driver.pgconn.pipeline_status == PIPELINE_OFF)
 
     @property
     def can_run_alone(self) -> bool:
@@ -175,12 +182,12 @@ class OwnLink:
     @property
     def is_clear(self) -> bool:
         """True if neither a pipeline nor another user is in the way of an exchange."""
-        return self.driver.pgconn.pipeline_status == PipelineStatus.OFF and not self.driver.lock.locked()
+        return self.driver.pgconn.pipeline_status == PIPELINE_OFF and not self.driver.lock.locked()
 
     @property
     def has_failed(self) -> bool:
         """True if a statement of the open transaction has failed, so that only a rollback can follow."""
-        return self.driver.pgconn.transaction_status == TransactionStatus.INERROR
+        return self.driver.pgconn.transaction_status == IN_ERROR
 
     @property
     def has_lost_locks(self) -> bool:
@@ -218,9 +225,9 @@ class OwnLink:
         if self._core.closed or self.state in LOST_STATES:
             self._require_whole()
         if self.is_transacted:
-            self.state = TRANSITIONS[self.state][TransactionEvent.BEGIN]
+            self.state = TRANSITIONS[self.state][_BEGIN]
             if works:
-                event = TransactionEvent.OPEN if self.driver.is_idle else TransactionEvent.JOIN
+                event = _OPEN if self.driver.is_idle else _JOIN
                 self.state = TRANSITIONS[self.state][event]
 
     def run(self, work: Query[T] | Steps[T], question: Query[list[int]] | None = None) -> T:
@@ -362,4 +369,4 @@ class OwnLink:
 
     def note_end(self) -> None:
         """Note that the transaction has ended."""
-        self.state = TRANSITIONS[self.state][TransactionEvent.END]
+        self.state = TRANSITIONS[self.state][_END]

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self
 
 import psycopg
 from psycopg import sql
-from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from jmsql.client.transaction_state import TransactionEvent
@@ -27,7 +26,7 @@ from jmsql.store.wire.application_sql import (
     effects_of,
 )
 from jmsql.store.wire.beginning_cursor import BeginningCursor
-from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, Exchange
+from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, IDLE, IN_ERROR, PIPELINE_OFF, Exchange
 
 # How the session learns of the application's statements: the cursor classes of a lent connection call `heed` before a
 # statement runs, and psycopg's `transaction` blocks tell of their savepoints. The effects are read from the statement's
@@ -79,16 +78,7 @@ class _Ends(Enum):
     """The session, which is about to do so."""
 
 
-class _Lending(NamedTuple):
-    """How the application has a connection.
-
-    Args:
-        listener: Called before each of its statements; None: the application does not have the connection.
-        ends: The one who may end the transaction now.
-    """
-
-    listener: weakref.WeakMethod[StatementListener] | None = None
-    ends: _Ends = _Ends.APPLICATION
+_APPLICATION, _LATER, _SESSION = _Ends
 
 
 class WatchedConnection(WireConnection):
@@ -100,28 +90,32 @@ class WatchedConnection(WireConnection):
     traces = Traces()
     """The application's traces. Replaced whole, by the thread or task that uses the connection."""
 
-    _lending = _Lending()
-    """Replaced whole by `watch`, `keep_open`, `let_end` and `note_end`, with the session's lock held."""
+    _watcher: weakref.WeakMethod[StatementListener] | None = None
+    """Called before each of the application's statements; None: the application does not have the connection. Written
+    by `watch`, with the session's lock held."""
+
+    _ends = _APPLICATION
+    """The one who may end the transaction. Written by `keep_open`, `let_end` and `note_end`, with the session's lock
+    held."""
 
     def watch(self, listener: StatementListener | None) -> None:
         """Call a method before each statement from now on, for as long as its object is there; None: nothing.
 
         SQLAlchemy keeps each connection that is in use until it is closed, which must not keep the object.
         """
-        reference = None if listener is None else weakref.WeakMethod(listener)
-        self._lending = self._lending._replace(listener=reference)
+        self._watcher = None if listener is None else weakref.WeakMethod(listener)
         self._set_factories()
 
     def _set_factories(self) -> None:
-        is_watched = self._lending.listener is not None
+        is_watched = self._watcher is not None
         self.row_factory = tuple_row
         self.cursor_factory = _WatchedCursor if is_watched else psycopg.Cursor
         self.server_cursor_factory = _WatchedServerCursor if is_watched else psycopg.ServerCursor
 
     @property
     def _listener(self) -> StatementListener | None:
-        listener = self._lending.listener
-        return None if listener is None else listener()
+        watcher = self._watcher
+        return None if watcher is None else watcher()
 
     def heed(self, query: object) -> None:
         """Tell the listener of a statement that is about to run."""
@@ -169,7 +163,7 @@ class WatchedConnection(WireConnection):
 
         Earlier settings of the application for its cursors are forgotten.
         """
-        self._lending = self._lending._replace(ends=_Ends.LATER)
+        self._ends = _LATER
         self._set_factories()
 
     def let_end(self) -> bool:
@@ -178,11 +172,10 @@ class WatchedConnection(WireConnection):
         A COPY, or another statement, may still go on where the end was refused to the application, and may never end.
         It is ended with the connection.
         """
-        lending = self._lending
-        if lending.listener is None:
+        if self._watcher is None:
             return True
-        self._lending = lending._replace(ends=_Ends.SESSION)
-        if lending.ends is _Ends.LATER and self.lock.locked():
+        ends, self._ends = self._ends, _SESSION
+        if ends is _LATER and self.lock.locked():
             self.pgconn.finish()
             return False
         return True
@@ -190,7 +183,7 @@ class WatchedConnection(WireConnection):
     @contextmanager
     def _ends_by(self, ending: TransactionEvent) -> Iterator[None]:
         """Note the end of the transaction, if one is open, for which a block asks."""
-        if self.pgconn.transaction_status == TransactionStatus.IDLE:
+        if self.pgconn.transaction_status == IDLE:
             yield
             return
         try:
@@ -207,17 +200,15 @@ class WatchedConnection(WireConnection):
         if self.traces.ending is None:
             self.traces = self.traces._replace(ending=ending)
 
-    def take_ending(self) -> TransactionEvent | None:
-        """Return the end of the transaction by the application, which counts once; None: it goes on."""
-        ending = self.traces.ending
-        if ending is not None:
+    def forget_ending(self) -> None:
+        """Forget the end of the transaction by the application, which counts once."""
+        if self.traces.ending is not None:
             self.traces = self.traces._replace(ending=None)
-        return ending
 
     def note_end(self) -> None:
         """Forget the application's part in the transaction, which the session has ended."""
-        if self._lending.ends is _Ends.SESSION:
-            self._lending = self._lending._replace(ends=_Ends.APPLICATION)
+        if self._ends is _SESSION:
+            self._ends = _APPLICATION
         traces = self.traces
         if traces.ending is not None or traces.may_have_other_role:
             # A setting that outlives the transaction may be a role.
@@ -225,7 +216,7 @@ class WatchedConnection(WireConnection):
             self.traces = traces._replace(ending=None, may_have_other_role=may_have_other_role)
 
     def _refuse_if_kept_open(self, what: str) -> None:
-        if self._lending.ends is _Ends.LATER:
+        if self._ends is _LATER:
             raise TransactionInProgressException(
                 f"{what} is refused: the connection is in the transaction of a message, which the worker commits when "
                 "the handler has returned, and rolls back if it raises. For a part that can be undone by itself there "
@@ -235,21 +226,17 @@ class WatchedConnection(WireConnection):
     def _begin_if_kept_open(self) -> None:
         """Begin the transaction, in which blocks of `transaction` are savepoints then, and pipelines end nothing."""
         pgconn = self.pgconn
-        if (
-            self._lending.ends is _Ends.LATER
-            and pgconn.transaction_status == TransactionStatus.IDLE
-            and pgconn.pipeline_status == PipelineStatus.OFF
-        ):
+        if self._ends is _LATER and pgconn.transaction_status == IDLE and pgconn.pipeline_status == PIPELINE_OFF:
             with self.lock:
                 self.exchange(Exchange(begin=BEGIN_READ_COMMITTED))
 
     def commit(self) -> None:
         self._refuse_if_kept_open("commit()")
-        has_failed = self.pgconn.transaction_status == TransactionStatus.INERROR
-        listener = self._listener if self._lending.ends is _Ends.APPLICATION and not has_failed else None
+        has_failed = self.pgconn.transaction_status == IN_ERROR
+        listener = self._listener if self._ends is _APPLICATION and not has_failed else None
         if listener is not None:
             listener(COMMIT)
-        is_aborted = self.pgconn.transaction_status == TransactionStatus.INERROR  # then COMMIT rolls back
+        is_aborted = self.pgconn.transaction_status == IN_ERROR  # then COMMIT rolls back
         ending = TransactionEvent.APPLICATION_ROLLS_BACK if is_aborted else TransactionEvent.APPLICATION_COMMITS
         with self._ends_by(ending):
             super().commit()

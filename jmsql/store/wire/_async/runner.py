@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import psycopg
-from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import interruptible, is_driven, sleep, wait_until_unlocked
@@ -21,7 +20,10 @@ from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, S
 from jmsql.store.wire.exchange import (
     BEGIN,
     BEGIN_READ_COMMITTED,
+    COMMAND_OK,
+    IDLE,
     OUTDATED,
+    PIPELINE_OFF,
     Binding,
     Bound,
     End,
@@ -186,7 +188,7 @@ class PsycopgRunner(Runner):
 
     @property
     def is_idle(self) -> bool:
-        return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
+        return self.connection.pgconn.transaction_status == IDLE
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         # A cancellation request hits whatever the connection runs, so it is safe only under the connection's lock.
@@ -213,7 +215,7 @@ class PsycopgRunner(Runner):
             return Result([], cursor.rowcount)
 
     async def copy(self, statement: bytes, data: bytes) -> Result:
-        if self.connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        if self.connection.pgconn.pipeline_status != PIPELINE_OFF:
             raise CannotCopyError
         await wait_until_unlocked(self.connection.lock)
         work = copy(self.connection, statement, data)
@@ -269,7 +271,7 @@ async def copy(connection: psycopg.AsyncConnection[Any], statement: bytes, data:
 
 def _require_no_rows(cursor: psycopg.AsyncCursor[Any]) -> None:
     """Raise the error that is being handled again, unless it says that the statement returns no rows."""
-    if cursor.pgresult is None or cursor.pgresult.status != ExecStatus.COMMAND_OK:
+    if cursor.pgresult is None or cursor.pgresult.status != COMMAND_OK:
         raise  # noqa: PLE0704 - called while it is handled
 
 
@@ -312,11 +314,11 @@ class WireConnection(psycopg.AsyncConnection[Any]):
         would lose them."""
 
     async def commit(self) -> None:
-        if self.pgconn.transaction_status != TransactionStatus.IDLE:  # else psycopg would take turns for nothing
+        if self.pgconn.transaction_status != IDLE:  # else psycopg would take turns for nothing
             await super().commit()
 
     async def rollback(self) -> None:
-        if self.pgconn.transaction_status != TransactionStatus.IDLE:
+        if self.pgconn.transaction_status != IDLE:
             self.known_statements.forget()  # psycopg ends all that is prepared
         await super().rollback()
 
@@ -325,7 +327,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
         """True if no transaction is open, except one that is being committed."""
         if self._failed is not None:
             return True
-        return not self._is_open and self.pgconn.transaction_status == TransactionStatus.IDLE
+        return not self._is_open and self.pgconn.transaction_status == IDLE
 
     @property
     def is_committing(self) -> bool:
@@ -449,7 +451,7 @@ class WireConnection(psycopg.AsyncConnection[Any]):
     def end_connection(self) -> None:
         """End the connection if its state is unknown: an exchange was not read to its end."""
         self._is_open = False
-        if self.pgconn.pipeline_status != PipelineStatus.OFF and not self.is_committing:
+        if self.pgconn.pipeline_status != PIPELINE_OFF and not self.is_committing:
             self.pgconn.finish()
 
 
