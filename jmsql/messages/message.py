@@ -66,7 +66,7 @@ class Message(PropertyAccess):
     """Where the message was sent to."""
 
     jms_delivery_mode: DeliveryMode
-    """True if the message is persistent."""
+    """Whether the message survives a crash of the server."""
 
     jms_redelivered: bool
     """True if the message was probably delivered before."""

@@ -562,7 +562,10 @@ declare
     remaining bigint := 0;
 begin
     for each in
-        select c.batch_id, array_agg(c.check_id) as checks from jmsql_internal.batch_check c group by c.batch_id limit most
+        select c.batch_id, array_agg(c.check_id) as checks from jmsql_internal.batch_check c
+        group by c.batch_id
+        order by random()  -- the first ones may stay undecided for as long as another transaction is open
+        limit most
     loop
         if jmsql_internal.end_batch_if_over(each.batch_id, 10000) then
             delete from jmsql_internal.batch_check c where c.check_id = any(each.checks);

@@ -69,7 +69,7 @@ comment on column jmsql.schedules.failed_at is 'When it has failed';
 comment on column jmsql.schedules.declared_at is 'When a worker has last declared it, to five minutes';
 comment on column jmsql.schedules.created_at is 'When it was made';
 comment on column jmsql.schedules.declared is 'Whether it is declared in an application''s code; else an administrator has made it';
-comment on column jmsql.schedules.missed_ticks is 'How many ticks were left out, since no client ran.';
+comment on column jmsql.schedules.missed_ticks is 'How many ticks were left out, since no client ran; up to 1,000 at a time.';
 comment on column jmsql.schedules.overlapped_ticks is
     'How many ticks were left out, since the last message was still in its queue.';
 

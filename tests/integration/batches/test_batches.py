@@ -14,9 +14,11 @@ from jmsql import (
     IllegalStateException,
     JMSException,
     MessageFormatException,
+    Queue,
     Session,
 )
 from jmsql.testing import receive_all
+from tests.texts import send_texts
 
 MOMENT = 0.05
 
@@ -104,3 +106,26 @@ def test_a_block_over_a_connection_is_a_transaction(connection: Connection) -> N
         batch.send("parts", "three")
     assert callbacks(connection, "parts") == ["one", "two"]
     assert callbacks(connection) == [counts(total=2, done=2)]
+
+
+@pytest.mark.parametrize("end", ["close", "listener"])
+def test_a_consumer_that_ends_its_fetches_undoes_nothing_of_the_batch(
+    connection: Connection, sender: Session, end: str
+) -> None:
+    with connection.create_session() as session:
+        send_texts(session, Queue("orders"), *"1234567")
+    consumer = sender.create_consumer("orders")
+    for _ in range(2):  # it fetches ahead then
+        assert consumer.receive(10) is not None
+    with jmsql.batch(sender, "import", on_end="ends") as batch:
+        batch.send("parts", "one")
+    if end == "close":
+        consumer.close()
+    else:
+        consumer.message_listener = lambda _: None
+        consumer.close()
+    sender.commit()
+    with connection.create_session() as session:
+        end_next(session)
+    assert progress(connection, batch).is_ended
+    assert callbacks(connection) == [counts(total=1, done=1)]

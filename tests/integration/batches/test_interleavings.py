@@ -233,3 +233,27 @@ def test_a_transaction_that_ends_many_messages_looks_once(batches: Batches) -> N
     assert [callback["done"] for callback in batches.callbacks()] == [10]
     [(after,)] = batches.sql.execute(checks)
     assert after - before <= 4
+
+
+def test_a_batch_that_has_ended_is_found_beside_others_that_wait_for_an_open_transaction(batches: Batches) -> None:
+    others = [batches.open(2) for _ in range(9)]
+    mine = batches.open(2)
+    batches.sql.execute("update jmsql_internal.batch set closed = true")
+    member = "delete from jmsql_internal.message where text_body = %s and (properties ->> 'JMS_jmsql_Batch')::bigint"
+    with batches.connect() as holding, batches.connect() as first, batches.connect() as second:
+        holding.execute("begin")
+        holding.execute(f"{member} = any(%s)".encode(), ("1", others))
+        batches.sql.execute(f"{member} = any(%s)".encode(), ("0", others))
+        for number, ending in enumerate((first, second)):
+            ending.execute("begin")
+            ending.execute(f"{member} = %s".encode(), (str(number), mine))
+        for ending in (first, second):
+            ending.execute(DECIDE)
+        for ending in (first, second):
+            ending.execute("commit")
+        assert batches.callbacks() == []
+        for _ in range(200):  # one in ten looks finds it
+            batches.sql.execute("select jmsql_internal.check_batches(1)")
+            if batches.callbacks():
+                break
+        assert [callback["done"] for callback in batches.callbacks()] == [2]

@@ -111,6 +111,11 @@ class LentLink(OwnLink):
 
     # Its state
 
+    def has_lost_work(self) -> bool:
+        """Tell if the application has ended the transaction, and work of the session is gone or its fate unknown."""
+        self._notice_end()
+        return self.state in LOST_STATES
+
     @property
     def is_spare(self) -> bool:
         return False

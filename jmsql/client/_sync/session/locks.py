@@ -17,6 +17,7 @@ from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
 from jmsql.client.transaction_state import TransactionState
 from jmsql.exceptions import JMSException
+from jmsql.messages.properties import BATCH
 from jmsql.store.receiving.acknowledge import lock_claimed, present
 from jmsql.store.receiving.receive import Fetch, next_messages, telling_lock_statement
 from jmsql.store.receiving.redelivery import Release
@@ -311,7 +312,13 @@ class Locks(Delivery):
         return locked, {buffer.source.queue_id for buffer, row in undeleted if isinstance(row, LockedRow)}
 
     def sent_nothing(self) -> None:
-        """Note that the transaction is about to end, and has sent nothing: no consumer goes back for its messages."""
+        """Note that the transaction is about to end, and has sent nothing: no consumer goes back for its messages.
+
+        A message of a batch may be its last, and the commit then sends the callback.
+        """
+        for _, row in (*self._unlisted, *self._listed.values()):
+            if row.properties is not None and BATCH in row.properties:
+                return
         for buffer in self._buffers:
             if buffer.source.shares_position:
                 buffer.source.sent_nothing()

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+import jmsql
 from jmsql import AcknowledgeMode, Connection, Queue, Session
 from jmsql.selectors import Selector
 from jmsql.store.receiving.reader import ScanPosition
@@ -75,17 +76,20 @@ def test_transacted_consumers_of_one_client_share_their_place_in_a_queue(
     monkeypatch.setattr(ScanPosition, "passed", record_scan)
     monkeypatch.setattr(ScanPosition, "sent_nothing", record_end)
     send_texts(others, queue, "1", "2", "3")
+    with jmsql.batch(others, "whose end its last message's commit sends", on_end=queue) as batch:
+        batch.send(queue, "last")
     with ExitStack() as stack:
-        sessions = [stack.enter_context(connection.create_session(True)) for _ in range(3)]
+        sessions = [stack.enter_context(connection.create_session(True)) for _ in range(4)]
         consumers = [session.create_consumer(queue) for session in sessions]
-        assert [receive(consumer).get_body(str) for consumer in consumers] == ["1", "2", "3"]
+        assert [receive(consumer).get_body(str) for consumer in consumers] == ["1", "2", "3", "last"]
         for session, consumer in zip(sessions, consumers, strict=True):
             if consumer is consumers[0]:
                 session.create_producer(queue).send(session.create_text_message("4"))
             session.commit()
         [position] = set(moved)
-        assert ended == [position, position]  # the first one has sent
+        assert ended == [position, position]  # the first one has sent, and the commit of the last one
         assert receive(consumers[1]).get_body(str) == "4"
+        assert receive(consumers[1]).get_body(dict)["done"] == 1
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT])

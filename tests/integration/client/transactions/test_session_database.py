@@ -474,6 +474,32 @@ class TestACommitByTheApplication:
             session.commit()
         assert server.rows("select count(*) from jmsql_internal.message") == [(40,)]
 
+    @pytest.mark.parametrize("way", ["SQLAlchemy's", "the driver's"])
+    @pytest.mark.parametrize("undo", ["text", "method"])
+    def test_after_lost_work_it_does_not_stand_for_the_sessions_deliveries(
+        self, session: Session, server: Server, way: str, undo: str
+    ) -> None:
+        consumer = session.create_consumer(QUEUE)
+        send(session, "one")
+        session.commit()
+        assert receive(consumer).jms_redelivered is False
+        database, driver = session.database, driver_connection(session)
+        database.execute(text("select 1"))
+        if undo == "text":
+            database.execute(text("rollback"))
+        else:
+            database.rollback()
+        database.execute(text("select 1"))
+        (database if way == "SQLAlchemy's" else driver).commit()
+        with pytest.raises(JMSException):
+            session.commit()
+        session.rollback()
+
+        message = receive(consumer)
+        assert (message.jms_redelivered, message.delivery_count) == (True, 2)
+        session.commit()
+        assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
+
     def test_the_order_goes_on(
         self, connection: Connection, session: Session, queue: Queue, commit: Callable[[Session], object]
     ) -> None:

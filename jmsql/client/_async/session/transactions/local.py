@@ -233,8 +233,8 @@ class LocalTransaction(OwnTransaction):
             if not self.is_used:
                 await self._end_unused()
                 return
-            if self._is_shared or self.database.link.has_foreign_work:
-                return  # it would have to end, and the application's part with it
+            if self._is_shared or self._has_run or self.database.link.has_foreign_work:
+                return  # it would have to end, and that part with it
             if not self._send_buffer.has_inserted:
                 self._client.returned(await run_to_completion(self._locks.give_back_held()))
 
@@ -441,17 +441,20 @@ class LocalTransaction(OwnTransaction):
 
     async def _before_statement(self, step: SavepointStep | None) -> None:
         """Bring the store to where the session is, before the application runs a statement, and around its commit."""
+        lent = self._lent
+        assert lent is not None  # the listener of its statements
         if step is COMMIT:
-            await self._join_commit()
+            if self._is_ahead or not lent.has_lost_work():
+                await self._join_commit()
             return
         if step is COMMITTED:
-            await run_to_completion(self._committed())
+            if not lent.has_lost_work():
+                await run_to_completion(self._committed())
             return
         if step is not None or self._is_ahead:
             await self._catch_up(step)
-        assert self._lent is not None  # the listener of its statements
         # Last, since the statement runs only if nothing was raised.
-        self._lent.used_by_application(is_awaited=self._relies_on_application)
+        lent.used_by_application(is_awaited=self._relies_on_application)
 
     @property
     def _relies_on_application(self) -> bool:
