@@ -27,7 +27,12 @@ AUTO, CLIENT, DUPS_OK, TRANSACTED = (
 MODES = (AUTO, CLIENT, DUPS_OK, TRANSACTED)
 MOST_WAITS = 60
 """More than a call waits."""
+SOURCE, TARGET = Queue("source"), Queue("target")
+"""The queues of each step: what one step has sent, it has received at its end."""
 PRICES = Topic("prices")
+THREE_SENT: LiteralString = (
+    "select jmsql.send('source', text) from unnest(array['a', 'b', 'c']) with ordinality as t (text, n) order by n"
+)
 LEFT: LiteralString = """
     select (select count(*) from jmsql.messages where claimed_by is not null),
            (select count(*) from jmsql_internal.queue where name like 'temporary-%%')
@@ -140,18 +145,17 @@ CALLS: dict[str, tuple[Call, tuple[AcknowledgeMode, ...]]] = {
 }
 
 
-async def send(connection: jms.Connection, queue: Queue, *texts: str) -> None:
-    async with connection.create_session() as session, session.create_producer(queue) as producer:
-        for text in texts:
-            await producer.send(session.create_text_message(text))
-
-
-async def receive_all(connection: jms.Connection, queue: Queue) -> list[str]:
-    texts = []
-    async with connection.create_session() as session, session.create_consumer(queue) as consumer:
-        while (message := await consumer.receive_no_wait()) is not None:
-            texts.append(text_of(message))
-    return texts
+async def receive_all(connection: jms.Connection, *queues: Queue) -> list[list[str]]:
+    """Receive all messages of each queue."""
+    found = []
+    async with connection.create_session() as session:
+        for queue in queues:
+            async with session.create_consumer(queue) as consumer:
+                texts = []
+                while (message := await consumer.receive_no_wait()) is not None:
+                    texts.append(text_of(message))
+                found.append(texts)
+    return found
 
 
 @contextlib.asynccontextmanager
@@ -174,11 +178,10 @@ async def test_each_call_may_be_cancelled_at_each_step(
     async with dataclasses.replace(aio_factory, max_connections=most).create_connection() as connection:
         await connection.start()
         for number in range(1, MOST_WAITS):
-            source, target = Queue(f"source {number}"), Queue(f"target {number}")
-            await send(connection, source, "a", "b", "c")
+            await asyncio.to_thread(server.rows, THREE_SENT)
             session = connection.create_session(mode is TRANSACTED, mode)
-            consumer = await session.create_consumer(source, "FALSE" if receives_nothing else None)
-            scene = Scene(mode, source, session, consumer, await session.create_producer(target))
+            consumer = await session.create_consumer(SOURCE, "FALSE" if receives_nothing else None)
+            scene = Scene(mode, SOURCE, session, consumer, await session.create_producer(TARGET))
             if not receives_nothing:
                 await scene.receive()
             await scene.send("first")
@@ -206,8 +209,9 @@ async def test_each_call_may_be_cancelled_at_each_step(
                 async with connection.create_session() as another:
                     await another.unsubscribe("all")
             received = [text_of(message) for message in scene.received]
-            assert sorted(received + await receive_all(connection, source)) == ["a", "b", "c"], number
-            assert await receive_all(connection, target) == scene.sent, number
+            left, sent = await receive_all(connection, SOURCE, TARGET)
+            assert sorted(received + left) == ["a", "b", "c"], number
+            assert sent == scene.sent, number
             if outcome.waited < number:
                 break
         assert number < MOST_WAITS - 1
