@@ -126,7 +126,7 @@ def test_a_message_that_the_application_deletes_is_still_behind_its_claim(
     session.database.exec_driver_sql("create table effect (text text)")
     assert receive_texts(consumer, 2) == ["b", "c"]
     session.commit()
-    assert server.rows("select to_regclass('effect')::text") == [("effect",)]
+    server.rows("drop table effect")
     assert receive_all(others.create_consumer(fragile)) == []
     assert server.rows(DELIVERIES) == [(0,)]
 

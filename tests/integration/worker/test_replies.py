@@ -314,7 +314,7 @@ def test_a_request_expires_with_its_time_out(jmsql_factory: ConnectionFactory, s
         with pytest.raises(TimeoutError):
             requestor.request("a", timeout=0.1)
         expired = "select jms_expiration <= extract(epoch from clock_timestamp()) * 1000 from jmsql_internal.message"
-        wait_for(lambda: server.rows(expired) in ([], [(True,)]), 1)
+        wait_for(lambda: server.rows(expired) in ([], [(True,)]), PATIENCE)
         with connection.create_session() as session, session.create_consumer(ORDERS) as consumer:
             assert consumer.receive_no_wait() is None
         for timeout in (0, -1):
