@@ -54,6 +54,7 @@ def note_nested(body: dict[str, Any]) -> None:
 
 def test_handlers_add_messages_and_open_batches_in_the_transaction_of_a_test(jmsql_clean_url: str) -> None:
     seen.clear()
+    kept.clear()
     with psycopg.connect(jmsql_clean_url) as database:
         with jmsql.batch(database, "import", on_end=note) as batch:
             batch.send(crawl, "root")
