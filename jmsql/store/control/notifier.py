@@ -59,6 +59,9 @@ class Notifier:
         self._collected: set[Notification] = set()
         self._next_notification = 0.0
         self._next_question = 0.0
+        self._runs_again = False
+        """True if the control thread looks again at `_next_notification`, although nothing may be collected by then:
+        while sends follow each other, none of them wakes it. Written under `_lock`."""
         self.echo: Callable[[Notification], object] | None = None
         """Called with each sent notification, if the client does not receive its own ones."""
 
@@ -110,11 +113,11 @@ class Notifier:
 
     def _collect(self, notifications: set[Notification]) -> None:
         with self._lock:
-            first = not self._collected
+            wakes = not (self._collected or self._runs_again)
             self._collected |= notifications
         for notification in notifications:
             self._wake_ups.told(notification.channel)
-        if first and notifications:
+        if wakes and notifications:
             self._wake()
 
     # On the control thread
@@ -122,10 +125,13 @@ class Notifier:
     def run(self, control: Runner) -> None:
         """Send the collected notifications, if it is time to."""
         now = monotonic()
-        if not self._collected or now < self._next_notification:
+        if not (self._collected or self._runs_again) or now < self._next_notification:
             return
         with self._lock:
             collected, self._collected = self._collected, set()
+            self._runs_again = bool(collected)
+        if not collected:
+            return
         notifications = combine(collected)
         # A lock of the control connection's own would not keep it from getting the same.
         sent = {
@@ -161,4 +167,6 @@ class Notifier:
 
     def seconds_to_next(self) -> float:
         """Return in how many seconds others are to be notified."""
-        return self._next_notification - monotonic() if self._collected else math.inf
+        if self._collected or self._runs_again:
+            return self._next_notification - monotonic()
+        return math.inf
