@@ -85,7 +85,11 @@ async def taken_within(lock: RLock, seconds: float) -> bool:
 
 def try_acquire(lock: RLock) -> AbstractContextManager[bool]:
     """Enclose code that waits for nothing, so that no other task runs meanwhile; it gets whether the lock is free."""
-    return nullcontext(lock.is_free)
+    return _FREE if lock.is_free else _TAKEN
+
+
+# They keep nothing, so one of each is enough.
+_FREE, _TAKEN = nullcontext(enter_result=True), nullcontext(enter_result=False)
 
 
 async def wait_until_unlocked(lock: Lock) -> None:

@@ -150,18 +150,17 @@ class LentLink(OwnLink):
     async def begin(self, *, works: bool = False) -> None:
         self._notice_end()
         shared = self._shared
-        if shared is None:
+        if shared is None or shared.in_transaction():
             await super().begin(works=works)
             return
         await super().begin()
-        if not shared.in_transaction():
-            if shared.get_transaction() is not None:  # the server refused the application's commit
-                await self.connection.rollback()
-            # The server hears of it with the first statement.
-            if shared.dispatch.begin:  # an application's listeners, which may run statements
-                await self.connection.begin()
-            else:
-                shared.begin()
+        if shared.get_transaction() is not None:  # the server refused the application's commit
+            await self.connection.rollback()
+        # The server hears of it with the first statement.
+        if shared.dispatch.begin:  # an application's listeners, which may run statements
+            await self.connection.begin()
+        else:
+            shared.begin()
         if works:
             await super().begin(works=True)
 

@@ -149,18 +149,17 @@ class LentLink(OwnLink):
     def begin(self, *, works: bool = False) -> None:
         self._notice_end()
         shared = self._shared
-        if shared is None:
+        if shared is None or shared.in_transaction():
             super().begin(works=works)
             return
         super().begin()
-        if not shared.in_transaction():
-            if shared.get_transaction() is not None:  # the server refused the application's commit
-                self.connection.rollback()
-            # The server hears of it with the first statement.
-            if shared.dispatch.begin:  # an application's listeners, which may run statements
-                self.connection.begin()
-            else:
-                shared.begin()
+        if shared.get_transaction() is not None:  # the server refused the application's commit
+            self.connection.rollback()
+        # The server hears of it with the first statement.
+        if shared.dispatch.begin:  # an application's listeners, which may run statements
+            self.connection.begin()
+        else:
+            shared.begin()
         if works:
             super().begin(works=True)
 
