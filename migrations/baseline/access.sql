@@ -358,7 +358,7 @@ declare
             ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups, jmsql.results,'
             ' jmsql.progress, jmsql.activity, jmsql.batches, jmsql.limits, jmsql.rates',
         'select (transaction_id) on jmsql_internal.pending_transaction',
-        'execute on function jmsql_internal.batch_counts(bigint)',
+        'execute on function jmsql_internal.batch_counts(bigint, uuid)',
         'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
             'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
     messaging constant text[] := browsing || array[

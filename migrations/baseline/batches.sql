@@ -18,7 +18,8 @@ create table jmsql_internal.batch (
     ended_at  timestamptz,
     total     bigint,
     is_pruned boolean not null default false,
-    keep      interval not null default '7 days' check (keep between interval '0' and interval '100 years')
+    keep      interval not null default '7 days' check (keep between interval '0' and interval '100 years'),
+    read_key  uuid not null default gen_random_uuid()
 );
 comment on table jmsql_internal.batch is 'The batches.';
 comment on column jmsql_internal.batch.role is 'The role that has opened it, which may close it.';
@@ -27,6 +28,7 @@ comment on column jmsql_internal.batch.ended_at is 'When all its messages had en
 comment on column jmsql_internal.batch.total is 'How many messages it had then.';
 comment on column jmsql_internal.batch.is_pruned is 'Whether members that are done were removed since.';
 comment on column jmsql_internal.batch.keep is 'For how long it is kept after its end.';
+comment on column jmsql_internal.batch.read_key is 'Counts the batch: only roles that may read the row know it.';
 create index batch_end on jmsql_internal.batch (ended_at) where ended_at is not null;
 
 create table jmsql_internal.batch_member (
@@ -169,13 +171,16 @@ $$;
 comment on function jmsql_internal.open_members(bigint, bigint) is
     'The messages of a batch that have not ended, those sent last first, at most so many of each table, and its open block.';
 
-create function jmsql_internal.batch_counts(batch bigint)
+create function jmsql_internal.batch_counts(batch bigint, key uuid)
     returns table (members bigint, failed bigint, expired bigint, cancelled bigint, waiting bigint)
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
 as $$
 begin
+    if not exists (select from jmsql_internal.batch b where b.batch_id = batch and b.read_key = key) then
+        return;
+    end if;
     return query
         with waiting as materialized (
             select distinct o.message_id from jmsql_internal.open_members(batch, null) o)
@@ -188,7 +193,8 @@ begin
         where m.batch_id = batch and m.message_id <> '00000000-0000-0000-0000-000000000000';
 end
 $$;
-comment on function jmsql_internal.batch_counts(bigint) is 'How many messages a batch has, and how many have ended in which way.';
+comment on function jmsql_internal.batch_counts(bigint, uuid) is
+    'How many messages a batch has, and how many have ended in which way; no row without the key of its row.';
 
 create view jmsql.batches with (security_invoker) as
 select b.batch_id as batch, b.name, b.role,
@@ -197,7 +203,7 @@ select b.batch_id as batch, b.name, b.role,
        coalesce(b.total, m.members) - m.failed - m.expired - m.cancelled - m.waiting as done,
        m.failed, m.expired, m.cancelled, m.waiting, b.opened_at, b.ended_at, b.ended_at + b.keep as kept_until
 from jmsql_internal.batch b
-cross join lateral jmsql_internal.batch_counts(b.batch_id) m;
+cross join lateral jmsql_internal.batch_counts(b.batch_id, b.read_key) m;
 comment on view jmsql.batches is 'One row a batch, with the counts of its messages. All its messages are read for them.';
 comment on column jmsql.batches.batch is 'Its number';
 comment on column jmsql.batches.name is 'Its name; others may have the same';
@@ -266,8 +272,19 @@ create function jmsql_internal.is_left_alone(changed_by xid) returns boolean
 comment on function jmsql_internal.is_left_alone(xid) is
     'Whether no transaction may be deleting a row, by its xmax, in the snapshot that shows it; false where that is uncertain.';
 
-create function jmsql_internal.remove_batch_member() returns trigger
-    language plpgsql security definer
+-- Most ends need not look, as there are sentinels: the messages whose sequence is a multiple of 16. A transaction that deletes one
+-- and finds no other sentinel raises this sequence, and then looks. A session that has found a sentinel notes the batch and the
+-- sequence's value. While that value stands, an end of another message leaves the looking to those who delete sentinels.
+create sequence jmsql_internal.batch_epoch;
+
+create function jmsql_internal.is_sentinel(sequence bigint) returns boolean
+    language sql immutable parallel safe
+    return sequence % 16 = 0;
+comment on function jmsql_internal.is_sentinel(bigint) is
+    'Whether the transaction that ends this message of a batch looks for others in any case.';
+
+create function jmsql_internal.best_witness(batch bigint, place bigint, at_least integer) returns integer
+    language plpgsql volatile
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
@@ -275,45 +292,102 @@ create function jmsql_internal.remove_batch_member() returns trigger
     set enable_sort = off
 as $$
 declare
-    batch constant bigint := jmsql_internal.whole_number(
-        case when not old.properties ? 'JMS_jmsql_DeadLetterReason' then old.properties ->> 'JMS_jmsql_Batch' end);
+    found_next integer;
+    found_before integer;
+begin
+    -- Mostly, the next messages have not ended, or those before, and the farthest ones are untouched. A sentinel of the transaction
+    -- itself is none: the transaction may be prepared, and rolled back, while its session goes on.
+    select max(case when jmsql_internal.is_sentinel(n.sequence) and age(n.made_by) > 0 then 2 else 1 end) into found_next
+    from (
+        select m.xmax as changed_by, m.xmin as made_by, m.sequence from jmsql_internal.message m
+        where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
+          and not m.properties ? 'JMS_jmsql_DeadLetterReason'
+          and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
+          and m.sequence > place and m.sequence < place + 1000
+        order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') desc, m.sequence desc limit 32) n
+    where n.changed_by = '0'::xid;
+    if found_next >= at_least then
+        return found_next;
+    end if;
+    select max(case when jmsql_internal.is_sentinel(n.sequence) and age(n.made_by) > 0 then 2 else 1 end) into found_before
+    from (
+        select m.xmax as changed_by, m.xmin as made_by, m.sequence from jmsql_internal.message m
+        where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
+          and not m.properties ? 'JMS_jmsql_DeadLetterReason'
+          and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
+          and m.sequence > place - 1000 and m.sequence < place
+        order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch'), m.sequence limit 32) n
+    where n.changed_by = '0'::xid;
+    return greatest(found_next, found_before, 0);
+end
+$$;
+comment on function jmsql_internal.best_witness(bigint, bigint, integer) is
+    'Whether other messages of a batch are open that no transaction may be deleting: 2, also a sentinel; 1, but no sentinel; 0, none. '
+    'Those before a place are read where those after it are less than asked for.';
+
+create function jmsql_internal.end_batch_member(
+    batch bigint, message_id uuid, place bigint, epoch text) returns boolean
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+as $$
+declare
+    is_sentinel constant boolean := jmsql_internal.is_sentinel(place);
+    witness integer;
 begin
     if batch is null then
-        return null;
+        return false;
     end if;
     if current_setting('jmsql.ending', true) <> '' then
         update jmsql_internal.batch_member m
         set failure = coalesce(nullif(m.failure, 'retried'), jmsql_internal.current_ending())
-        where m.batch_id = batch and m.message_id = old.jms_message_id and jmsql_internal.current_ending() is not null;
+        where m.batch_id = batch and m.message_id = end_batch_member.message_id and jmsql_internal.current_ending() is not null;
     end if;
-    -- Mostly, the next messages have not ended, or those before, and the farthest ones are untouched. They are read after this one
-    -- was deleted: so of two transactions that end the last two messages, one at least sees that the other deletes its row.
-    if exists (
-            select from (
-                select m.xmax as changed_by from jmsql_internal.message m
-                where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
-                  and not m.properties ? 'JMS_jmsql_DeadLetterReason'
-                  and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
-                  and m.sequence > old.sequence and m.sequence < old.sequence + 1000
-                order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') desc, m.sequence desc limit 32) n
-            where n.changed_by = '0'::xid) then
-        return null;
-    elsif not exists (
-            select from (
-                select m.xmax as changed_by from jmsql_internal.message m
-                where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
-                  and not m.properties ? 'JMS_jmsql_DeadLetterReason'
-                  and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
-                  and m.sequence > old.sequence - 1000 and m.sequence < old.sequence
-                order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch'), m.sequence limit 32) n
-            where n.changed_by = '0'::xid) then
+    -- They are read after this one was deleted: so of two transactions that end the last two messages, one at least sees that the
+    -- other deletes its row.
+    witness := jmsql_internal.best_witness(batch, place, case when is_sentinel then 2 else 1 end);
+    if witness < 2 and is_sentinel then
+        perform nextval('jmsql_internal.batch_epoch'::regclass);
+        witness := jmsql_internal.best_witness(batch, place, 1);
+    end if;
+    if witness = 2 then
+        perform set_config('jmsql.batch_with_sentinel', epoch, false);
+    elsif witness = 0 then
         perform jmsql_internal.check_batch_later(batch);
     end if;
+    return witness > 0;
+end
+$$;
+comment on function jmsql_internal.end_batch_member(bigint, uuid, bigint, text) is
+    'Looks for another message of a batch when one was deleted. If it may be the last one, the end of the transaction finds out, and '
+    'this returns false.';
+
+-- Each end runs it. So it has no settings, which take longer than all the rest, and qualifies each name instead.
+create function jmsql_internal.remove_batch_member() returns trigger
+    language plpgsql security definer
+as $$
+declare
+    batch constant pg_catalog.text := old.properties operator(pg_catalog.->>) 'JMS_jmsql_Batch';
+    epoch pg_catalog.text;
+    has_witness boolean;
+begin
+    if batch is null or old.properties operator(pg_catalog.?) 'JMS_jmsql_DeadLetterReason' then
+        return null;
+    end if;
+    -- It is read after the row was deleted: a raise before shows here, and the transaction that raises it since sees the deletion.
+    epoch := batch operator(pg_catalog.||) ' ' operator(pg_catalog.||)
+        coalesce(pg_catalog.pg_sequence_last_value('jmsql_internal.batch_epoch'::pg_catalog.regclass), 0)::pg_catalog.text;
+    if not jmsql_internal.is_sentinel(old.sequence)
+       and pg_catalog.current_setting('jmsql.batch_with_sentinel', true) operator(pg_catalog.=) epoch
+       and coalesce(pg_catalog.current_setting('jmsql.ending', true), '') operator(pg_catalog.=) '' then
+        return null;
+    end if;
+    has_witness := jmsql_internal.end_batch_member(jmsql_internal.whole_number(batch), old.jms_message_id, old.sequence, epoch);
     return null;
 end
 $$;
 comment on function jmsql_internal.remove_batch_member() is
-    'Looks for another message of a batch when one was deleted. If it may be the last one, the end of the transaction finds out.';
+    'Has the end of a message of a batch look for others, unless that is certainly left to another end.';
 
 create function jmsql_internal.check_batch_later(batch bigint) returns void
     language plpgsql volatile
@@ -357,12 +431,16 @@ create function jmsql_internal.hold_batch(batch bigint) returns void
 as $$
 begin
     if pg_try_advisory_xact_lock_shared(jmsql_internal.batch_lock(batch)) then
-        if current_setting('transaction_isolation') = 'read committed' then
-            perform from jmsql_internal.batch b where b.batch_id = batch and b.ended_at is null;
-        else  -- which would not see an end since its beginning, but fails at it
-            perform from jmsql_internal.batch b where b.batch_id = batch and b.ended_at is null for share;
-        end if;
-        if found then
+        perform from jmsql_internal.batch b where b.batch_id = batch and b.ended_at is null;
+        if found and current_setting('transaction_isolation') <> 'read committed' then
+            -- It does not see an end since its beginning, but a lock fails at it. Let it go again: the block may be closed meanwhile.
+            begin
+                perform from jmsql_internal.batch b where b.batch_id = batch for share;
+                raise exception using errcode = 'JMS99';
+            exception when sqlstate 'JMS99' then
+                return;
+            end;
+        elsif found then
             return;
         end if;
     end if;

@@ -60,3 +60,8 @@ def test_roles_open_batches_and_end_their_messages_and_see_no_others(
         for kind in ("sender", "receiver", "browser", "browser of all")
     }
     assert seen == {"sender": (1,), "receiver": (0,), "browser": (0,), "browser of all": (1,)}
+    # By its number alone, no role counts a batch.
+    for kind in seen:
+        for key in ("null", "gen_random_uuid()"):
+            counted = plain(kind).execute(f"select from jmsql_internal.batch_counts(%s, {key})".encode(), [batch.id])
+            assert counted.fetchall() == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -37,8 +37,8 @@ class Batches:
         connection.execute("set lock_timeout = '3s'")  # none waits for another
         return connection
 
-    def open(self, members: int) -> int:
-        """Open a batch with so many messages, and leave it open."""
+    def open(self, members: int, sentinels: Collection[int] = ()) -> int:
+        """Open a batch with so many messages, and leave it open. Chance makes the sentinels unless some are named."""
         with self.sql.transaction():
             [(batch,)] = self.sql.execute("insert into jmsql_internal.batch (name) values ('a') returning batch_id")
             self.sql.execute(
@@ -47,14 +47,26 @@ class Batches:
                 (batch,),
             )
             for number in range(members):
-                self.sql.execute(
-                    "insert into jmsql_internal.message (queue_id, inverse_priority, jms_message_id, "
-                    "jms_delivery_mode, message_type, properties, property_types, text_body) "
-                    "select queue_id, 5, %s, 2, 'TextMessage', %s, %s, %s "
-                    "from jmsql_internal.queue where name = 'parts'",
-                    (uuid4(), json.dumps({"JMS_jmsql_Batch": batch}), '{"JMS_jmsql_Batch": "long"}', str(number)),
-                )
+                self.add(self.sql, int(batch), str(number), number in sentinels if sentinels else None)
         return int(batch)
+
+    def add(self, connection: Connection, batch: int, body: str, is_sentinel: bool | None = None) -> None:
+        """Insert a message of a batch."""
+        connection.execute(
+            "insert into jmsql_internal.message (sequence, queue_id, inverse_priority, jms_message_id, "
+            "jms_delivery_mode, message_type, properties, property_types, text_body) "
+            "select case when %s::boolean then s.next * 16 when not %s then s.next * 16 + 1 else s.next end, "
+            "queue_id, 5, %s, 2, 'TextMessage', %s, %s, %s from jmsql_internal.queue "
+            "cross join nextval('jmsql_internal.message_sequence') as s (next) where name = 'parts'",
+            (
+                is_sentinel,
+                is_sentinel,
+                uuid4(),
+                json.dumps({"JMS_jmsql_Batch": batch}),
+                '{"JMS_jmsql_Batch": "long"}',
+                body,
+            ),
+        )
 
     def callbacks(self) -> list[Any]:
         return [
@@ -178,6 +190,102 @@ def test_the_callback_is_sent_once(batches: Batches, number: int, most: int, oth
         connection.close()
 
 
+class Racer:
+    """A session that ends messages of batches, one transaction after the other, whose steps others interleave."""
+
+    def __init__(self, batches: Batches, chance: random.Random) -> None:
+        self._batches = batches
+        self._chance = chance
+        self._connection = batches.connect()
+        self.ended: list[str] | None = None  # by the open transaction
+        self._added: list[str] = []
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def begin(self, batch: int, waiting: list[str], name: str, *, may_add: bool) -> None:
+        """Begin a transaction that ends one or two of the messages, and may add one."""
+        chance, connection = self._chance, self._connection
+        connection.execute(f"begin isolation level {chance.choice(LEVELS)}".encode())
+        self.ended, self._added = [], []
+        if may_add and chance.random() < 0.2:
+            connection.execute("select jmsql_internal.hold_batch(%s)", (batch,))
+            self._batches.add(connection, batch, name, chance.random() < 0.7)
+            self._added.append(name)
+        for _ in range(chance.choice((1, 1, 1, 2))):
+            if waiting:
+                body = waiting.pop(chance.randrange(len(waiting)))
+                self.ended.append(body)
+                if chance.random() < 0.1:
+                    connection.execute("savepoint inner_block")
+                    connection.execute("delete from jmsql_internal.message where text_body = %s", (body,))
+                    connection.execute("rollback to savepoint inner_block")
+                connection.execute("delete from jmsql_internal.message where text_body = %s", (body,))
+
+    def end(self, prepared: dict[str, tuple[list[str], list[str]]]) -> tuple[int, list[str]]:
+        """End it in some way; return how many messages it has ended, and which wait afterwards."""
+        assert self.ended is not None
+        ended, self.ended = self.ended, None
+        how = self._chance.choice(("commit", "commit", "commit", *ENDS))
+        if self._chance.random() < 0.3:
+            self._connection.execute(DECIDE)
+        if how == "prepare":
+            name = str(uuid4())
+            self._connection.execute(f"prepare transaction '{name}'".encode())
+            prepared[name] = (ended, self._added)
+            return 0, []
+        if how == "kill":
+            self._connection.close()
+            self._connection = self._batches.connect()
+        else:
+            self._connection.execute(how.encode())
+        return (len(ended), self._added) if how == "commit" else (0, ended)
+
+
+def race(batches: Batches, racers: list[Racer], chance: random.Random, case: str) -> None:
+    """Open a batch, and let the racers end its messages: one callback is sent, and only after the end."""
+    members = chance.randint(2, 14)
+    sentinels = {number for number in range(members) if chance.random() < 0.3} or {0}
+    batch = batches.open(members, sentinels)
+    batches.sql.execute("update jmsql_internal.batch set closed = true where batch_id = %s", (batch,))
+    waiting = [str(number) for number in range(members)]
+    prepared: dict[str, tuple[list[str], list[str]]] = {}
+    ended, serial = 0, itertools.count(members)
+    while waiting or prepared or any(racer.ended is not None for racer in racers):
+        racer = chance.choice(racers)
+        if prepared and (chance.random() < 0.1 or (not waiting and all(each.ended is None for each in racers))):
+            name = chance.choice(list(prepared))
+            removed, added = prepared.pop(name)
+            decision = chance.choice(("commit", "rollback"))
+            batches.sql.execute(f"{decision} prepared '{name}'".encode())
+            ended += len(removed) if decision == "commit" else 0
+            waiting += added if decision == "commit" else removed
+        elif racer.ended is not None:
+            number, found = racer.end(prepared)
+            ended += number
+            waiting += found
+        elif waiting:
+            racer.begin(batch, waiting, str(next(serial)), may_add=ended < members)
+        if chance.random() < 0.1:
+            batches.sql.execute("select jmsql_internal.check_batches(100)")
+        if batches.callbacks():
+            assert batches.outstanding(batch) == 0, case
+    assert batches.left_checks() == 0, case
+    [callback] = batches.callbacks()
+    assert callback["total"] == callback["done"] == ended, case
+    batches.forget()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_sessions_that_leave_the_look_to_sentinels_miss_no_end(batches: Batches, seed: int) -> None:
+    chance = random.Random(seed)
+    racers = [Racer(batches, chance) for _ in range(4)]
+    for number in range(20):
+        race(batches, racers, chance, f"{seed} {number}")
+    for racer in racers:
+        racer.close()
+
+
 @pytest.mark.parametrize("is_prepared", [False, True])
 def test_a_message_that_a_handler_adds_keeps_the_batch_whose_other_message_is_purged(
     batches: Batches, is_prepared: bool
@@ -204,6 +312,40 @@ def test_a_message_that_a_handler_adds_keeps_the_batch_whose_other_message_is_pu
         batches.sql.execute("commit")
     [callback] = batches.callbacks()
     assert (callback["total"], callback["done"], callback["cancelled"]) == (2, 1, 1)
+
+
+def test_a_sentinel_that_is_rolled_back_after_its_session_has_gone_on_is_not_relied_on(batches: Batches) -> None:
+    batch = batches.open(2, {-1})
+    batches.sql.execute("update jmsql_internal.batch set closed = true")
+    with batches.connect() as handler:
+        handler.execute(f"begin; select jmsql_internal.hold_batch({batch})".encode())
+        batches.add(handler, batch, "added", is_sentinel=True)
+        handler.execute("delete from jmsql_internal.message where text_body = '0'; prepare transaction 'handler'")
+        handler.execute("delete from jmsql_internal.message where text_body = '1'")
+        handler.execute("rollback prepared 'handler'")
+        handler.execute("delete from jmsql_internal.message where text_body = '0'")
+    assert batches.left_checks() == 0
+    [callback] = batches.callbacks()
+    assert callback["done"] == 2
+
+
+def test_a_handler_at_a_strict_level_that_is_prepared_does_not_hold_up_the_end_of_the_block(batches: Batches) -> None:
+    batch = batches.open(1)
+    with batches.connect() as handler, batches.connect() as opener, batches.connect() as late:
+        for each in (handler, late):
+            each.execute("begin isolation level repeatable read; select from jmsql_internal.batch")
+        handler.execute("select jmsql_internal.hold_batch(%s)", (batch,))
+        batches.add(handler, batch, "added")
+        handler.execute("delete from jmsql_internal.message where text_body = '0'; prepare transaction 'handler'")
+        opener.execute("update jmsql_internal.batch set closed = true")
+        assert (batches.callbacks(), batches.left_checks()) == ([], 1)
+        handler.execute("commit prepared 'handler'")
+        assert (batches.callbacks(), batches.left_checks()) == ([], 0)
+        batches.sql.execute("delete from jmsql_internal.message")
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            late.execute("select jmsql_internal.hold_batch(%s)", (batch,))
+    [callback] = batches.callbacks()
+    assert callback["done"] == 2
 
 
 def test_messages_that_were_locked_once_end_without_the_maintenance_piling_up_checks(batches: Batches) -> None:
