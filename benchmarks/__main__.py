@@ -17,6 +17,7 @@ from benchmarks import queues
 from benchmarks.client import awaiting, batches, connecting, handlers, latency, processor_time, singles, web
 from benchmarks.database import database_on, server
 from benchmarks.features import (
+    batch_callbacks,
     counting_deliveries,
     fan_out,
     keeping_history,
@@ -66,6 +67,7 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "fan-out-selectors": fan_out.selected_fan_out,
     "delayed-backlog": sending_later.delayed_backlog,
     "asynchronous-send": sending_later.asynchronous_send,
+    "batch-callback": batch_callbacks.batch_callback,
     "groups": message_groups.groups,
     "history": keeping_history.history,
     "redelivery-policy": counting_deliveries.redelivery_policy,
