@@ -89,7 +89,9 @@ def test_transacted_consumers_of_one_client_share_their_place_in_a_queue(
         [position] = set(moved)
         assert ended == [position, position]  # the first one has sent, and the commit of the last one
         assert receive(consumers[1]).get_body(str) == "4"
-        assert receive(consumers[1]).get_body(dict)["done"] == 1
+        callback = receive(consumers[1]).get_body(dict)
+        assert callback is not None
+        assert callback["done"] == 1
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT])
