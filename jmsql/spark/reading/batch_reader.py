@@ -38,6 +38,7 @@ from jmsql.spark.columns.expressions import (
 )
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import BATCH_SIZE, inlined, read_ahead
+from jmsql.spark.garbage import exempt_modules
 from jmsql.spark.options import Options, read_timestamp
 from jmsql.spark.reading.browse import divide_queue, queue_of, read_queue, source_of
 from jmsql.spark.reading.history import HistorySpan, divide_history, find_origin, read_history
@@ -76,6 +77,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Divide the read into as many parts as the options say, or fewer."""
+        exempt_modules()
         options = self._options
         with options.database.connect("planning a read") as connection:
             texts = self._plan(connection)
@@ -101,6 +103,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a part."""
         assert isinstance(partition, BrowsePartition)
+        exempt_modules()
         with self._options.database.connect_arrow("reading") as connection:
             if partition.read is not None:
                 see_snapshot(connection, partition.read, self._options.snapshot_timeout)

@@ -24,6 +24,7 @@ from jmsql import IllegalStateException, InvalidDestinationException, JMSExcepti
 from jmsql.extension.statements import PsycopgRunner, Runner, is_connection_lost
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import read_ahead
+from jmsql.spark.garbage import exempt_modules
 from jmsql.spark.options import Options
 from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits
 
@@ -184,6 +185,7 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a part of a batch, in a task."""
         assert isinstance(partition, StreamPartition)
+        exempt_modules()
         messages = 0
         with self._options.database.connect_arrow(self._reading) as connection:
             rows = shaper(self._schema, self._options).shape(connection.execute(partition.statement))

@@ -16,6 +16,7 @@ from jmsql import Destination, JMSException
 from jmsql.extension.sending import pending_transactions
 from jmsql.extension.statements import PsycopgRunner, Runner
 from jmsql.spark.database import check_database, check_rights
+from jmsql.spark.garbage import exempt_modules
 from jmsql.spark.options import Options
 from jmsql.spark.writing.commit import Attempt, WriteName, abandon, send_once
 from jmsql.spark.writing.destinations import check_destination, create
@@ -37,6 +38,7 @@ def _plan(options: Options) -> int:
         InvalidDestinationException: The destination does not exist, and the write does not make it.
         JMSException: It cannot be reached, its schema is missing or of another version, or the role may not write.
     """
+    exempt_modules()
     with options.database.connect("planning a write", autocommit=True) as connection:
         planning = PsycopgRunner(connection, options.schema)
         check_database(planning)
@@ -75,6 +77,7 @@ class _Writer:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
         """Commit the messages of a partition, on a worker. They are hidden until the driver sends them."""
+        exempt_modules()
         # The driver plans and commits in processes of their own, which need none of this.
         from jmsql.spark.writing.outgoing import OutgoingMessages
         from jmsql.spark.writing.task import TaskMessages
@@ -105,6 +108,7 @@ class _Writer:
             runner.run(create(destination, wanted=self._options.automatic_creation))
 
     def _send(self, written: Sequence[WrittenPartition], batch_id: int | None) -> None:
+        exempt_modules()
         options = self._options
         name = self._name(written[0].query_id if written else None)
         with options.database.connect("writing messages", autocommit=True) as connection:
