@@ -99,7 +99,7 @@ def _compare(
         contenders.append(Contender(jdbc, partial(_spark, path, _load(spark.read, "jdbc", source))))
     samples = setting.measure(contenders, setting.effort.backlog, rounds=setting.effort.jobs)
     # What Spark's own writer makes of the rows has none: the archive writes Parquet itself.
-    targets: dict[str, Target | None] = {adbc: at_least(0.9) if path is None else None, jdbc: None}
+    targets: dict[str, Target | None] = {adbc: at_least(0.95) if path is None else None, jdbc: None}
     return compare("spark-read", samples, jmsql, targets) + compare("spark-read", samples, two, dict.fromkeys(targets))
 
 

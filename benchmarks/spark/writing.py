@@ -45,7 +45,7 @@ def write(setting: Setting) -> list[BenchmarkResult]:
                 work = partial(_jdbc, spark, database, {**reach, "url": f"{reach['url']}?{parameters}"})
                 contenders.append(Contender(name, work, lambda _: _empty(database)))
         samples = setting.measure(contenders, setting.effort.backlog, rounds=setting.effort.jobs)
-        targets: dict[str, Target | None] = {"JDBC": at_least(1.3), _REWRITTEN: at_least(0.9)}
+        targets: dict[str, Target | None] = {"JDBC": at_least(1.4), _REWRITTEN: at_least(0.9)}
         return compare("spark-write", samples, "jmsql", targets)
 
 
