@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
+
+from jmsql.store.wire.application_sql import SavepointCommand
 
 if TYPE_CHECKING:
     from jmsql.store.rows.message_rows import MessageKey
+    from jmsql.store.wire.application_sql import SavepointStep
 
 
 # Two savepoints may have the same name: PostgreSQL then uses the later one until it is released, and so does `_place`.
@@ -22,27 +25,30 @@ class Savepoints:
         self.is_one_unknown = False
         """True if an unknown one was rolled back to, so that any received message may have come back."""
 
-    def add(self, name: str | None, received: Iterable[MessageKey]) -> None:
-        """Note that a savepoint is set.
+    def heed(self, step: SavepointStep, received: Collection[MessageKey]) -> list[MessageKey] | None:
+        """Note a step of the application with a savepoint.
 
-        The name is None where the statement does not tell it.
+        Args:
+            step: Sets a savepoint, releases it with those set after it, or rolls back to it.
+            received: The messages that the transaction has received.
+
+        Returns:
+            The received messages that a rollback brings back; None: its savepoint is unknown.
         """
-        self._open.append((name, set(received)))
-
-    def release(self, name: str | None) -> None:
-        """Note that a savepoint is released, with those set after it."""
-        place = self._place(name)
-        if place is not None:
-            del self._open[place:]
-
-    def roll_back(self, name: str | None) -> set[MessageKey] | None:
-        """Return the messages received before a savepoint that is rolled back to; None: it is unknown."""
-        place = self._place(name)
+        if step.command is SavepointCommand.SET:
+            self._open.append((step.name, set(received)))
+            return []
+        place = self._place(step.name)
+        if step.command is SavepointCommand.RELEASE:
+            if place is not None:
+                del self._open[place:]
+            return []
         if place is None:
             self.is_one_unknown = True
             return None
         del self._open[place + 1 :]
-        return self._open[place][1]
+        before = self._open[place][1]
+        return [key for key in received if key not in before]
 
     def _place(self, name: str | None) -> int | None:
         """Return where the last savepoint of a name stands."""

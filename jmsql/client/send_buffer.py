@@ -76,7 +76,7 @@ class SendBuffer:
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
-        # All of it is written under the lock `_sending` of the transaction.
+        # All of it is written under the lock of the transaction's work (`SessionWork.lock`).
         self._count = 0
         """How many messages are collected. Written by `add` and the insertions."""
         self._bytes = 0

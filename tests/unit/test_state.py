@@ -69,19 +69,20 @@ LIFETIMES = {
     # Of the classes for transactions and deliveries a session has one of each, chosen by its mode.
     "a session": Lifetime(
         {
+            "client/savepoints.py": ("Savepoints",),
             "client/send_buffer.py": ("SendBuffer",),
             "client/_async/session/asynchronous_sender.py": ("AsynchronousSender",),
             "client/_async/session/claiming.py": ("Claiming",),
             "client/_async/session/claims.py": ("Claims",),
             "client/_async/session/delivery_records.py": ("Count", "DeliveryRecords"),
             "client/_async/session/dispatcher.py": ("Dispatcher",),
-            "client/_async/session/locks.py": ("Locks",),
+            "client/_async/session/locks.py": ("Delivered", "LockScan", "Locks"),
             "client/_async/session/receiving.py": ("Receiving",),
             "client/_async/session/session.py": ("HandlerSession", "Session"),
             "client/_async/session/session_state.py": ("SessionState",),
             "client/_async/session/transaction_claims.py": ("TransactionClaims",),
             "client/_async/session/transactions/handler.py": ("HandlerTransaction", "_HandlerLocks"),
-            "client/_async/session/transactions/local.py": ("LocalTransaction",),
+            "client/_async/session/transactions/local.py": ("Lender", "LocalTransaction", "SessionWork"),
             "client/_async/session/transactions/none.py": (
                 *("AutoAcknowledge", "ClientAcknowledge", "DupsOkAcknowledge", "NoTransaction", "OwnAcknowledge"),
             ),
@@ -89,12 +90,12 @@ LIFETIMES = {
             "client/_async/session/transactions/xa.py": ("GlobalTransaction",),
         },
         (
-            *("claimed", "claiming", "claims", "delivery", "dispatcher", "locks", "received", "receiving", "records"),
-            *("send_buffer", "sender", "session", "state", "transaction"),
+            *("claimed", "claiming", "claims", "delivered", "delivery", "dispatcher", "lender", "locks", "received"),
+            *("receiving", "records", "savepoints", "scan", "sender", "sends", "session", "state", "transaction"),
+            "work",
         ),
         fields=137,
         reassigned=58,
-        writes=13,
     ),
     "the listeners' thread of a session": Lifetime(
         {

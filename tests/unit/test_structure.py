@@ -1,4 +1,4 @@
-"""How much one class holds, and how many classes and places do the same, which readers have to keep in mind.
+"""How large one class is, how much it holds, and how many do the same, which readers have to keep in mind.
 
 The numbers are upper bounds, which a change may lower and not raise.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,21 @@ PACKAGE = Path(jmsql.__file__).parent
 
 MOST_ATTRIBUTES = 14
 MOST_BOOLEANS = 2
+MOST_METHODS = 30
+MOST_LINES = 250
+LARGER = {
+    "Administration": (73, 392),
+    "Connection": (33, 273),
+    "JMSContext": (45, 157),
+    "JMSProducer": (40, 133),
+    "EnlistedTransaction": (40, 208),
+    "Session": (48, 247),
+    "Transaction": (33, 72),
+    "Lease": (32, 243),
+    "PrefetchBuffer": (39, 217),
+}
+"""Classes with more methods or lines of code: JMS's and the application's interfaces, in which most are a line long; a
+session's mode, which sessions, consumers and producers ask; and two that are to become smaller."""
 MOST_RUNNERS = 5
 MOST_BRANCHES_FOR_ASYNCIO = 15
 MOST_DEFINITIONS = {"begin": 4, "give_up": 0, "look": 0}
@@ -80,6 +95,20 @@ def classes(*folders: str) -> Iterator[ast.ClassDef]:
         yield from (each for each in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(each, ast.ClassDef))
 
 
+def size_of(definition: ast.ClassDef, source: Sequence[str]) -> tuple[int, int]:
+    """Return how many methods a class has, and how many lines of code: no docstring, comment or empty line."""
+    texts = [
+        each.value
+        for each in ast.walk(definition)
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str)
+    ]
+    described = {line for text in texts for line in range(text.lineno, (text.end_lineno or text.lineno) + 1)}
+    written = range(definition.lineno, (definition.end_lineno or definition.lineno) + 1)
+    code = [line for line in written if line not in described and source[line - 1].strip()[:1] not in {"", "#"}]
+    methods = [each for each in definition.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return len(methods), len(code)
+
+
 def lines(pattern: str) -> list[str]:
     """Return the lines of all modules that match a pattern."""
     return [line for path in written_files(".") for line in re.findall(pattern, path.read_text("utf-8"), re.MULTILINE)]
@@ -95,6 +124,28 @@ def test_no_class_of_the_client_or_the_store_keeps_much_in_its_objects() -> None
         if has_many or len(state.booleans) > MOST_BOOLEANS:
             found[definition.name] = len(state.attributes), len(state.booleans)
     assert not found
+
+
+def test_no_class_of_the_client_or_the_store_is_large() -> None:
+    found = {}
+    for path in written_files("client", "store"):
+        source = path.read_text("utf-8")
+        for definition in ast.walk(ast.parse(source)):
+            if isinstance(definition, ast.ClassDef):
+                methods, code = size_of(definition, source.splitlines())
+                most = LARGER.get(definition.name, (MOST_METHODS, MOST_LINES))
+                if methods > most[0] or code > most[1]:
+                    found[definition.name] = methods, code
+    assert not found
+
+
+def test_the_size_of_a_class_is_counted() -> None:
+    source = (
+        'class A:\n    """One."""\n\n    # Two.\n    def a(self):\n        """Three."""\n        return 1\n    b = 2\n'
+    )
+    (definition,) = ast.parse(source).body
+    assert isinstance(definition, ast.ClassDef)
+    assert size_of(definition, source.splitlines()) == (1, 4)
 
 
 def test_the_state_of_a_class_is_seen() -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # Invariants:
 # - One thread or task at a time fetches and delivers: it has the session's lock, or the lock of `HandlerClaims`, whose
 #   buffer belongs to several sessions. It writes all fields here but those that say otherwise. Others drop held
-#   rows: an insertion of sends that replace messages, with `LocalTransaction._sending` alone; and with no lock the
+#   rows: an insertion of sends that replace messages, with `SessionWork.lock` alone; and with no lock the
 #   application's rollback to a savepoint, a statement of which the text is not known, and its commit by a method.
 #   Any thread may call `notify`, which moves a shared position back.
 # - All held rows come from the queue `source.queue_id`. A move to another queue takes effect with a fetch, and

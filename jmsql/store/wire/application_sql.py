@@ -81,14 +81,10 @@ class SavepointCommand(Enum):
     SET = auto()
     RELEASE = auto()
     ROLLBACK = auto()
-    COMMIT = auto()
-    """Of the transaction, which ends all its savepoints; it is about to run."""
-    COMMITTED = auto()
-    """It has."""
 
 
 class SavepointStep(NamedTuple):
-    """A statement that sets, releases or rolls back to a savepoint, or ends all of them.
+    """A statement that sets, releases or rolls back to a savepoint.
 
     Args:
         command: Its command.
@@ -97,10 +93,6 @@ class SavepointStep(NamedTuple):
 
     command: SavepointCommand
     name: str | None
-
-
-COMMIT = SavepointStep(SavepointCommand.COMMIT, None)
-COMMITTED = SavepointStep(SavepointCommand.COMMITTED, None)
 
 
 _NAME = rf'(?P<name>"(?:[^"]|"")+"|[^\W\d][\w$]*){_SPACE}*;?{_SPACE}*'

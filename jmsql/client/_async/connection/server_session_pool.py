@@ -81,7 +81,7 @@ class TaskServerSessionPool:
         for session, undo, listener in listeners:
             function = function_of(listener)
             check_function(function)
-            session.message_listener = _UndoingListener(function, undo)
+            session.set_message_listener(_UndoingListener(function, undo))
 
     async def get_server_session(self) -> ServerSession:
         """Return a session that is not in use, waiting for one if need be.

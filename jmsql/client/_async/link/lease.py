@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 from jmsql.client._async.link.lent import LentLink, release_savepoint, set_savepoint, undo_savepoint
 from jmsql.client._async.link.own import NoLink, OwnLink
 from jmsql.client._async.link.pool import ConnectionPool, driver_connection, give_back
-from jmsql.client._async.link.watched_connection import StatementListener, WatchedConnection
+from jmsql.client._async.link.watched_connection import ApplicationListener, WatchedConnection
 from jmsql.client.transaction_state import TransactionState
 from jmsql.concurrency.tasks import Lock, interruptible, run_to_completion, shielded
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
@@ -325,17 +325,17 @@ class Lease:
         if isinstance(link, OwnLink) and link.driver.is_committing:
             await self._keep_for(link.driver.settle)
 
-    async def lend(self, before_statement: StatementListener) -> LentLink:
+    async def lend(self, listener: ApplicationListener) -> LentLink:
         """Let the application use the connection in the transaction, too.
 
         Its settings (a role, a time limit) are not for others: the pool will close the connection.
 
         Args:
-            before_statement: A method that is called before each statement that the application runs.
+            listener: Called around the application's statements and commits.
         """
         link = await self.begin()
         if not isinstance(link, LentLink):
-            link = self.link = LentLink(link, before_statement, is_of_handler=self.shares_connections)
+            link = self.link = LentLink(link, listener, is_of_handler=self.shares_connections)
         return link
 
     # Ending the transaction

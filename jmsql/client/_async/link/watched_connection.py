@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from enum import Enum, auto
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import psycopg
 from psycopg import sql
@@ -17,30 +17,37 @@ from jmsql.client.transaction_state import TransactionEvent
 from jmsql.concurrency.tasks import run_to_completion
 from jmsql.exceptions import TransactionInProgressException
 from jmsql.store.wire._async.runner import WireConnection
-from jmsql.store.wire.application_sql import (
-    COMMIT,
-    COMMITTED,
-    Effects,
-    SavepointCommand,
-    SavepointStep,
-    effects_of,
-)
+from jmsql.store.wire.application_sql import Effects, SavepointCommand, SavepointStep, effects_of
 from jmsql.store.wire.beginning_cursor import BeginningCursor
 from jmsql.store.wire.exchange import BEGIN_READ_COMMITTED, IDLE, IN_ERROR, PIPELINE_OFF, Exchange
 
 # How the session learns of the application's statements: the cursor classes of a lent connection call `heed` before a
 # statement runs, and psycopg's `transaction` blocks tell of their savepoints. The effects are read from the statement's
 # text (`effects_of`). A query whose text is not known counts as having any effect (`_UNKNOWN`). SQLAlchemy's statements
-# use these cursors as well, so this is the only place. `commit` tells the session before it commits, too, and after
-# it: its messages are part of the transaction.
+# use these cursors as well, so this is the only place. `commit` calls the listener before and after it: the session's
+# messages are part of the transaction.
 #
 # A handler's connection is kept open (`keep_open`): commit, rollback, close and the like are refused, as is a text that
 # ends the transaction. `let_end` makes them possible again. If a COPY or a statement still holds psycopg's lock then,
 # the connection is ended: the commit would wait for the lock without a limit (decision 61).
 
 
-StatementListener = Callable[[SavepointStep | None], Awaitable[None]]
-"""Called before each of the application's statements, with its effect on a savepoint, and around its commit."""
+class ApplicationListener(Protocol):
+    """The session's part of a lent connection, which is called around the application's steps."""
+
+    async def before_statement(self, step: SavepointStep | None) -> None:
+        """Prepare for a statement; raise an exception to keep it from running.
+
+        Args:
+            step: Its effect on a savepoint; None: it has none.
+        """
+
+    async def before_commit(self) -> None:
+        """Do the session's part of a commit, which is about to run."""
+
+    async def after_commit(self) -> None:
+        """Note that the commit has succeeded."""
+
 
 _UNKNOWN = Effects(
     outlives_transaction=True,
@@ -90,20 +97,20 @@ class WatchedConnection(WireConnection):
     traces = Traces()
     """The application's traces. Replaced whole, by the thread or task that uses the connection."""
 
-    _watcher: weakref.WeakMethod[StatementListener] | None = None
-    """Called before each of the application's statements; None: the application does not have the connection. Written
+    _watcher: weakref.ref[ApplicationListener] | None = None
+    """Called around the application's steps; None: the application does not have the connection. Written
     by `watch`, with the session's lock held."""
 
     _ends = _APPLICATION
     """The one who may end the transaction. Written by `keep_open`, `let_end` and `note_end`, with the session's lock
     held."""
 
-    def watch(self, listener: StatementListener | None) -> None:
-        """Call a method before each statement from now on, for as long as its object is there; None: nothing.
+    def watch(self, listener: ApplicationListener | None) -> None:
+        """Call a listener around the application's steps from now on, for as long as it is there; None: nothing.
 
-        SQLAlchemy keeps each connection that is in use until it is closed, which must not keep the object.
+        SQLAlchemy keeps each connection that is in use until it is closed, which must not keep the listener.
         """
-        self._watcher = None if listener is None else weakref.WeakMethod(listener)
+        self._watcher = None if listener is None else weakref.ref(listener)
         self._set_factories()
 
     def _set_factories(self) -> None:
@@ -113,7 +120,7 @@ class WatchedConnection(WireConnection):
         self.server_cursor_factory = _WatchedServerCursor if is_watched else psycopg.AsyncServerCursor
 
     @property
-    def _listener(self) -> StatementListener | None:
+    def _listener(self) -> ApplicationListener | None:
         watcher = self._watcher
         return None if watcher is None else watcher()
 
@@ -133,7 +140,7 @@ class WatchedConnection(WireConnection):
                 self._refuse_if_kept_open(repr(text))
             step = effects.savepoint
             # The text of an end looks like a rollback to a savepoint, which takes back only a part.
-            await listener(None if effects.ends_transaction else step)
+            await listener.before_statement(None if effects.ends_transaction else step)
             if effects.ends_transaction:
                 self._note_ending(TransactionEvent.VANISH)
             if effects.deallocates or (step is not None and step.command is SavepointCommand.ROLLBACK):
@@ -235,13 +242,13 @@ class WatchedConnection(WireConnection):
         has_failed = self.pgconn.transaction_status == IN_ERROR
         listener = self._listener if self._ends is _APPLICATION and not has_failed else None
         if listener is not None:
-            await listener(COMMIT)
+            await listener.before_commit()
         is_aborted = self.pgconn.transaction_status == IN_ERROR  # then COMMIT rolls back
         ending = TransactionEvent.APPLICATION_ROLLS_BACK if is_aborted else TransactionEvent.APPLICATION_COMMITS
         with self._ends_by(ending):
             await super().commit()
         if listener is not None:
-            await listener(COMMITTED)
+            await listener.after_commit()
 
     async def rollback(self) -> None:
         self._refuse_if_kept_open("rollback()")
@@ -285,7 +292,8 @@ class WatchedConnection(WireConnection):
         force_rollback: bool = False,
     ) -> AsyncIterator[psycopg.AsyncTransaction]:
         await self._begin_if_kept_open()
-        notify = self._listener or _ignore
+        listener = self._listener
+        notify = _ignore if listener is None else listener.before_statement
         name = f"block {uuid.uuid4()}"
         await notify(SavepointStep(SavepointCommand.SET, name))
         async with super().transaction(savepoint_name, force_rollback) as transaction:

@@ -66,20 +66,24 @@ class Claims(Delivery):
         self._redelivery = redelivery
         self._notify_released = notify_released
         self._claiming = Claiming(control, redelivery, notify_released)
-        self.is_of_handler = False
-        """True if a worker's handler has the messages, whose calls are counted. Set before the first delivery."""
         self._buffers: set[PrefetchBuffer] = set()
         """The prefetch buffers that may hold messages."""
         self._delivered: list[_Delivered] = []
         """Deliveries that are neither acknowledged nor released."""
         self._delivered_at = 0.0
         """When the first of them began, on the monotonic clock."""
+        self._has_dead_letter = False
+        """True if the last release has made a message a dead letter. `pop_dead_letter` sets it back."""
         self._extended: list[ExtendedClaim] = []
         """The claims among them with a visibility timeout, which `extend_claims` extends."""
 
     @property
     def operation(self) -> Fetch:
         return self._claiming.operation
+
+    def pop_dead_letter(self) -> bool:
+        has_dead_letter, self._has_dead_letter = self._has_dead_letter, False
+        return has_dead_letter
 
     def limit_by(self, throttle: Throttle, buffer: PrefetchBuffer) -> None:
         """Claim the messages of a prefetch buffer within a limit over all workers."""
@@ -207,7 +211,7 @@ class Claims(Delivery):
             ) from error.__cause__
         self._delivered.clear()
         self._extended.clear()
-        since = self._delivered_at if self.is_of_handler else None
+        since = self._delivered_at if self._database.shares_connections else None  # a handler's call
         count_outcome([(buffer, row) for buffer, _, row in delivered], "acknowledged", since)
         self._free_groups(delivered)
         if acknowledged < len(delivered):
@@ -235,12 +239,12 @@ class Claims(Delivery):
         releases = await self._redelivery.failures(failed, failure)
         later = [Release(buffer.key(row), claim_of(row)) for buffer, row in held]
         await self._claiming.release(self._database, releases + later)
-        self.has_dead_letter = any(release.dead_letter_queue_id is not None for release in releases)
+        self._has_dead_letter = any(release.dead_letter_queue_id is not None for release in releases)
         self._delivered.clear()
         self._extended.clear()
         for buffer, _ in held:
             buffer.discard_groups(groups)
-        since = self._delivered_at if self.is_of_handler else None
+        since = self._delivered_at if self._database.shares_connections else None  # a handler's call
         count_outcome([(buffer, row) for buffer, _, row in delivered], "rolled_back", since)
         for each in failed:
             each.buffer.source.returned(each.key)

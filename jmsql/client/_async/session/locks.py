@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from jmsql.client._async.link.lease import savepoint
 from jmsql.client._async.session.claims import count_outcome
@@ -20,7 +20,7 @@ from jmsql.messages.properties import BATCH
 from jmsql.store.receiving.acknowledge import lock_claimed, present
 from jmsql.store.receiving.receive import Fetch, next_messages, telling_lock_statement
 from jmsql.store.receiving.redelivery import Release
-from jmsql.store.rows.message_rows import ClaimedRow, LockedRow, MessageKey, MessageRow, claim_of
+from jmsql.store.rows.message_rows import Claim, ClaimedRow, LockedRow, MessageKey, MessageRow, claim_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 from jmsql.values.clock import monotonic
 
@@ -36,8 +36,8 @@ logger = logging.getLogger("jmsql")
 
 
 # A message passes three places on its way through a transaction: fetched, in a prefetch buffer; delivered, in
-# `_unlisted` or `_listed`, which together are the transaction's deliveries; and deleted, when it leaves `_undeleted`.
-# The commit makes the deletions stand; a rollback brings all of them back.
+# `Delivered`; and deleted, when it leaves `Delivered.undeleted`. The commit makes the deletions stand; a rollback
+# brings all of them back.
 #
 # Invariants:
 #
@@ -58,9 +58,137 @@ logger = logging.getLogger("jmsql")
 #   savepoint, and undoes it if nothing was delivered (decision 13).
 
 
+_Delivery: TypeAlias = "tuple[PrefetchBuffer, MessageRow]"
 _UNUSED_STATES = {TransactionState.NONE, TransactionState.BEGUN}
 _MOST_ATTEMPTS = 5
 """How often a transaction begins again where other consumers claim the messages that it locks."""
+
+
+class Delivered:
+    """The messages that a transaction has delivered, and of these the ones that it has still to delete.
+
+    It is written with the session's lock held, or with `SessionWork.lock` alone by a `send` that inserts. While there
+    is an asynchronous sender, which deletes messages with that one held, a delivery holds it, too. The application's
+    statements and commits write it in the thread that runs them, which holds neither.
+    """
+
+    def __init__(self) -> None:
+        self.undeleted: list[_Delivery] = []
+        """Deliveries that the transaction has still to delete, in their order."""
+        self.redelivered: list[MessageKey] = []
+        """Deliveries of which a row in `delivery` tells something, for the commit to delete."""
+        # Deliveries whose keys were not needed yet: most transactions commit without making them. `note_keys` moves
+        # them to `_listed` before their buffer may be of another queue.
+        self.unlisted: list[_Delivery] = []
+        self._listed: dict[MessageKey, _Delivery] = {}
+        self._came_back: list[MessageKey] = []
+        """Messages that a rollback to a savepoint has brought back. The transaction's end notifies of them."""
+
+    def __len__(self) -> int:
+        return len(self._listed) + len(self.unlisted)
+
+    def add(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
+        """Note a delivery."""
+        delivered = buffer, row
+        self.undeleted.append(delivered)
+        self.unlisted.append(delivered)
+        if row.delivery_count is not None:
+            self.redelivered.append(buffer.key(row))
+
+    def note_keys(self) -> None:
+        """Note the keys of delivered messages, as long as they are known by the buffers' queues."""
+        if self.unlisted:
+            self._listed.update([(delivered[0].key(delivered[1]), delivered) for delivered in self.unlisted])
+            self.unlisted.clear()
+
+    @property
+    def by_key(self) -> dict[MessageKey, _Delivery]:
+        """The deliveries by their keys, for which most transactions do not ask."""
+        self.note_keys()
+        return self._listed
+
+    @property
+    def is_of_batch(self) -> bool:
+        """True if one of the messages is of a batch, and may be its last: the commit then sends the callback."""
+        for _, row in (*self.unlisted, *self._listed.values()):
+            if row.properties is not None and BATCH in row.properties:
+                return True
+        return False
+
+    def to_delete(self) -> tuple[list[LockedRow], set[int]]:
+        """Return the locked messages that are delivered and not deleted, and their queues."""
+        locked = [row for _, row in self.undeleted if isinstance(row, LockedRow)]
+        return locked, {buffer.source.queue_id for buffer, row in self.undeleted if isinstance(row, LockedRow)}
+
+    def note_deleted(self) -> None:
+        """Note that nothing is left to delete."""
+        self.undeleted.clear()
+
+    def claim(self, claims: Mapping[MessageKey, Claim]) -> dict[int, list[ClaimedRow]]:
+        """Note that locked messages are claimed now, and their deletions undone; return them by queue."""
+        claimed: dict[int, list[ClaimedRow]] = {}
+        for key, claim_id in claims.items():
+            buffer, row = self.by_key[key]
+            claimed_row = row.with_claim(claim_id)
+            self._listed[key] = buffer, claimed_row
+            claimed.setdefault(key.queue_id, []).append(claimed_row)
+        self.undeleted[:] = self.by_key.values()
+        return claimed
+
+    def take_back(self, keys: Collection[MessageKey]) -> None:
+        """Note that messages come again, though the transaction goes on."""
+        back = [self.by_key.pop(key) for key in keys]
+        count_outcome(back, "rolled_back")
+        for key, (buffer, _) in zip(keys, back, strict=True):
+            buffer.source.returned(key)
+        self.redelivered[:] = [key for key in self.redelivered if key not in keys]
+        self._came_back.extend(keys)
+
+    def tell_of_return(self) -> None:
+        """Have the next fetches go back for the messages, which may be there again."""
+        for key, (buffer, _) in self.by_key.items():
+            buffer.source.returned(key)
+
+    def count(self, outcome: str) -> list[MessageKey]:
+        """Count an outcome for all deliveries; return those of groups."""
+        count_outcome(self._listed.values(), outcome)
+        count_outcome(self.unlisted, outcome)
+        groups = [key for key in self._listed if key.group_hash is not None]
+        return groups + [buffer.key(row) for buffer, row in self.unlisted if row.group_hash is not None]
+
+    def end(self) -> list[MessageKey]:
+        """Forget the deliveries, and return the messages that have come back before."""
+        came_back = [*self._came_back]
+        for each in (self.undeleted, self.redelivered, self.unlisted, self._listed, self._came_back):
+            each.clear()
+        return came_back
+
+
+class LockScan:
+    """The store's operation that locks messages, in one transaction after another."""
+
+    def __init__(self) -> None:
+        self.has_lost = False
+        """True if it has locked messages that other consumers had just claimed, since `forget_lost`."""
+
+    def forget_lost(self) -> None:
+        """Note that such messages are settled."""
+        self.has_lost = False
+
+    def lock(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        start: ScanStart,
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> Steps[list[MessageRow]]:
+        """Lock messages, and return them."""
+        statement = telling_lock_statement(selector, grouped=groups is not None, late=start.starts is not None)
+        locked = yield from next_messages(statement, queue_id, start, limit, groups)
+        if locked.has_lost:
+            self.has_lost = True
+        return locked.rows
 
 
 class Locks(Delivery):
@@ -86,59 +214,19 @@ class Locks(Delivery):
         """True if it locks one message after another: a prepared transaction may hold its locks for long."""
         self._claimed = TransactionClaims(database, redelivery)
         self._records = DeliveryRecords(redelivery)
+        self._scan = LockScan()
         self._buffers: list[PrefetchBuffer] = []
-        # The deliveries are written with the session's lock held, or with `_sending` alone by a `send` that inserts.
-        # While there is an asynchronous sender, which deletes them with `_sending` held, this is held too. Before the
-        # application's statements they are written in the thread that runs the statement, which holds neither.
-        self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
-        """Deliveries that the transaction has still to delete, in their order."""
-        self._redelivered: list[MessageKey] = []
-        """Deliveries of which a row in `delivery` tells something, for the commit to delete."""
-        # Deliveries whose keys were not needed yet: most transactions commit without making them. `_list` moves them to
-        # `_listed` before their buffer may be of another queue.
-        self._unlisted: list[tuple[PrefetchBuffer, MessageRow]] = []
-        self._listed: dict[MessageKey, tuple[PrefetchBuffer, MessageRow]] = {}
+        self._delivered = Delivered()
         self._savepoints: Savepoints | None = None
         """The savepoints of the open transaction; None: none was set. Written by `heed` and `_ended`."""
-        self._came_back: list[MessageKey] = []
-        """Messages that a rollback to a savepoint has brought back. The transaction's end notifies of them."""
-        self._has_lost = False
-        """True if a fetch has locked messages that other consumers had just claimed. Written by fetches."""
 
     @property
     def operation(self) -> Fetch:
-        return self._lock
-
-    def _lock(
-        self,
-        queue_id: int,
-        selector: Selector | None,
-        start: ScanStart,
-        limit: int,
-        groups: GroupScan | None = None,
-    ) -> Steps[list[MessageRow]]:
-        """Lock messages."""
-        statement = telling_lock_statement(selector, grouped=groups is not None, late=start.starts is not None)
-        locked = yield from next_messages(statement, queue_id, start, limit, groups)
-        if locked.has_lost:
-            self._has_lost = True
-        return locked.rows
+        return self._scan.lock
 
     @property
     def has_delivered(self) -> bool:
-        return bool(self._unlisted or self._listed)
-
-    @property
-    def _delivered(self) -> dict[MessageKey, tuple[PrefetchBuffer, MessageRow]]:
-        """The delivered messages of the transaction, by their keys, for which most transactions do not ask."""
-        self._list()
-        return self._listed
-
-    def _list(self) -> None:
-        """Note the keys of delivered messages, as long as they are known by the buffers' queues."""
-        if self._unlisted:
-            self._listed.update([(delivered[0].key(delivered[1]), delivered) for delivered in self._unlisted])
-            self._unlisted.clear()
+        return bool(self._delivered)
 
     def pop_buffered(self, buffer: PrefetchBuffer) -> MessageRow | None:
         if not (buffer.recorded or monotonic() < buffer.free_until):
@@ -147,11 +235,7 @@ class Locks(Delivery):
             return None  # `next` sees the rest
         row = buffer.next_fresh()
         if row is not None:
-            delivered = buffer, row
-            self._undeleted.append(delivered)
-            self._unlisted.append(delivered)
-            if row.delivery_count is not None:
-                self._redelivered.append(buffer.key(row))
+            self._delivered.add(buffer, row)
         return row
 
     async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
@@ -186,7 +270,7 @@ class Locks(Delivery):
         released = [(buffer.key(row), row) for buffer in self._buffers for row in buffer.discard_rows()]
         claims = {key: claim_id for key, row in released if (claim_id := claim_of(row) or self._records.take(key))}
         if claims:  # else they would be hidden until the transaction ends, and others be delivered before them
-            self._claimed.forget_undelivered(self._delivered)
+            self._claimed.forget_undelivered(self._delivered.by_key)
             await self._redelivery.release_in_any_case([Release(key, claim_id) for key, claim_id in claims.items()])
         return [key for key, _ in released]
 
@@ -196,7 +280,7 @@ class Locks(Delivery):
         buffer.note_free(self._redelivery.free_until(buffer))
         while (row := buffer.next()) is not None:
             key = buffer.key(row)
-            if key in self._delivered:  # a savepoint was rolled back
+            if key in self._delivered.by_key:  # a savepoint was rolled back
                 await self._bring_back([key])
                 row = row._replace(delivery_count=(row.delivery_count or 0) + 1)
             if rules is not None:
@@ -208,10 +292,7 @@ class Locks(Delivery):
                 except BaseException:
                     buffer.keep_first(row)
                     raise
-            if row.delivery_count is not None:
-                self._redelivered.append(key)
-            self._undeleted.append((buffer, row))
-            self._delivered[key] = buffer, row
+            self._delivered.add(buffer, row)
             return row
         return None
 
@@ -220,8 +301,8 @@ class Locks(Delivery):
             return False
         if buffer not in self._buffers:
             self._buffers.append(buffer)
-        if self._unlisted:
-            self._list()  # before the buffer may move to another queue
+        if self._delivered.unlisted:
+            self._delivered.note_keys()  # before the buffer may move to another queue
         claimed = await self._claimed.claim(buffer, limit) if monotonic() >= buffer.free_until else None
         rows: Sequence[MessageRow]
         if claimed is not None:
@@ -229,7 +310,7 @@ class Locks(Delivery):
         else:
             # A transaction's own locks do not make it skip a row. Its deliveries are deleted first; messages in other
             # prefetch buffers of the session are left out here.
-            if self._undeleted:
+            if self._delivered.undeleted:
                 await self.flush()
             link = self._database.link
             begins = link.state in _UNUSED_STATES and not link.begins_early
@@ -237,7 +318,7 @@ class Locks(Delivery):
                 rows = await self._database.attempt(buffer.fetch(limit))
             else:
                 rows = await self._fetch_beside_others(buffer, limit)
-            if self._has_lost:
+            if self._scan.has_lost:
                 rows = await self._fetch_without_lost(buffer, limit, rows, begins=begins)
             if rows and self._claimed.batches:
                 self._claimed.note_locks()
@@ -254,14 +335,14 @@ class Locks(Delivery):
         has begun it.
         """
         for _ in range(_MOST_ATTEMPTS if begins else 0):
-            if not self._has_lost:
+            if not self._scan.has_lost:
                 break
             await self._database.end_unused()
             for row in rows:
                 buffer.source.returned(buffer.key(row))
-            self._has_lost = False
+            self._scan.forget_lost()
             rows = await self._fetch_beside_others(buffer, limit)
-        self._has_lost = False
+        self._scan.forget_lost()
         return rows
 
     async def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:
@@ -281,17 +362,18 @@ class Locks(Delivery):
     @property
     def has_undeleted(self) -> bool:
         """True if a delivered message is not deleted in the open transaction."""
-        return bool(self._undeleted)
+        return bool(self._delivered.undeleted)
 
     async def flush(self) -> None:
         """Delete delivered messages, still in the open transaction."""
-        if self._undeleted:
-            rows, queue_ids = self._to_delete()
-            if self._claimed.batches and (claimed := claimed_of(self._undeleted)):
+        undeleted = self._delivered.undeleted
+        if undeleted:
+            rows, queue_ids = self._delivered.to_delete()
+            if self._claimed.batches and (claimed := claimed_of(undeleted)):
                 rows += await self._database.attempt(lock_claimed(claimed))
                 queue_ids |= {key.queue_id for key, _ in claimed}
             await self._database.attempt(self._database.recipient.delete_locked(rows, queue_ids))
-            self._undeleted.clear()
+            self._delivered.note_deleted()
 
     async def prepare_conditional(self, *, replaces: bool) -> None:
         """Let sends under conditions see which messages wait.
@@ -304,51 +386,43 @@ class Locks(Delivery):
         if replaces:
             await self._give_up()
 
-    def _to_delete(self) -> tuple[list[LockedRow], set[int]]:
-        """Return the locked messages that are delivered and not deleted, and their queues."""
-        undeleted = self._undeleted
-        locked = [row for _, row in undeleted if isinstance(row, LockedRow)]
-        return locked, {buffer.source.queue_id for buffer, row in undeleted if isinstance(row, LockedRow)}
-
-    def sent_nothing(self) -> None:
-        """Note that the transaction is about to end, and has sent nothing: no consumer goes back for its messages.
-
-        A message of a batch may be its last, and the commit then sends the callback.
-        """
-        for _, row in (*self._unlisted, *self._listed.values()):
-            if row.properties is not None and BATCH in row.properties:
-                return
-        for buffer in self._buffers:
-            if buffer.source.shares_position:
-                buffer.source.sent_nothing()
-
-    async def before_commit(self) -> Sequence[Query[object]]:
+    async def before_commit(self, *, has_sent: bool) -> Sequence[Query[object]]:
         """Delete delivered messages, and the records of their deliveries.
 
         No sooner: a rollback counts the deliveries through another connection, which this transaction would hold up.
 
+        Args:
+            has_sent: True if the transaction may have sent something; else no consumer goes back for its messages.
+
         Returns:
             The deletions that are left for the commit.
         """
-        if self._may_have_come_back:
+        if not (has_sent or self._delivered.is_of_batch):
+            for buffer in self._buffers:
+                if buffer.source.shares_position:
+                    buffer.source.sent_nothing()
+        delivered = self._delivered
+        if self._savepoints is not None and self._savepoints.is_one_unknown:
             await self.flush()
             await self._notice_what_came_back()
         recorded: Sequence[MessageKey]
-        recorded, claim_ids = self._records.of(self._delivered) if self._records.claims else (self._redelivered, [])
+        recorded, claim_ids = (
+            self._records.of(delivered.by_key) if self._records.claims else (delivered.redelivered, [])
+        )
         if recorded or self._claimed.batches:
             self._records.forget_with_commit()
         recipient = self._database.recipient
-        last = recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
+        last = recipient.last_deletions(*delivered.to_delete(), recorded, claim_ids)
         if self._claimed.batches and (claimed := self._claimed_and_delivered()):
             last.append(recipient.last_acknowledgement(claimed))
         return last
 
     @property
     def _has_delivered_all_claimed(self) -> bool:
-        return self._claimed.are_all(len(self._listed) + len(self._unlisted))
+        return self._claimed.are_all(len(self._delivered))
 
     def _claimed_and_delivered(self) -> list[tuple[int, list[ClaimedRow]]]:
-        return self._claimed.batches if self._has_delivered_all_claimed else self._claimed.among(self._delivered)
+        return self._claimed.batches if self._has_delivered_all_claimed else self._claimed.among(self._delivered.by_key)
 
     async def committed(self) -> list[MessageKey]:
         """Note that the transaction is over: delivered messages are gone.
@@ -356,28 +430,21 @@ class Locks(Delivery):
         Returns:
             The other messages, which are unlocked, and delivered ones of groups, which are free again.
         """
-        count_outcome(self._listed.values(), "acknowledged")
-        count_outcome(self._unlisted, "acknowledged")
-        if self._records.claims:
-            self._records.committed(self._delivered)
         # Its own consumers need not look at these groups: the transaction's hold did not make them pass over anything.
-        freed = [key for key in self._listed if key.group_hash is not None]
-        freed += [buffer.key(row) for buffer, row in self._unlisted if row.group_hash is not None]
+        freed = self._delivered.count("acknowledged")
+        if self._records.claims:
+            self._records.committed(self._delivered.by_key)
         return freed + await self._ended()
 
     async def _ended(self) -> list[MessageKey]:
         if self._claimed.batches:
             if not self._has_delivered_all_claimed:
-                self._records.release_at_end(self._claimed.undelivered(self._delivered))
+                self._records.release_at_end(self._claimed.undelivered(self._delivered.by_key))
             self._claimed.end()
         if self._records.claims or self._records.count is not NOTHING_COUNTED:  # few transactions
             await self._records.end()
-        self._unlisted.clear()
-        self._listed.clear()
-        self._undeleted.clear()
-        self._redelivered.clear()
         self._savepoints = None
-        unlocked, self._came_back = self._came_back, []
+        unlocked = self._delivered.end()
         for buffer in self._buffers:
             unlocked += [buffer.key(row) for row in buffer.end_transaction()]
         self._buffers.clear()
@@ -404,8 +471,9 @@ class Locks(Delivery):
 
     async def _claim_delivered(self) -> bool:
         """Claim the delivered messages that are locked, and end the transaction; return whether that could be done."""
-        locked = [key for key, (_, row) in self._delivered.items() if claim_of(row) is None]
-        if any(key.group_hash is not None for key in self._delivered):
+        delivered = self._delivered.by_key
+        locked = [key for key, (_, row) in delivered.items() if claim_of(row) is None]
+        if any(key.group_hash is not None for key in delivered):
             return False  # the transaction's locks hold the groups, too
         try:
             await self._records.record_all(locked)
@@ -413,21 +481,13 @@ class Locks(Delivery):
             logger.info("Messages that were fetched and not delivered stay locked: %s", error)
             return False
         await self._database.rollback()
-        claimed: dict[int, list[ClaimedRow]] = {}
-        for key in locked:
-            buffer, row = self._listed[key]
-            claim_id = self._records.take(key)
-            assert claim_id is not None
-            claimed_row = row.with_claim(claim_id)
-            self._listed[key] = buffer, claimed_row
-            claimed.setdefault(key.queue_id, []).append(claimed_row)
-        self._undeleted = list(self._listed.values())
-        self._claimed.replace_locks(claimed)
+        claims = {key: claim_id for key in locked if (claim_id := self._records.take(key)) is not None}
+        self._claimed.replace_locks(self._delivered.claim(claims))
         return True
 
     async def before_rollback(self, failure: Failure | None = None) -> None:
         """Count the deliveries, so that no other consumer sees the messages without their redelivered flag."""
-        await self._records.count_before_rollback(self._delivered, failure)
+        await self._records.count_before_rollback(self._delivered.by_key, failure)
 
     async def before_prepare(self) -> None:
         """Delete delivered messages, and count the deliveries as before a rollback, since this may become one.
@@ -442,23 +502,17 @@ class Locks(Delivery):
     @property
     def delivered(self) -> list[MessageKey]:
         """The messages that the transaction has delivered."""
-        return list(self._delivered)
+        return list(self._delivered.by_key)
 
-    async def rolled_back(self) -> list[MessageKey]:
-        """Note that the transaction is undone, and return the messages that it had locked."""
-        await self._records.count_after_rollback(self._delivered)
-        returned = list(self._delivered)
-        for key, (buffer, _) in self._delivered.items():
-            buffer.source.returned(key)
-        count_outcome(self._delivered.values(), "rolled_back")
+    async def rolled_back(self, failure: Failure | None = None) -> list[MessageKey]:  # noqa: ARG002 - counted before
+        """Note that the transaction is undone, if for a failure by that; return the messages that it had locked."""
+        await self._records.count_after_rollback(self._delivered.by_key)
+        returned = self.delivered
+        self._delivered.tell_of_return()
+        self._delivered.count("rolled_back")
         return returned + await self._ended()
 
     # The application's savepoints
-
-    @property
-    def _may_have_come_back(self) -> bool:
-        """True if the application has rolled back to a savepoint that its statement did not name."""
-        return self._savepoints is not None and self._savepoints.is_one_unknown
 
     async def heed(self, step: SavepointStep) -> None:
         """Note the application's next step with a savepoint.
@@ -468,36 +522,25 @@ class Locks(Delivery):
         """
         if self._savepoints is None:
             self._savepoints = Savepoints()
-        if step.command is SavepointCommand.SET:
-            self._savepoints.add(step.name, self._delivered)
-        elif step.command is SavepointCommand.RELEASE:
-            self._savepoints.release(step.name)
-        else:
+        if step.command is SavepointCommand.ROLLBACK:
             await self._give_up()  # the locks since
-            self._undeleted.clear()  # delivered after a statement had failed
-            before = self._savepoints.roll_back(step.name)
-            if before is not None:
-                await self._bring_back([key for key in self._delivered if key not in before])
-                return
-            for key, (buffer, _) in self._delivered.items():
-                buffer.source.returned(key)
+            self._delivered.note_deleted()  # those delivered after a statement had failed
+        came_back = self._savepoints.heed(step, self._delivered.by_key)
+        if came_back is None:
+            self._delivered.tell_of_return()
+        else:
+            await self._bring_back(came_back)
 
     async def _notice_what_came_back(self) -> bool:
         """Look for delivered messages that a rollback to a savepoint has brought back; return whether there are any."""
-        if not (self._may_have_come_back and self._delivered):
+        if self._savepoints is None or not (self._savepoints.is_one_unknown and self._delivered):
             return False
-        keys = await self._database.run(present(list(self._delivered)))
+        keys = await self._database.run(present(self.delivered))
         await self._bring_back(keys)
         return bool(keys)
 
     async def _bring_back(self, keys: Collection[MessageKey]) -> None:
         """Count the deliveries of messages that are delivered again, though the transaction goes on."""
-        if not keys:
-            return
-        await self._records.count_in_any_case({key: self._delivered[key] for key in keys})
-        delivered = [self._delivered.pop(key) for key in keys]
-        count_outcome(delivered, "rolled_back")
-        for key, (buffer, _) in zip(keys, delivered, strict=True):
-            buffer.source.returned(key)
-        self._redelivered = [key for key in self._redelivered if key not in keys]
-        self._came_back += keys
+        if keys:
+            await self._records.count_in_any_case({key: self._delivered.by_key[key] for key in keys})
+            self._delivered.take_back(keys)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from jmsql.client.listeners import MessageListener
 
 
-# The fields have different writers. `closed` is set by any thread, before it waits for the lock. `consumers` is written
-# with the lock held. `listener` is written by the call that sets the first listener, with the lock held, or by the
-# thread that runs a loaded session, as it begins and ends. `completion` is set once, by the first asynchronous send.
-# `guard` is replaced by the worker, from another thread, where a handler is to be interrupted: the handler's next call
-# of the session raises.
+# The fields have different writers, each by a method. `closed` is set by any thread, before it waits for the lock.
+# `consumers` is written with the lock held. `listener` is written by the call that sets the first listener, with the
+# lock held, or by the thread that runs a loaded session, as it begins and ends. `completion` is set once, by the first
+# asynchronous send. `guard` is replaced by the worker, from another thread, where a handler is to be interrupted: the
+# handler's next call of the session raises.
 #
 # The lock can be taken again by its owner, so that a listener, which runs with it held, can use its session.
 
@@ -43,6 +43,7 @@ class SessionState:
         guard: CallGuard | None = None,
     ) -> None:
         self.guard = guard
+        """Checked at each call of the session; None: nothing is. Written by `check_calls`, in any thread."""
         self.client = client
         self.acknowledge_mode = acknowledge_mode
         self.facts = facts
@@ -54,15 +55,18 @@ class SessionState:
         self.listening_consumers: tuple[ConsumerState, ...] = ()
         """The consumers with listeners, some of which may be closing. `note_listeners` writes it."""
         self.message_listener: MessageListener | None = None
+        """The listener for connection consumers. Written by `receive_for`, by the application alone."""
         self.listener: object = None
-        """The thread or task in which the session's listeners are called, if they are."""
+        """The thread or task in which the session's listeners are called, if they are. Written by `call_in`."""
         self.completion: object = None
-        """The thread or task in which its completion listeners are called, if it has sent anything asynchronously."""
+        """The thread or task in which its completion listeners are called, if it has sent anything asynchronously.
+        Written by `complete_in`."""
         self.closed = False
         """True once the session is closed or closing. Written by `close` alone, in any thread."""
         self.why_closed = "The session is closed."
         """The sentence that refused calls get. Written by `close` alone."""
         self.is_closed_by_listener = False
+        """True if its running listener has called close(). Written by `close_by_listener`, in the listener's thread."""
 
     @property
     def transacted(self) -> bool:
@@ -83,6 +87,26 @@ class SessionState:
         """Note, with the lock held, that a consumer has got or lost its listener, or is closed."""
         listening = [consumer for consumer in self.consumers if consumer.listener is not None and not consumer.closed]
         self.listening_consumers = tuple(listening)
+
+    def receive_for(self, listener: MessageListener | None) -> None:
+        """Receive for connection consumers, by this listener; None: by the session's own consumers again."""
+        self.message_listener = listener
+
+    def call_in(self, listener: object) -> None:
+        """Note the thread or task in which listeners are called from now on; None: there is none."""
+        self.listener = listener
+
+    def complete_in(self, completion: object) -> None:
+        """Note the thread or task in which completion listeners are called."""
+        self.completion = completion
+
+    def check_calls(self, guard: CallGuard) -> None:
+        """Have something checked at each call of the session, from now on; may be called from another thread."""
+        self.guard = guard
+
+    def close_by_listener(self) -> None:
+        """Note that the running listener closes the session, which it may use no longer."""
+        self.is_closed_by_listener = True
 
     def close(self, why: str | None = None) -> None:
         """Refuse calls from now on; the caller wakes those that wait.

@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 from jmsql.client._sync.link.lent import LentLink, release_savepoint, set_savepoint, undo_savepoint
 from jmsql.client._sync.link.own import NoLink, OwnLink
 from jmsql.client._sync.link.pool import ConnectionPool, driver_connection, give_back
-from jmsql.client._sync.link.watched_connection import StatementListener, WatchedConnection
+from jmsql.client._sync.link.watched_connection import ApplicationListener, WatchedConnection
 from jmsql.client.transaction_state import TransactionState
 from jmsql.concurrency.threads import Lock
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
@@ -324,17 +324,17 @@ class Lease:
         if isinstance(link, OwnLink) and link.driver.is_committing:
             self._keep_for(link.driver.settle)
 
-    def lend(self, before_statement: StatementListener) -> LentLink:
+    def lend(self, listener: ApplicationListener) -> LentLink:
         """Let the application use the connection in the transaction, too.
 
         Its settings (a role, a time limit) are not for others: the pool will close the connection.
 
         Args:
-            before_statement: A method that is called before each statement that the application runs.
+            listener: Called around the application's statements and commits.
         """
         link = self.begin()
         if not isinstance(link, LentLink):
-            link = self.link = LentLink(link, before_statement, is_of_handler=self.shares_connections)
+            link = self.link = LentLink(link, listener, is_of_handler=self.shares_connections)
         return link
 
     # Ending the transaction

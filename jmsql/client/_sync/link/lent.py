@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import psycopg
     from sqlalchemy import Connection
 
-    from jmsql.client._sync.link.watched_connection import StatementListener
+    from jmsql.client._sync.link.watched_connection import ApplicationListener
     from jmsql.store.statement import Steps
 
 
@@ -61,8 +61,8 @@ class LentLink(OwnLink):
 
     Args:
         link: The link on which the connection was used before, whose transaction goes on.
-        before_statement: A method that is called before each statement that the application runs, through SQLAlchemy
-            or the driver. It says so by `used_by_application`.
+        listener: Called around the application's statements and commits, through SQLAlchemy or the driver. It notes a
+            statement by `used_by_application`.
         is_of_handler: True if the connection goes back to its pool between transactions.
     """
 
@@ -70,7 +70,7 @@ class LentLink(OwnLink):
     allows_other_threads: ClassVar[bool] = False
     occupation: ClassVar[str] = "kept for the application since get_database()"
 
-    def __init__(self, link: OwnLink, before_statement: StatementListener, *, is_of_handler: bool) -> None:
+    def __init__(self, link: OwnLink, listener: ApplicationListener, *, is_of_handler: bool) -> None:
         state = link.state
         if link.is_idle:  # after a statement that was interrupted before it reached the server
             state = TRANSITIONS[TRANSITIONS[state][TransactionEvent.END]][TransactionEvent.BEGIN]
@@ -80,14 +80,14 @@ class LentLink(OwnLink):
         self._shared: Connection | None = None
         """SQLAlchemy's connection, once the application has asked for it. Written by `for_sqlalchemy` alone."""
         synchronous(self.connection).info[LENT] = True
-        self.driver.watch(before_statement)
+        self.driver.watch(listener)
         self.driver.forget_ending()
 
-    def for_sqlalchemy(self, before_statement: StatementListener) -> Connection:
+    def for_sqlalchemy(self, listener: ApplicationListener) -> Connection:
         """Return SQLAlchemy's connection for the application, in the transaction."""
         if self._shared is None:
             # The driver's connection refers to the session weakly; this one keeps it as long as the application has it.
-            self._shared = synchronous(self.connection).execution_options(jmsql_session=before_statement)
+            self._shared = synchronous(self.connection).execution_options(jmsql_session=listener)
             self.begin()
         return self.connection
 
@@ -125,12 +125,12 @@ class LentLink(OwnLink):
         return False
 
     @property
-    def has_lost_locks(self) -> bool:
+    def has_lost_locks(self) -> bool:  # type: ignore[override]  # it depends on the application here
         # An end as text may have begun the next transaction: the state changes with the session's next step.
         return self.is_idle or self.state in LOST_STATES or self.driver.traces.ending is not None
 
     @property
-    def has_foreign_work(self) -> bool:
+    def has_foreign_work(self) -> bool:  # type: ignore[override]  # as `has_lost_locks`
         return self.state is not TransactionState.OURS
 
     def _notice_end(self) -> None:

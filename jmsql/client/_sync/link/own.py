@@ -40,10 +40,10 @@ T = TypeVar("T")
 #
 # Invariants:
 #
-# 1. One thread or task at a time uses a link: the holder of the session's lock, in a transaction of `_sending` as well;
-#    the asynchronous sender, which holds `_sending` alone; or the thread that runs the application's statement on it
-#    (`_before_statement`), which holds no lock. A commit holds the session's alone: no asynchronous send is left then.
-#    `interrupt` alone may come from elsewhere, and only reads.
+# 1. One thread or task at a time uses a link: the holder of the session's lock, in a transaction of `SessionWork.lock`
+#    as well; the asynchronous sender, which holds that one alone; or the thread that runs the application's statement
+#    on it (`Lender.before_statement`), which holds no lock. A commit holds the session's alone: no asynchronous send is
+#    left then. `interrupt` alone may come from elsewhere, and only reads.
 # 2. `state` changes by `TRANSITIONS`, so a step that was not thought of raises. The exception is `LentLink.run`: it
 #    restores the state from before a statement that never reached the server.
 # 3. A link whose connection is closed stays, so that the end of the transaction can tell that it was lost.
@@ -113,6 +113,10 @@ class OwnLink:
 
     begins_early: ClassVar[bool] = False
     """True if the session's first work begins the transaction, although it needs no statement yet."""
+    has_lost_locks: ClassVar[bool] = False
+    """True if the application has ended the transaction that held the session's locks."""
+    has_foreign_work: ClassVar[bool] = False
+    """True if the application may have done something in the open transaction."""
     allows_other_threads: ClassVar[bool] = True
     """True if the asynchronous sender may use it between two calls of the session."""
     occupation: ClassVar[str] = "in use by a call"
@@ -137,7 +141,7 @@ class OwnLink:
         """True if it leads through a pooler."""
         self.state = state
         """Written in methods of this class and its subclass, by the holder of the session's lock or of the
-        transaction's `_sending`, and before each of the application's statements."""
+        transaction's `SessionWork.lock`, and before each of the application's statements."""
         self._runner = WireRunner(driver, schema, begin=transacted, preface=preface)
         self.implicit = None if transacted else WireRunner(driver, schema, end=End.FLUSH)
         """Runs statements that commit together, in a session that is not transacted."""
@@ -188,16 +192,6 @@ class OwnLink:
     def has_failed(self) -> bool:
         """True if a statement of the open transaction has failed, so that only a rollback can follow."""
         return self.driver.pgconn.transaction_status == IN_ERROR
-
-    @property
-    def has_lost_locks(self) -> bool:
-        """True if the application has ended the transaction that held the session's locks."""
-        return False
-
-    @property
-    def has_foreign_work(self) -> bool:
-        """True if the application may have done something in the open transaction."""
-        return False
 
     @property
     def was_ended(self) -> bool:

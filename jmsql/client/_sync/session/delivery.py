@@ -34,9 +34,6 @@ NotifyReleased = Callable[[Sequence[MessageKey]], None]
 class Delivery(ABC):
     """A way to fetch messages from the store, and to hand them out one by one."""
 
-    has_dead_letter = False
-    """True if the last release has made a message a dead letter. `pop_dead_letter` sets it back."""
-
     shares_position = False
     """True if consumers of one client go on in a queue where the last one ended."""
 
@@ -51,9 +48,8 @@ class Delivery(ABC):
         """True if anything was delivered that is not acknowledged, nor committed."""
 
     def pop_dead_letter(self) -> bool:
-        """Return whether a message has become a dead letter since the last call."""
-        has_dead_letter, self.has_dead_letter = self.has_dead_letter, False
-        return has_dead_letter
+        """Return whether a handler's message has become a dead letter with the last release, once."""
+        return False
 
     @property
     def claimed(self) -> ClaimedMessage | None:

@@ -106,7 +106,7 @@ class Dispatcher:
             task = BackgroundTask(self._run, "jmsql-listener")
             self._join = task.join
             task.start()
-            state.listener = task.identity
+            state.call_in(task.identity)
 
     def end(self, then: Callable[[], None]) -> None:
         """Call `then` when no listener runs any more, which none does soon once the session is closed.
@@ -114,7 +114,7 @@ class Dispatcher:
         That is before this returns, unless it is called from a listener: then when that one returns.
         """
         if self.state.is_called_by_listener:
-            self.state.is_closed_by_listener = True
+            self.state.close_by_listener()
             self._at_end = then
         else:
             self._join()
@@ -238,7 +238,7 @@ class Dispatcher:
             raise IllegalStateException("Consumers of the session have listeners, or it runs already.")
         ended = Event()
         self._join = ended.wait
-        state.listener = current()
+        state.call_in(current())
         try:
             while self._deliver_loaded():
                 pass
@@ -247,7 +247,7 @@ class Dispatcher:
             self._failed(error)
             self._transaction.handled(failure_of(f"The message could not be acknowledged: {error}"))
         finally:
-            state.listener = None
+            state.call_in(None)
             try:
                 self.unload()
             finally:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.transactions.transaction import Transaction
     from jmsql.client._sync.session.waiting import Waiting
     from jmsql.client._sync.shared.client_context import ClientContext
-    from jmsql.client.instrumentation import SessionFacts
     from jmsql.client.listeners import MessageCheck, MessageListener
     from jmsql.messages import Message
     from jmsql.selectors import Selector
@@ -70,11 +69,12 @@ class Receiving:
         transaction: Transaction,
         client: ClientContext | None = None,
         dispatcher: Dispatcher | None = None,
+        *,
+        is_told: bool = True,
     ) -> None:
-        self.followed: SessionFacts | None = state.facts
-        """What the instrumentation of `receive` is told of the session; None: calls are not told."""
+        self.followed = state.facts if is_told else None
+        """The session, for the instrumentation of `receive`; None: it is not told of calls."""
         self._state = state
-        self._client = state.client
         self._transaction = transaction
         self._own = client
         self._wake_ups = None if client is None else client.control.wake_ups
@@ -116,7 +116,7 @@ class Receiving:
     def buffer(
         self, queue_id: int, selector: Selector | None, destination: Destination, topic_id: int | None = None
     ) -> PrefetchBuffer:
-        client, fetch = self._client, self._transaction.fetch_for(None)
+        client, fetch = self._state.client, self._transaction.fetch_for(None)
         interval = client.timings.sweep_interval
         on_move = None if self._own is None else self._own.subscription_registry.listen
         # A selector's bounds pass messages that others want.
@@ -186,7 +186,7 @@ class Receiving:
         Raises:
             IllegalStateException: The session is closed.
         """
-        state, client, transaction, buffer = self._state, self._client, self._transaction, consumer.buffer
+        state, client, transaction, buffer = self._state, self._state.client, self._transaction, consumer.buffer
         waits = timeout is None or timeout >= client.timings.maximum_poll_interval
         is_open = not state.closed and state.guard is None and state.message_listener is None
         if not is_open or not transaction.is_usable or buffer.looks_again is not waits:
@@ -230,10 +230,10 @@ class Receiving:
 
     def _longest_pause(self, consumer: ConsumerState, deadline: float | None, *, is_started: bool) -> float | None:
         """Return how many seconds to wait at most before the next look; None: without a limit, 0: there is none."""
-        if self._state.closed or self._client.closed:
+        if self._state.closed or self._state.client.closed:
             return 0.0  # a listener gets waiting messages, and does not make close() wait for more
         throttle = consumer.buffer.policy.throttle
-        pause = None if is_started else self._client.start_reminder.remind(consumer)
+        pause = None if is_started else self._state.client.start_reminder.remind(consumer)
         if pause is None and throttle is not None:  # another message may pass before a notification comes
             pause = throttle.seconds_to_next
         remaining = _remaining(deadline)
@@ -289,7 +289,7 @@ class Receiving:
         with try_acquire(state.lock) as is_free:
             if not is_free or consumer.closed or state.closed or state.message_listener is not None:
                 return None
-            if not (self._client.started and self._transaction.is_usable):
+            if not (self._state.client.started and self._transaction.is_usable):
                 return None
             return self._transaction.pop_buffered(consumer)
 

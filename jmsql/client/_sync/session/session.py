@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from jmsql.client import instrumentation
 from jmsql.client._sync.session.browser import QueueBrowser
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from jmsql.client.throttle import Throttle
-    from jmsql.store.control.cancellations import Cancellations
     from jmsql.store.control.slots import Slots
     from jmsql.store.receiving.progress import Progress
     from jmsql.store.rows.message_rows import Claim, MessageKey
@@ -90,6 +89,8 @@ class Session:
     # Validate a destination; raise InvalidDestinationException for any other object.
     _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
     _transaction: Transaction
+    _tells_of_receive: ClassVar[bool] = True
+    """True if the instrumentation is told of the calls of `receive`."""
 
     def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
         url = client.pool.url
@@ -100,7 +101,7 @@ class Session:
         transaction = self._create_transaction(client)
         self._transaction = transaction
         self._dispatcher = Dispatcher(self._state, client, transaction)
-        self._receiving = Receiving(self._state, transaction, client, self._dispatcher)
+        self._receiving = Receiving(self._state, transaction, client, self._dispatcher, is_told=self._tells_of_receive)
         sessions.add(self, self._dispatcher)
 
     def _create_transaction(self, client: ClientContext) -> OwnTransaction:
@@ -460,7 +461,7 @@ class Session:
             check_function(function_of(listener))
             if any(not consumer.closed for consumer in self._state.listening_consumers):
                 raise IllegalStateException("A consumer of the session has a listener; remove that one first.")
-        self._state.message_listener = listener
+        self._state.receive_for(listener)
 
     def run(self) -> None:
         """Give the messages that a connection consumer has loaded to the session's listener, one after the other.
@@ -603,17 +604,16 @@ class HandlerSession(Session):
     """A session that is watched while a handler works in it."""
 
     _transaction: HandlerTransaction | ClientAcknowledge
+    _tells_of_receive = False  # the call of the handler tells of the message; the wait for it does not
     _consumer: ConsumerState
     """The consumer of its listener; a handler may make others."""
 
     def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
         super().__init__(client, acknowledge_mode, sessions)
-        # The call of the handler tells the instrumentation of the message; the wait for it does not.
-        self._receiving.followed = None
-        self.handler: object = None
-        """The thread or task in which a handler runs, which is not to close the session."""
-        if isinstance(self._transaction, ClientAcknowledge):
-            self._transaction.count_calls()
+        self._handler: object = None
+        """The thread or task in which a handler runs, which is not to close the session. Written by `call_in`."""
+        self.cancellations = client.control.cancellations
+        """The cancellations that its client hears of."""
 
     def _create_transaction(self, client: ClientContext) -> OwnTransaction:
         if self._state.transacted:
@@ -682,8 +682,12 @@ class HandlerSession(Session):
         assert isinstance(self._transaction, HandlerTransaction)
         return self._transaction.share_driver()
 
+    def call_in(self, handler: object) -> None:
+        """Note the thread or task in which a handler runs from now on; None: there is none."""
+        self._handler = handler
+
     def close(self) -> None:
-        if self.handler is not None and self.handler is current():
+        if self._handler is not None and self._handler is current():
             raise IllegalStateException(
                 "The session is the worker's, which needs it for the next messages. Leave closing it to the worker."
             )
@@ -737,25 +741,20 @@ class HandlerSession(Session):
         return self._transaction.last_claim
 
     @property
-    def cancellations(self) -> Cancellations:
-        """The cancellations that its client hears of."""
-        return self._client.control.cancellations
-
-    @property
     def is_connected(self) -> bool:
         """True unless its connection has lost the server."""
         return not self._client.control.is_lost
 
     def check_calls(self, guard: CallGuard) -> None:
         """Have something checked at each call of the session, from now on; may be called from another thread."""
-        self._state.guard = guard
+        self._state.check_calls(guard)
 
     def will_be_interrupted(self) -> None:
         """Have closing the session release the message of a running handler as one that has not failed.
 
         A handler in a thread has further statements in the transaction refused.
         """
-        self._transaction.failure_at_close = failure_of(Interruption())
+        self._transaction.fail_at_close(failure_of(Interruption()))
 
     def interrupt(self, timeout: float) -> bool:
         """Interrupt the statement that runs in the transaction; return True if one did.

@@ -297,7 +297,7 @@ class HandlerCall(AnyCall):
     async def _handle(self) -> None:
         """Call the handler, inside of its `around` functions."""
         session, listener = self.session, self.listener
-        session.handler = current()
+        session.call_in(current())
         token = handler_in_transaction.set(listener.name) if listener.transacted else None
         try:
             if listener.is_surrounded:
@@ -310,7 +310,7 @@ class HandlerCall(AnyCall):
         finally:
             if token is not None:
                 handler_in_transaction.reset(token)
-            session.handler = None
+            session.call_in(None)
 
     async def _call_function(self) -> None:
         arguments = await self.arguments()

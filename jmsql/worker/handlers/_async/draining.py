@@ -167,6 +167,9 @@ class SavepointSession(EnlistedSession):
         """Return a function that does nothing: uncommitted progress is not visible."""
         return lambda _: None
 
+    def call_in(self, handler: object) -> None:
+        """Note nothing: a handler may close it."""
+
     def check_calls(self, guard: object) -> None:
         """Do nothing: no other thread watches it."""
 

@@ -280,7 +280,7 @@ class HandlerCall(AnyCall):
     def _handle(self) -> None:
         """Call the handler, inside of its `around` functions."""
         session, listener = self.session, self.listener
-        session.handler = current()
+        session.call_in(current())
         token = handler_in_transaction.set(listener.name) if listener.transacted else None
         try:
             if listener.is_surrounded:
@@ -293,7 +293,7 @@ class HandlerCall(AnyCall):
         finally:
             if token is not None:
                 handler_in_transaction.reset(token)
-            session.handler = None
+            session.call_in(None)
 
     def _call_function(self) -> None:
         arguments = self.arguments()

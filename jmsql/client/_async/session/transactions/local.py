@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from jmsql.client import instrumentation
+from jmsql.client._async.link.watched_connection import ApplicationListener
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender
 from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.transaction import OwnTransaction, session_lease
 from jmsql.client._async.shared.redelivery import Failure, failure_of, failure_of_commit
 from jmsql.client.send_buffer import SendBuffer
+from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import RLock, run_to_completion, shielded, taken_within, try_acquire
 from jmsql.exceptions import (
     IllegalStateException,
@@ -23,9 +24,10 @@ from jmsql.exceptions import (
 )
 from jmsql.store.receiving.receive import browse
 from jmsql.store.sending.send import misses_queues, queues_are_missing
-from jmsql.store.wire.application_sql import COMMIT, COMMITTED, SavepointCommand, SavepointStep
+from jmsql.store.wire.application_sql import SavepointCommand
 
 if TYPE_CHECKING:
+    import psycopg
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from jmsql.client._async.link.lease import Lease
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from jmsql.selectors import Selector
     from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
+    from jmsql.store.wire.application_sql import SavepointStep
     from jmsql.values.destinations import Destination
 
 
@@ -62,14 +65,271 @@ _LONGEST_TURN = 0.05
 # 2. Collected messages are inserted, and delivered ones deleted, before the application's next statement. So each
 #    belongs to the savepoint in which it was sent or received.
 # 3. A transaction in which nothing has happened does not stay open while the session waits for messages
-#    (`_end_unused`).
+#    (`SessionWork.end_unused`).
 # 4. A caller that is cancelled while `commit` waits for its connection leaves the transaction as it is. Once `commit`
 #    has the connection, it runs to its end.
 #
-# Three locks are taken in this order: the session's (`state.lock`), which a listener holds while it runs, `_sending`,
-# and the queue's turn (`ClientContext.turns`), for which a fetch waits 50 ms at most, and then goes without. The sender
-# of asynchronous sends, and a `send` that inserts, take the second one alone: a listener may wait for its own
-# asynchronous sends (decision 15).
+# Three locks are taken in this order: the session's (`state.lock`), which a listener holds while it runs, that of the
+# transaction's work (`SessionWork.lock`), and the queue's turn (`ClientContext.turns`), for which a fetch waits 50 ms
+# at most, and then goes without. The sender of asynchronous sends, and a `send` that inserts, take the second one
+# alone: a listener may wait for its own asynchronous sends (decision 15).
+
+
+class SessionWork:
+    """A session's work in its open transaction: collected sends, deliveries, and other statements.
+
+    Args:
+        client: The session's connection.
+        database: The lease of the session's connection to the server.
+        locks: The messages that the transactions receive, by the same lease.
+    """
+
+    def __init__(self, client: ClientContext, database: Lease, locks: Locks) -> None:
+        self._client = client
+        self._database = database
+        self.locks = locks
+        self.lock = RLock()
+        """Held while messages are collected or inserted, which the asynchronous sender does in another thread, while
+        others are fetched, and, if there is such a sender, while they are handed out. Not the session's, which a
+        listener holds while it runs."""
+        self.sends = SendBuffer()
+        """Written with `lock` held."""
+        self._is_shared = False
+        """True if the application has asked for the connection in the open transaction. Written with the session's lock
+        held, by `share` and where a transaction ends; without it where the application commits."""
+        self._has_run = False
+        """True if `run` has done something in the open transaction. Written with `lock` held, and where a transaction
+        ends."""
+
+    @property
+    def is_used(self) -> bool:
+        """True if the transaction has sent or received something, or the application has asked for it."""
+        return self.locks.has_delivered or self.sends.is_used or self._is_shared or self._has_run
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if the session has sent or received messages of which the store does not know."""
+        return self.sends.is_used or self.locks.has_undeleted
+
+    def share(self) -> None:
+        """Note that the application has asked for the connection, and may work in the transaction, too."""
+        self._is_shared = True
+
+    async def run(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements in the transaction."""
+        async with self.lock:
+            self._has_run = True
+            with shielded():
+                return await self._database.attempt(work)
+
+    # Catching up
+
+    async def flush(self) -> None:
+        """Bring the store, in the open transaction, to where the session is."""
+        if self.sends.is_used:
+            await self.insert()
+        await self.locks.flush()
+
+    async def insert(self) -> None:
+        """Insert the collected messages in the open transaction."""
+        if not self.sends.is_used:
+            return
+        async with self.lock:
+            if self.sends:  # else there need not even be a connection
+                publisher = self._client.publisher
+                if self.sends.has_conditional:
+                    await self.locks.prepare_conditional(replaces=self.sends.has_replacing)
+                try:
+                    await self._database.attempt(self.sends.flush(publisher))
+                except InvalidDestinationException:
+                    await self._client.destinations.make_again(self.sends.destinations)
+                    await self._database.run(self.sends.flush(publisher))
+
+    async def insert_collected(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
+        """Insert the collected messages, or leave them to the application's next statement and to the commit."""
+        try:
+            async with self.lock:
+                if self._database.link.allows_other_threads:
+                    await self.insert()
+        except JMSException as error:
+            return [error] * len(batch)
+        return [None] * len(batch)
+
+    async def drop_sends(self) -> None:
+        """Forget the collected messages."""
+        async with self.lock:
+            self.sends.clear()
+
+    # Ending
+
+    async def give_back_held(self) -> None:
+        """Release messages that were not delivered, unless the transaction has done something that has to stay."""
+        async with self.lock:
+            if not self.is_used:
+                await self.end_unused()
+                return
+            if self._is_shared or self._has_run or self._database.link.has_foreign_work:
+                return  # it would have to end, and that part with it
+            if not self.sends.has_inserted:
+                self._client.returned(await run_to_completion(self.locks.give_back_held()))
+
+    async def end_unused(self) -> None:
+        """Keep no transaction open, while the session waits, in which nothing has happened."""
+        if not self.is_used and not self._database.link.has_foreign_work:
+            await self._database.end_unused()
+            self._client.returned(await self.locks.committed())
+
+    async def commit(self) -> Collection[int] | None:
+        """Insert the collected messages, and commit.
+
+        Returns:
+            The destinations that are waited for; None: that was not asked.
+        """
+        database = self._database
+        database.link.require_transaction()
+        last: list[Query[Any]] = []
+        question: Query[list[int]] | None = None
+        if self.sends.is_used:
+            last += await self._last_insertions()
+            question = self._client.waited_for(self.sends.destinations)
+        has_sent = self.sends.is_used or self._is_shared or self._has_run or database.link.has_foreign_work
+        last += await self.locks.before_commit(has_sent=has_sent)
+        return await database.commit(last, question)
+
+    async def _last_insertions(self) -> list[Query[Any]]:
+        """Insert the collected messages, or return the statements that do it together with the commit.
+
+        If one of those fails, `LocalTransaction._roll_back_after` tells if it is for a queue that does not exist.
+        """
+        async with self.lock:
+            if self.sends.can_go_with_commit:
+                return self.sends.last_insertions()
+            await self.insert()
+        return []
+
+    async def join_commit(self) -> None:
+        """Do the session's part of the application's commit, which is about to run."""
+        await self.insert()
+        for query in await self.locks.before_commit(has_sent=True):
+            await self._database.attempt(query)
+
+    async def committed(self, waited_for: Collection[int] | None = None) -> None:
+        """Note that the transaction is committed."""
+        freed = await self.locks.committed()
+        if freed:
+            self._client.returned(freed)
+        self._is_shared = self._has_run = False
+        if self.sends.is_used:
+            async with self.lock:
+                news = self.sends.ended()
+            await self._client.sent(news, waited_for)
+
+    async def roll_back(self, failure: Failure | None) -> None:
+        """Roll back; the failure is kept with the received messages."""
+        async with self.lock:
+            await self._database.rollback()
+            self._is_shared = self._has_run = False
+            self.sends.ended()
+            returned = await self.locks.rolled_back(failure)
+        self._client.returned(returned)
+
+
+# The session runs ahead of the store. So before each of the application's statements the store catches up, and an
+# error in that keeps the statement from running. The application's commit is the session's, too: its work is done
+# before, and counts as committed after. If the connection is lost meanwhile, the application's own statement or commit
+# says so.
+
+
+class Lender(ApplicationListener):
+    """Lends a session's connection to the application, and brings the store to where the session is.
+
+    The connection calls it before each of the application's statements and around its commits, in the thread or task
+    that runs them.
+
+    Args:
+        transaction: The session's transaction.
+    """
+
+    def __init__(self, transaction: LocalTransaction) -> None:
+        self._transaction = transaction
+        self._link: LentLink | None = None
+        """The connection as the application got it last. Written by `_lend`, with the session's lock held."""
+
+    async def share(self) -> AsyncConnection:
+        """Lend the connection as SQLAlchemy's."""
+        return await self._lend(lambda link: link.for_sqlalchemy(self))
+
+    async def share_driver(self) -> psycopg.AsyncConnection[Any]:
+        """Lend the connection as psycopg's own, which refuses to end the transaction."""
+        return await self._lend(lambda link: link.for_driver())
+
+    async def _lend(self, take: Callable[[LentLink], Awaitable[T]]) -> T:
+        """Lend the connection, once the store is where the session is, and return the application's view of it."""
+        transaction, work, database = self._transaction, self._transaction.work, self._transaction.database
+        transaction.check_usable()
+        async with transaction.state:
+            await database.acquire()
+            try:
+                with shielded():
+                    async with work.lock:  # since the flush: the listener of an asynchronous send may send, too
+                        if work.is_ahead and not database.link.has_failed:
+                            # A connection that is lost raises here; later, the application's own statement says so.
+                            await work.flush()
+                        work.share()
+                        self._link = link = await database.lend(self)
+                        return await take(link)
+            finally:
+                database.release()
+
+    async def before_statement(self, step: SavepointStep | None) -> None:
+        if step is None or step.command is not SavepointCommand.ROLLBACK:
+            self._check_not_ending()
+        if step is not None or self._transaction.work.is_ahead:
+            await self._catch_up(step)
+        assert self._link is not None  # through which the statement comes
+        # Last, since the statement runs only if nothing was raised. A handler's message is claimed, not in the
+        # transaction: but it is handled only if the handler's statements are committed.
+        self._link.used_by_application(is_awaited=self._transaction.delivery.claimed is not None)
+
+    async def _catch_up(self, step: SavepointStep | None) -> None:
+        work, database = self._transaction.work, self._transaction.database
+        if not database.link.has_failed:
+            try:
+                await work.flush()
+            except JMSException:
+                if not database.is_lost:
+                    raise
+        elif step is not None and step.command is SavepointCommand.ROLLBACK:
+            await work.drop_sends()  # they were sent after the failure, and so after the savepoint
+        if step is not None:
+            await work.locks.heed(step)
+
+    async def before_commit(self) -> None:
+        self._check_not_ending()
+        assert self._link is not None
+        if not self._transaction.work.is_ahead and self._link.has_lost_work():
+            return
+        await self._transaction.complete("commit")  # the listener of a send may send another, until the commit
+        try:
+            await self._transaction.work.join_commit()
+        except JMSException:
+            if not self._transaction.database.is_lost:
+                raise
+
+    async def after_commit(self) -> None:
+        assert self._link is not None
+        if not self._link.has_lost_work():
+            await run_to_completion(self._transaction.work.committed())
+
+    def _check_not_ending(self) -> None:
+        """Refuse further statements of a handler that its worker ends, where it cannot be interrupted itself."""
+        # In a thread, the statement that ran was interrupted. A coroutine function was cancelled, and may go on from
+        # there.
+        if not ASYNC:
+            if self._transaction.failure_at_close is not None:
+                raise TransactionRolledBackException(
+                    "The worker is ending, and rolls the transaction back; the message is delivered again."
+                )
 
 
 def local_transaction(state: SessionState, client: ClientContext) -> LocalTransaction:
@@ -92,27 +352,9 @@ class LocalTransaction(OwnTransaction):
 
     def __init__(self, state: SessionState, client: ClientContext, database: Lease, locks: Locks) -> None:
         super().__init__(state, client, database, locks)
-        self._locks = locks
-        self._sending = RLock()
-        """Held while messages are collected or inserted, which the asynchronous sender does in another thread, while
-        others are fetched, and, if there is such a sender, while they are handed out. Not the session's, which a
-        listener holds while it runs."""
-        self._send_buffer = SendBuffer()
-        """Written with `_sending` held."""
-        self._is_shared = False
-        """True if the application has asked for the connection in the open transaction. Written with the session's lock
-        held, by `_share` and where a transaction ends; without it where the application commits."""
-        self._has_run = False
-        """True if `run` has done something in the open transaction. Written with `_sending` held, and where a
-        transaction ends."""
-        self._lent: LentLink | None = None
-        """The connection as the application got it last. Written by `_share`, with the session's lock held."""
+        self.work = SessionWork(client, database, locks)
+        self._lender = Lender(self)
         client.pool.add_transacted(self)
-
-    @property
-    def is_used(self) -> bool:
-        """True if the transaction has sent or received something, or the application has asked for it."""
-        return self._locks.has_delivered or self._send_buffer.is_used or self._is_shared or self._has_run
 
     @property
     def has_open_transaction(self) -> bool:
@@ -123,15 +365,16 @@ class LocalTransaction(OwnTransaction):
 
     async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self.check_usable()
-        async with self._sending:
+        work = self.work
+        async with work.lock:
             if self.database.link.begins_early:
                 await self.database.begin(joins=True)
-            if self._send_buffer.is_full:  # before the message is added: a caller that is cancelled has not sent it
-                await self._insert()
-            self._send_buffer.add(destination, message, size)
+            if work.sends.is_full:  # before the message is added: a caller that is cancelled has not sent it
+                await work.insert()
+            work.sends.add(destination, message, size)
 
     async def settle_sends(self) -> None:
-        await self._insert()
+        await self.work.insert()
 
     async def send_asynchronously(self, send: AsynchronousSend) -> None:
         self.check_usable()
@@ -140,49 +383,22 @@ class LocalTransaction(OwnTransaction):
         await super().send_asynchronously(send)
 
     def _create_sender(self) -> AsynchronousSender:
-        return AsynchronousSender(self._insert_collected)
-
-    async def _insert_collected(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
-        """Insert the collected messages, or leave them to the application's next statement and to the commit."""
-        try:
-            async with self._sending:
-                if self.database.link.allows_other_threads:
-                    await self._insert()
-        except JMSException as error:
-            return [error] * len(batch)
-        return [None] * len(batch)
-
-    async def _insert(self) -> None:
-        """Insert the collected messages in the open transaction."""
-        if not self._send_buffer.is_used:
-            return
-        async with self._sending:
-            if self._send_buffer:  # else there need not even be a connection
-                publisher = self._client.publisher
-                if self._send_buffer.has_conditional:
-                    await self._locks.prepare_conditional(replaces=self._send_buffer.has_replacing)
-                try:
-                    await self.database.attempt(self._send_buffer.flush(publisher))
-                except InvalidDestinationException:
-                    await self._client.destinations.make_again(self._send_buffer.destinations)
-                    await self.database.run(self._send_buffer.flush(publisher))
+        return AsynchronousSender(self.work.insert_collected)
 
     async def run(self, work: Query[T] | Steps[T]) -> T:
         self.check_usable()
-        async with self._sending:
-            self._has_run = True
-            with shielded():
-                return await self.database.attempt(work)
+        return await self.work.run(work)
 
     # Receiving
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         message: Message | None = None
-        async with self._sending:  # the asynchronous sender inserts on the same connection, from another thread
+        work = self.work
+        async with work.lock:  # the asynchronous sender inserts on the same connection, from another thread
             try:
                 buffer = consumer.buffer
                 if buffer.rows or not buffer.source.shares_position:
-                    row = await self._locks.next(buffer)
+                    row = await work.locks.next(buffer)
                 else:
                     row = await self._next_in_turn(buffer)
                 if row is not None:
@@ -191,14 +407,14 @@ class LocalTransaction(OwnTransaction):
                         check(message)
             finally:
                 if message is None:
-                    await self._end_unused()
+                    await work.end_unused()
         return message
 
     def pop_buffered(self, consumer: ConsumerState) -> Message | None:
         if self._sender is None:
             return super().pop_buffered(consumer)
         # The sender may be deleting the messages delivered so far, for a send under conditions.
-        with try_acquire(self._sending) as is_free:
+        with try_acquire(self.work.lock) as is_free:
             return super().pop_buffered(consumer) if is_free else None
 
     async def _next_in_turn(self, buffer: PrefetchBuffer) -> MessageRow | None:
@@ -211,7 +427,7 @@ class LocalTransaction(OwnTransaction):
         turn = turns[buffer.source.queue_id % len(turns)]
         is_taken = await taken_within(turn, _LONGEST_TURN)
         try:
-            return await self._locks.next(buffer)
+            return await self.work.locks.next(buffer)
         finally:
             if is_taken:
                 await turn.__aexit__(None, None, None)
@@ -220,35 +436,26 @@ class LocalTransaction(OwnTransaction):
         self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int
     ) -> list[MessageRow]:
         self.check_usable()
-        async with self.state, self._sending:
+        async with self.state, self.work.lock:
             with shielded():
-                await self._locks.flush()
+                await self.work.locks.flush()
                 return await self.database.attempt(browse(queue_id, selector, after, limit))
 
     async def closed(self, consumer: ConsumerState) -> None:
-        """Release the consumer's messages, unless the transaction has done something that has to stay."""
-        if not consumer.buffer.rows:
-            return
-        async with self._sending:
-            if not self.is_used:
-                await self._end_unused()
-                return
-            if self._is_shared or self._has_run or self.database.link.has_foreign_work:
-                return  # it would have to end, and that part with it
-            if not self._send_buffer.has_inserted:
-                self._client.returned(await run_to_completion(self._locks.give_back_held()))
+        if consumer.buffer.rows:
+            await self.work.give_back_held()
 
     async def load(self, buffer: PrefetchBuffer, limit: int) -> None:
-        async with self._sending:  # as in `next`: an earlier run may have sent asynchronously
+        async with self.work.lock:  # as in `next`: an earlier run may have sent asynchronously
             await super().load(buffer, limit)
 
     async def next_loaded(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        async with self._sending:
+        async with self.work.lock:
             return await super().next_loaded(buffer)
 
     async def unloaded(self, buffer: PrefetchBuffer) -> None:  # noqa: ARG002 - its messages go back when the transaction ends
-        async with self._sending:
-            await self._end_unused()
+        async with self.work.lock:
+            await self.work.end_unused()
 
     async def failed(self, error: JMSException) -> JMSException:
         is_lost = self.database.is_lost
@@ -265,12 +472,6 @@ class LocalTransaction(OwnTransaction):
         lost.__cause__ = error
         return lost
 
-    async def _end_unused(self) -> None:
-        """Keep no transaction open, while the session waits, in which nothing has happened."""
-        if not self.is_used and not self.database.link.has_foreign_work:
-            await self.database.end_unused()
-            self._client.returned(await self._locks.committed())
-
     # Committing
 
     async def commit(self) -> None:
@@ -278,29 +479,20 @@ class LocalTransaction(OwnTransaction):
             await self.complete("commit")
         state = self.state
         async with state.lock if state.listener is None else state:
-            await self._hold(needed=self._send_buffer.is_used)
+            await self._hold(needed=self.work.sends.is_used)
             try:
                 await run_to_completion(self._commit())
             finally:
                 self.database.release()
 
-    @asynccontextmanager
-    async def _connected(self, *, needed: bool) -> AsyncIterator[None]:
-        """Have the connection by which the transaction ends, for as long as a block runs.
+    async def _hold(self, *, needed: bool) -> None:
+        """Have the connection by which the transaction ends, until `Lease.release`.
 
         A caller that is cancelled while it waits for that leaves the transaction as it is.
 
         Args:
             needed: Whether there has to be one; False: the transaction has none, if it has done nothing.
         """
-        await self._hold(needed=needed)
-        try:
-            yield
-        finally:
-            self.database.release()
-
-    async def _hold(self, *, needed: bool) -> None:
-        """Begin as `_connected` does; `Lease.release` is the end."""
         self.state.check_open()  # once more: it may have been closed while the caller waited for its use
         try:
             await self.database.acquire(needed=needed)
@@ -317,34 +509,14 @@ class LocalTransaction(OwnTransaction):
 
     async def _commit_at_server(self) -> None:
         try:
-            self.database.link.require_transaction()
-            last: list[Query[Any]] = []
-            question: Query[list[int]] | None = None
-            if self._send_buffer.is_used:
-                last += await self._last_insertions()
-                question = self._client.waited_for(self._send_buffer.destinations)
-            elif not (self._is_shared or self._has_run or self.database.link.has_foreign_work):
-                self._locks.sent_nothing()
-            last += await self._locks.before_commit()
-            waited_for = await self.database.commit(last, question)
+            waited_for = await self.work.commit()
         except JMSException as error:
             await self._roll_back_after(error)
-        await self._committed(waited_for)
-
-    async def _last_insertions(self) -> list[Query[Any]]:
-        """Insert the collected messages, or return the statements that do it together with the commit.
-
-        If one of those fails, `_missing_queue` tells whether it is for a queue that does not exist.
-        """
-        async with self._sending:
-            if self._send_buffer.can_go_with_commit:
-                return self._send_buffer.last_insertions()
-            await self._insert()
-        return []
+        await self.work.committed(waited_for)
 
     async def _roll_back_after(self, error: JMSException) -> NoReturn:
         """Roll back, and raise the exception for an error that has kept the transaction from its end."""
-        destinations = self._send_buffer.destinations  # before the sends are forgotten
+        destinations = self.work.sends.destinations  # before the sends are forgotten
         if misses_queues(error):
             missing_queue = queues_are_missing(destination.name for destination in destinations)
             missing_queue.__cause__ = error
@@ -358,16 +530,6 @@ class LocalTransaction(OwnTransaction):
         if error.error_code == "08007":
             raise error
         raise TransactionRolledBackException(f"The transaction was rolled back: {error}", error.error_code) from error
-
-    async def _committed(self, waited_for: Collection[int] | None = None) -> None:
-        freed = await self._locks.committed()
-        if freed:
-            self._client.returned(freed)
-        self._is_shared = self._has_run = False
-        if self._send_buffer.is_used:
-            async with self._sending:
-                news = self._send_buffer.ended()
-            await self._client.sent(news, waited_for)
 
     # Rolling back
 
@@ -387,18 +549,13 @@ class LocalTransaction(OwnTransaction):
             failure: The failure that is kept with the received messages.
         """
         try:
-            await self._locks.before_rollback(failure)
+            await self.work.locks.before_rollback(failure)
         except JMSException as error:
             logger.info("Deliveries are counted after the rollback, and could not be before: %s", error)
-        await self._end_rollback()
+        await self._end_rollback(failure)
 
-    async def _end_rollback(self) -> None:
-        async with self._sending:
-            await self.database.rollback()
-            self._is_shared = self._has_run = False
-            self._send_buffer.ended()
-            returned = await self._locks.rolled_back()
-        self._client.returned(returned)
+    async def _end_rollback(self, failure: Failure | None = None) -> None:
+        await self.work.roll_back(failure)
 
     async def recover(self, error: BaseException | str | None) -> NoReturn:  # noqa: ARG002 - refused
         raise IllegalStateException("A transacted session cannot recover; call rollback() instead.")
@@ -406,82 +563,5 @@ class LocalTransaction(OwnTransaction):
     async def close(self) -> None:
         await self._undo(self.failure_at_close)
 
-    # Shared with the application
-
     async def share(self) -> AsyncConnection:
-        return await self._share(lambda link: link.for_sqlalchemy(self._before_statement))
-
-    async def _share(self, take: Callable[[LentLink], Awaitable[T]]) -> T:
-        """Lend the connection, once the store is where the session is, and return the application's view of it."""
-        self.check_usable()
-        async with self.state:
-            await self.database.acquire()
-            try:
-                with shielded():
-                    async with self._sending:  # since the flush: the listener of an asynchronous send may send, too
-                        if self._is_ahead and not self.database.link.has_failed:
-                            # A connection that is lost raises here; later, the application's own statement says so.
-                            await self._flush()
-                        self._is_shared = True
-                        self._lent = link = await self.database.lend(self._before_statement)
-                        return await take(link)
-            finally:
-                self.database.release()
-
-    @property
-    def _is_ahead(self) -> bool:
-        """True if the session has sent or received messages of which the store does not know."""
-        return self._send_buffer.is_used or self._locks.has_undeleted
-
-    async def _flush(self) -> None:
-        """Bring the store, in the open transaction, to where the session is."""
-        if self._send_buffer.is_used:
-            await self._insert()
-        await self._locks.flush()
-
-    async def _before_statement(self, step: SavepointStep | None) -> None:
-        """Bring the store to where the session is, before the application runs a statement, and around its commit."""
-        lent = self._lent
-        assert lent is not None  # the listener of its statements
-        if step is COMMIT:
-            if self._is_ahead or not lent.has_lost_work():
-                await self._join_commit()
-            return
-        if step is COMMITTED:
-            if not lent.has_lost_work():
-                await run_to_completion(self._committed())
-            return
-        if step is not None or self._is_ahead:
-            await self._catch_up(step)
-        # Last, since the statement runs only if nothing was raised.
-        lent.used_by_application(is_awaited=self._relies_on_application)
-
-    @property
-    def _relies_on_application(self) -> bool:
-        """True if the commit stands for the application's statements, though the session may have run none."""
-        return False
-
-    async def _join_commit(self) -> None:
-        """Do the session's part of the application's commit, which is about to run."""
-        if self._sender is not None:
-            await self.complete("commit")  # the listener of a send may send another, until the commit
-        try:
-            await self._insert()
-            for query in await self._locks.before_commit():
-                await self.database.attempt(query)
-        except JMSException:
-            if not self.database.is_lost:
-                raise  # else the application's own commit says so
-
-    async def _catch_up(self, step: SavepointStep | None) -> None:
-        if not self.database.link.has_failed:
-            try:
-                await self._flush()
-            except JMSException:
-                if not self.database.is_lost:
-                    raise  # else the application's own statement says so
-        elif step is not None and step.command is SavepointCommand.ROLLBACK:
-            async with self._sending:
-                self._send_buffer.clear()  # it was sent after the failure, and so after the savepoint
-        if step is not None:
-            await self._locks.heed(step)
+        return await self._lender.share()

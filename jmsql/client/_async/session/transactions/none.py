@@ -76,10 +76,11 @@ _SENT_TWICE = "Sent again, it may come twice; with a deduplication_id it does no
 class NoTransaction(OwnTransaction):
     """Messages are inserted as they are sent. They are claimed, and deleted when they are acknowledged."""
 
+    delivery: Claims
+
     def __init__(self, state: SessionState, client: ClientContext, database: Lease) -> None:
         claims = Claims(database, client.control, client.redelivery, client.returned)
         super().__init__(state, client, database, claims)
-        self._claims = claims
 
     # Sending
 
@@ -174,15 +175,15 @@ class NoTransaction(OwnTransaction):
 
     @property
     def last_claim(self) -> tuple[MessageKey, Claim] | None:
-        return self._claims.last_claim
+        return self.delivery.last_claim
 
     async def unloaded(self, buffer: PrefetchBuffer) -> None:
-        self._client.returned(await self._claims.closed(buffer))
+        self._client.returned(await self.delivery.closed(buffer))
 
     # Acknowledging
 
     def extend_claims(self) -> AbstractContextManager[None]:
-        return self._client.control.extending(self._claims.extended_claims)
+        return self._client.control.extending(self.delivery.extended_claims)
 
     # Ending
 
@@ -207,9 +208,9 @@ class NoTransaction(OwnTransaction):
 
     async def _release(self, failure: Failure | None = None) -> None:
         """Release claimed messages that are not acknowledged."""
-        released = await self._claims.release(failure)
+        released = await self.delivery.release(failure)
         for consumer in self.state.consumers:
-            released += await self._claims.closed(consumer.buffer)
+            released += await self.delivery.closed(consumer.buffer)
         self._client.returned(released)
 
     async def share(self) -> NoReturn:
@@ -228,12 +229,8 @@ class ClientAcknowledge(NoTransaction):
     _is_released = False
     """True if the last delivery was released, and not acknowledged."""
 
-    def count_calls(self) -> None:
-        """Count each delivery as a call of a handler, with its duration."""
-        self._claims.is_of_handler = True
-
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
-        row = await self._claims.next(consumer.buffer)
+        row = await self.delivery.next(consumer.buffer)
         if row is None:
             return None
         message = row.message(consumer.destination, self.acknowledge)
@@ -246,7 +243,7 @@ class ClientAcknowledge(NoTransaction):
         state.check_open()
         async with (
             state.lock if state.listener is None else state,
-            self.database.connected(needed=self._claims.has_delivered or self._result is not None),
+            self.database.connected(needed=self.delivery.has_delivered or self._result is not None),
         ):
             await run_to_completion(self._acknowledge())
 
@@ -254,7 +251,7 @@ class ClientAcknowledge(NoTransaction):
         result, self._result = self._result, None
         self._is_released = False
         with settling(self.state.facts, "acknowledge"):
-            await self._claims.acknowledge(result)
+            await self.delivery.acknowledge(result)
         if result is not None:
             self._client.redelivery.result_kept(result)
 
@@ -265,7 +262,7 @@ class ClientAcknowledge(NoTransaction):
 
     def limit_by(self, throttle: Throttle, consumer: ConsumerState) -> None:
         """Claim a consumer's messages within a limit over all workers."""
-        self._claims.limit_by(throttle, consumer.buffer)
+        self.delivery.limit_by(throttle, consumer.buffer)
 
     def keep_result(self, result: Query[None]) -> None:
         """Store the result of a handler's message with its acknowledgement, unless the handler has released it.
@@ -273,7 +270,7 @@ class ClientAcknowledge(NoTransaction):
         Args:
             result: The statement that stores it.
         """
-        if self._claims.has_delivered or not self._is_released:
+        if self.delivery.has_delivered or not self._is_released:
             self._result = result
 
 
@@ -309,7 +306,7 @@ class OwnAcknowledge(NoTransaction):
         """Release the message with which a listener has failed; if that fails, try again before the next delivery."""
         if self._failure is not None:
             with settling(self.state.facts, "release"):
-                self._client.returned(await self._claims.release(self._failure))
+                self._client.returned(await self.delivery.release(self._failure))
             self._failure = None
 
 
@@ -326,7 +323,7 @@ class AutoAcknowledge(OwnAcknowledge):
         `_dequeue`, with the session's lock held."""
 
     def fetch_for(self, consumer: ConsumerState | None) -> Fetch:
-        return self._dequeue if consumer is None or consumer.listener is None else self._claims.operation
+        return self._dequeue if consumer is None or consumer.listener is None else self.delivery.operation
 
     def pop_buffered(self, consumer: ConsumerState) -> None:
         """Return None: nothing is fetched before it is received."""
@@ -334,7 +331,7 @@ class AutoAcknowledge(OwnAcknowledge):
     async def _next(self, consumer: ConsumerState, accept: Accept | None) -> MessageRow | None:
         buffer = consumer.buffer
         if consumer.listener is not None:
-            return await self._claims.next_accepted(buffer, accept)
+            return await self.delivery.next_accepted(buffer, accept)
         row: MessageRow | None = None
         transaction = await self.database.begin_implicitly()
         try:
@@ -403,7 +400,7 @@ class AutoAcknowledge(OwnAcknowledge):
         await super().handled(failure)
         if failure is None:
             with settling(self.state.facts, "acknowledge"):
-                await self._claims.acknowledge()
+                await self.delivery.acknowledge()
 
 
 class DupsOkAcknowledge(OwnAcknowledge):
@@ -414,7 +411,6 @@ class DupsOkAcknowledge(OwnAcknowledge):
 
     def __init__(self, state: SessionState, client: ClientContext, database: Lease) -> None:
         super().__init__(state, client, database)
-        self._delay = client.timings.acknowledgement_delay
         self._thread: BackgroundTask | None = None
         """Acknowledges in time; None: nothing was delivered. Written by the first delivery."""
         # The thread sets `_is_idle` before it looks for deliveries, and a delivery clears it and notifies. So a
@@ -422,8 +418,6 @@ class DupsOkAcknowledge(OwnAcknowledge):
         self._changed = Notifications()
         self._is_idle = False
         """True if the thread waits for a delivery. Both write it."""
-        self._is_ended = False
-        """True if the thread has to end. `stop` writes it."""
 
     def pop_buffered(self, consumer: ConsumerState) -> Message | None:
         if self._is_due:
@@ -434,34 +428,33 @@ class DupsOkAcknowledge(OwnAcknowledge):
 
     async def _next(self, consumer: ConsumerState, accept: Accept | None) -> MessageRow | None:
         if self._is_due:
-            await self._claims.acknowledge()
-        row = await self._claims.next_accepted(consumer.buffer, accept)
+            await self.delivery.acknowledge()
+        row = await self.delivery.next_accepted(consumer.buffer, accept)
         if row is None:
-            await self._claims.acknowledge()
+            await self.delivery.acknowledge()
         else:
             self._watch()
         return row
 
     @property
     def _is_due(self) -> bool:
-        return self._claims.acknowledgement_due(self._delay)
+        return self.delivery.acknowledgement_due(self._client.timings.acknowledgement_delay)
 
     async def handled(self, failure: Failure | None) -> None:
         await super().handled(failure)
         if failure is None and self._is_due:
-            await self._claims.acknowledge()
+            await self.delivery.acknowledge()
 
     async def paused(self) -> None:
-        await self._claims.acknowledge()
+        await self.delivery.acknowledge()
 
     async def settle(self) -> None:
         if not self.state.is_called_by_listener:
             async with self.state.lock:
-                await self._claims.acknowledge()
+                await self.delivery.acknowledge()
 
     async def stop(self) -> None:
         await super().stop()
-        self._is_ended = True
         self._changed.notify()
         if self._thread is not None:
             await self._thread.join()
@@ -476,15 +469,15 @@ class DupsOkAcknowledge(OwnAcknowledge):
             self._changed.notify()
 
     async def _acknowledge_in_time(self) -> None:
-        while not self._is_ended:
+        while not self.state.closed:
             count = self._changed.count
             self._is_idle = True  # before the look, so that later deliveries wake it
-            since = self._claims.delivered_since
+            since = self.delivery.delivered_since
             if since is None:
                 await self._changed.wait(count, None)
                 continue
             self._is_idle = False
-            remaining = since + self._delay - monotonic()
+            remaining = since + self._client.timings.acknowledgement_delay - monotonic()
             if remaining <= 0:
                 async with self.state.lock:
                     remaining = await self._acknowledge_what_is_due()
@@ -493,11 +486,11 @@ class DupsOkAcknowledge(OwnAcknowledge):
     async def _acknowledge_what_is_due(self) -> float:
         """Acknowledge messages that wait for too long, and return the seconds until there is something to do again."""
         try:
-            if self._is_due and not self._is_ended:
-                await self._claims.acknowledge()
+            if self._is_due and not self.state.closed:
+                await self.delivery.acknowledge()
         except JMSException as error:
             logger.warning("%r could not acknowledge in time, and tries again: %s", self.state, error)
-            return self._delay
+            return self._client.timings.acknowledgement_delay
         return 0.0
 
 

@@ -247,7 +247,7 @@ class OwnTransaction(Transaction):
         self._sender: AsynchronousSender | None = None
         """Sends asynchronously; None: nothing was sent so. The session's thread or task writes it, once."""
         self.failure_at_close: Failure | None = None
-        """The reason for which closing the session ends deliveries. Code that closes it from outside sets it before."""
+        """The reason for which closing the session ends deliveries; None: no failure. Written by `fail_at_close`."""
 
     async def will_send_to(self, destination: Destination) -> None:
         await self._client.destinations.find(destination)
@@ -256,7 +256,7 @@ class OwnTransaction(Transaction):
         if self._sender is None:
             self._sender = self._create_sender()
             self._sender.start()
-            self.state.completion = self._sender.identity
+            self.state.complete_in(self._sender.identity)
         await self._sender.submit(send)
 
     @abstractmethod
@@ -334,6 +334,10 @@ class OwnTransaction(Transaction):
         """Release the messages of a prefetch buffer that a connection consumer has filled."""
 
     # Ending
+
+    def fail_at_close(self, failure: Failure | None) -> None:
+        """Have closing the session end its deliveries for this reason, or for none; any thread may call it."""
+        self.failure_at_close = failure
 
     async def stop(self) -> None:
         if self._sender is not None:

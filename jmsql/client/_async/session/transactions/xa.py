@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jmsql.client._async.session.locks import Locks
 from jmsql.client._async.session.transactions.local import LocalTransaction
@@ -22,6 +24,7 @@ from jmsql.store.global_transactions import Xid, commit_prepared, prepared_trans
 if TYPE_CHECKING:
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.shared.client_context import ClientContext
+    from jmsql.client._async.shared.redelivery import Failure
     from jmsql.store.statement import Steps
 
 
@@ -53,16 +56,29 @@ class _Phase(Enum):
     """The connection broke while it was being prepared."""
 
 
+class _Branch(NamedTuple):
+    """A session's part of a global transaction.
+
+    Args:
+        phase: Its phase.
+        xid: The identifier of the global transaction; None: the session is in none.
+    """
+
+    phase: _Phase
+    xid: Xid | None
+
+
+_NO_BRANCH = _Branch(_Phase.NONE, None)
+
+
 class GlobalTransaction(LocalTransaction):
     """One transaction of PostgreSQL after another, which the session or a transaction manager ends."""
 
     def __init__(self, state: SessionState, client: ClientContext) -> None:
         database = session_lease(client, transacted=True)
         super().__init__(state, client, database, Locks(database, client.redelivery, is_frugal=True))
-        self._xid: Xid | None = None
-        """The global transaction; None: the session is in none. Written under the session's lock."""
-        self._phase = _Phase.NONE
-        """Its phase. `_enter` writes it, under the session's lock."""
+        self._branch = _NO_BRANCH
+        """The session's part of a global transaction. Replaced whole by `_enter`, under the session's lock."""
 
     async def begin_branch(self, xid: Xid) -> None:
         """Begin a branch; see `XASession.tpc_begin`."""
@@ -70,12 +86,11 @@ class GlobalTransaction(LocalTransaction):
         checked = Xid.checked(*xid)
         async with self.state:
             self._check_none("Finish it before you begin another.")
-            if self.is_used:
+            if self.work.is_used:
                 raise TransactionInProgressException(
                     "The session has a transaction of its own open; commit() or rollback() it first."
                 )
-            self._xid = checked
-            self._enter(_Phase.ACTIVE)
+            self._enter(_Phase.ACTIVE, checked)
 
     async def prepare(self) -> None:
         """Prepare the branch; see `XASession.tpc_prepare`."""
@@ -85,17 +100,26 @@ class GlobalTransaction(LocalTransaction):
             async with self._connected(needed=True):
                 await run_to_completion(self._prepare(xid))
 
+    @asynccontextmanager
+    async def _connected(self, *, needed: bool) -> AsyncIterator[None]:
+        """Have the connection by which the transaction ends, as `_hold` does, for as long as a block runs."""
+        await self._hold(needed=needed)
+        try:
+            yield
+        finally:
+            self.database.release()
+
     async def _prepare(self, xid: Xid) -> None:
         try:
             self.database.link.require_transaction()
-            await self._insert()
-            await self._locks.before_prepare()
+            await self.work.insert()
+            await self.work.locks.before_prepare()
             await self.database.prepare(xid.identifier)
         except JMSException as error:
             if error.error_code == "08007":
-                self._enter(_Phase.UNKNOWN)
+                self._enter(_Phase.UNKNOWN, xid)
             await self._roll_back_after(error)
-        self._enter(_Phase.PREPARED)
+        self._enter(_Phase.PREPARED, xid)
 
     async def commit_branch(self, xid: Xid | None) -> None:
         """Commit a branch; see `XASession.tpc_commit`."""
@@ -106,17 +130,17 @@ class GlobalTransaction(LocalTransaction):
                 await self._client.run_beside(commit_prepared(Xid.checked(*xid)))
                 return
             own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
-            async with self._connected(needed=bool(self._send_buffer)):
+            async with self._connected(needed=bool(self.work.sends)):
                 await run_to_completion(self._commit_own(own))
 
     async def _commit_own(self, own: Xid) -> None:
-        if self._phase is _Phase.ACTIVE:
+        if self._branch.phase is _Phase.ACTIVE:
             await self._commit()
         else:
             with settling(self.state.facts, "commit"):
                 await self._finish_prepared(commit_prepared(own))
                 await self._forget_deliveries()
-                await self._committed()
+                await self.work.committed()
         self._leave()
 
     async def roll_back_branch(self, xid: Xid | None) -> None:
@@ -131,9 +155,10 @@ class GlobalTransaction(LocalTransaction):
 
     async def _roll_back_own(self, own: Xid) -> None:
         with settling(self.state.facts, "rollback"):
-            if self._phase is _Phase.PREPARED:
+            phase = self._branch.phase
+            if phase is _Phase.PREPARED:
                 await self._finish_prepared(roll_back_prepared(own))
-            elif self._phase is _Phase.UNKNOWN and own in await self.prepared():
+            elif phase is _Phase.UNKNOWN and own in await self.prepared():
                 await self._client.run_beside(roll_back_prepared(own))
             await self._undo()
         self._leave()
@@ -152,10 +177,10 @@ class GlobalTransaction(LocalTransaction):
 
     @property
     def has_open_transaction(self) -> bool:
-        return super().has_open_transaction or self._phase is _Phase.PREPARED
+        return super().has_open_transaction or self._branch.phase is _Phase.PREPARED
 
-    def _enter(self, phase: _Phase) -> None:
-        self._phase = phase
+    def _enter(self, phase: _Phase, xid: Xid | None) -> None:
+        self._branch = _Branch(phase, xid)
         self.is_usable = phase in {_Phase.NONE, _Phase.ACTIVE}  # listeners wait until it is
 
     def check_usable(self) -> None:
@@ -166,13 +191,15 @@ class GlobalTransaction(LocalTransaction):
             )
 
     def __repr__(self) -> str:
-        phase = "" if self._xid is None else f" {tuple(self._xid)} {self._phase.name.lower().replace('_', ' ')}"
-        return f"<{self.state.kind}{phase}{' closed' if self.state.closed else ''}>"
+        phase, xid = self._branch
+        branch = "" if xid is None else f" {tuple(xid)} {phase.name.lower().replace('_', ' ')}"
+        return f"<{self.state.kind}{branch}{' closed' if self.state.closed else ''}>"
 
-    async def _end_rollback(self) -> None:
-        await super()._end_rollback()
-        if self._phase is _Phase.ACTIVE:
-            self._enter(_Phase.ROLLED_BACK)
+    async def _end_rollback(self, failure: Failure | None = None) -> None:
+        await super()._end_rollback(failure)
+        phase, xid = self._branch
+        if phase is _Phase.ACTIVE:
+            self._enter(_Phase.ROLLED_BACK, xid)
 
     async def _finish_prepared(self, finish: Steps[None]) -> None:
         try:
@@ -184,7 +211,7 @@ class GlobalTransaction(LocalTransaction):
 
     async def _forget_deliveries(self) -> None:
         """Forget the deliveries counted before the transaction was prepared; else maintenance does it later."""
-        delivered = self._locks.delivered
+        delivered = self.work.locks.delivered
         if delivered:
             try:
                 side = self._client.side
@@ -193,22 +220,23 @@ class GlobalTransaction(LocalTransaction):
                 logger.info("The deliveries of a committed transaction are forgotten a little later: %s", error)
 
     def _leave(self) -> None:
-        self._xid = None
-        self._enter(_Phase.NONE)
+        self._enter(*_NO_BRANCH)
         self.state.notifications.notify()
 
     def _require(self, *phases: _Phase) -> Xid:
-        if self._phase is _Phase.ROLLED_BACK and self._phase not in phases:
+        phase, xid = self._branch
+        if phase is _Phase.ROLLED_BACK and phase not in phases:
             raise TransactionRolledBackException("The global transaction was rolled back; call tpc_rollback().")
-        if self._xid is None:
+        if xid is None:
             raise IllegalStateException("The session is in no global transaction; call tpc_begin() first.")
-        if self._phase not in phases:
+        if phase not in phases:
             raise IllegalStateException(f"This is too late for {self!r}; call tpc_commit() or tpc_rollback().")
-        return self._xid
+        return xid
 
     def _check_none(self, advice: str) -> None:
         self.state.check_open()
-        if self._xid is not None:
+        xid = self._branch.xid
+        if xid is not None:
             raise TransactionInProgressException(
-                f"The session is part of the global transaction {tuple(self._xid)}. {advice}"
+                f"The session is part of the global transaction {tuple(xid)}. {advice}"
             )

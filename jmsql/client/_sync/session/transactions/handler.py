@@ -15,12 +15,11 @@ from jmsql.client._sync.session.transactions.transaction import session_lease
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Failure, failure_of
 from jmsql.client.receiving.fetching import PrefetchBuffer, claims_of_groups
 from jmsql.concurrency.threads import RLock, try_acquire
-from jmsql.exceptions import JMSException, TransactionRolledBackException
+from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.progress import ClaimedMessage
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
 from jmsql.store.rows.message_rows import ClaimedRow, MessageRow
-from jmsql.store.wire.application_sql import SavepointCommand
 from jmsql.values.clock import monotonic
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.store.rows.message_rows import Claim, MessageKey
     from jmsql.store.statement import Query
-    from jmsql.store.wire.application_sql import SavepointStep
 
 
 T = TypeVar("T")
@@ -261,8 +259,6 @@ class _HandlerLocks(Locks):
         """The messages that the last release has made dead letters."""
         self.divides = False
         """True if several messages that fail together stay claimed, so that they can be handled in parts."""
-        self._handler_failure: Failure | None = None
-        """The reason for the last rollback. The base class forgets its own before the message is released."""
 
     @property
     def has_delivered(self) -> bool:
@@ -277,8 +273,8 @@ class _HandlerLocks(Locks):
         """True if there may be more in the transaction than the message that is handled."""
         return bool(self._buffers) or self._savepoints is not None
 
-    def before_commit(self) -> Sequence[Query[Any]]:
-        last = [*super().before_commit()] if self._has_more else []
+    def before_commit(self, *, has_sent: bool) -> Sequence[Query[Any]]:
+        last = [*super().before_commit(has_sent=has_sent)] if self._has_more else []
         if self.result is not None:
             last.append(self.result)
         handled, recipient = self.handled, self._database.recipient
@@ -304,14 +300,9 @@ class _HandlerLocks(Locks):
             handled[0].buffer.count("acknowledged", rows, handled[0].delivered_at)
         return freed
 
-    def before_rollback(self, failure: Failure | None = None) -> None:
-        self._handler_failure = failure
-        super().before_rollback(failure)
-
-    def rolled_back(self) -> list[MessageKey]:
+    def rolled_back(self, failure: Failure | None = None) -> list[MessageKey]:
         self.result = None
-        returned = super().rolled_back()
-        failure = self._handler_failure
+        returned = super().rolled_back(failure)
         if self.divides and len(self.handled) > 1 and (failure is None or failure.is_of_message):
             self.set_aside = {id(each.message): each for each in self.handled} | self.set_aside
             self.handled = []
@@ -342,8 +333,7 @@ class _HandlerLocks(Locks):
             for each, release in zip(handled, releases, strict=True)
             if release.dead_letter_queue_id is not None
         ]
-        self.has_dead_letter = bool(self.dead_letters)
-        if self.has_dead_letter:
+        if self.dead_letters:
             self._redelivery.bury()
         handled[0].buffer.count("rolled_back", [each.row for each in handled], handled[0].delivered_at)
         for each in handled:
@@ -372,6 +362,9 @@ class _HandlerLocks(Locks):
         """Return the messages that have become dead letters since the last call."""
         dead_letters, self.dead_letters = self.dead_letters, []
         return dead_letters
+
+    def pop_dead_letter(self) -> bool:
+        return bool(self.pop_dead_letters())
 
     def join(self) -> None:
         """Have all claimed messages released together, for any reason."""
@@ -495,16 +488,16 @@ class HandlerTransaction(LocalTransaction):
     Messages that the handler receives by other consumers of the session are locked, as in every transaction.
     """
 
+    delivery: _HandlerLocks
+
     def __init__(self, state: SessionState, client: ClientContext) -> None:
         database = session_lease(client, transacted=True, shares_connections=True)
         received = _HandlerLocks(database, client.redelivery)
         super().__init__(state, client, database, received)
-        self._received = received
-        # `claim_together` writes these once, before the first message.
+        # `claim_together` writes this and `chunk` once, before the first message.
         self._claims: HandlerClaims | None = None
-        """The claims of the listener's handlers; None: the session has no consumer of the listener."""
-        self._consumer: ConsumerState | None = None
-        """The listener's consumer."""
+        """The claims of the listener's handlers; None: the session has no consumer of the listener. That one shares
+        their prefetch buffer."""
         self._is_released = False
         """True once the message was rolled back: a handler that returns nevertheless has given it back itself."""
         self.chunk: Chunk
@@ -518,15 +511,14 @@ class HandlerTransaction(LocalTransaction):
             claims: The claims of another session for the same listener; None: this is the first one.
             chunk: The most messages of a chunk; None: they are handled one by one.
         """
-        self._consumer = consumer
         if claims is None and chunk is None:
             claims = HandlerClaims(self._client, consumer.buffer)
         elif claims is None:
             assert chunk is not None
             claims = ChunkClaims(self._client, consumer.buffer, chunk)
         if isinstance(claims, ChunkClaims):
-            self._received.divide()
-            self.chunk = Chunk(self._received, claims, self._client, self._client.redelivery)
+            self.delivery.divide()
+            self.chunk = Chunk(self.delivery, claims, self._client, self._client.redelivery)
         consumer.share(claims.buffer)
         self._client.subscription_registry.listen(claims.buffer.source)  # the session that did so may be closed
         self._claims = claims
@@ -544,40 +536,25 @@ class HandlerTransaction(LocalTransaction):
             result: The statement that stores it.
         """
         if not self._is_released:
-            self._received.keep_result(result)
+            self.delivery.keep_result(result)
 
-    def _end_rollback(self) -> None:
+    def _end_rollback(self, failure: Failure | None = None) -> None:
         self._is_released = True
-        super()._end_rollback()
+        super()._end_rollback(failure)
 
     @property
     def last_claim(self) -> tuple[MessageKey, Claim] | None:
-        handled = self._received.handled
+        handled = self.delivery.handled
         return (handled[0].key, handled[0].row.handle) if len(handled) == 1 else None
 
     def share_driver(self) -> psycopg.Connection[Any]:
         """Return psycopg's own connection for the handler to use in the transaction, which it is not let end."""
-        return self._share(lambda link: link.for_driver())
-
-    def _before_statement(self, step: SavepointStep | None) -> None:
-        # The statement that ran in a thread was interrupted, as nothing else in it can be. A coroutine function
-        # was cancelled, and may go on from there.
-        is_over = step is not None and step.command in {SavepointCommand.ROLLBACK, SavepointCommand.COMMITTED}
-        if self.failure_at_close is not None and not is_over:
-            raise TransactionRolledBackException(
-                "The worker is ending, and rolls the transaction back; the message is delivered again."
-            )
-        super()._before_statement(step)
-
-    @property
-    def _relies_on_application(self) -> bool:
-        # The message is not in the transaction. But it is handled only if the handler's statements are committed.
-        return bool(self._received.handled)
+        return self._lender.share_driver()
 
     # Receiving
 
     def pop_buffered(self, consumer: ConsumerState) -> Message | None:
-        if self._claims is None or consumer is not self._consumer:
+        if self._claims is None or consumer.buffer is not self._claims.buffer:
             return super().pop_buffered(consumer)
         row = self._claims.take()
         return None if row is None else self._deliver(consumer, row)
@@ -586,7 +563,7 @@ class HandlerTransaction(LocalTransaction):
         """Do nothing: the consumer's messages are claimed by all tasks of its listener."""
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
-        if self._claims is None or consumer is not self._consumer:
+        if self._claims is None or consumer.buffer is not self._claims.buffer:
             return super().next(consumer, check)
         row = self._claims.next_on(self.database)
         return None if row is None else self._deliver(consumer, row)
@@ -596,21 +573,21 @@ class HandlerTransaction(LocalTransaction):
         buffer = consumer.buffer
         message = row.message(consumer.destination, self.acknowledge)
         self._is_released = False
-        self._received.handled.append(_Claimed(buffer, buffer.key(row), row, buffer.claimed_for, message, monotonic()))
+        self.delivery.handled.append(_Claimed(buffer, buffer.key(row), row, buffer.claimed_for, message, monotonic()))
         return message
 
     def close(self) -> None:
-        self._received.join()
+        self.delivery.join()
         super().close()
 
     def extend_claims(self) -> AbstractContextManager[None]:
-        handled = self._received.handled
+        handled = self.delivery.handled
         if not handled or handled[0].claimed_for is None:
             return _nothing  # it is locked
         return self._client.control.extending(
             [
                 ExtendedClaim(each.key, each.row.handle, each.claimed_for)
-                for each in (*handled, *self._received.set_aside.values())
+                for each in (*handled, *self.delivery.set_aside.values())
                 if each.claimed_for is not None
             ]
         )
