@@ -8,7 +8,7 @@ _NAME = re.compile(
     r"""
     (?<![\w.'"$])jmsql(?:_internal)?(?=\.[a-z_*%"])          # in front of a name, also of one that format() writes
     | (?<=\bschema\ )jmsql(?:_internal)?\b                    # behind the word
-    | (?:(?<=')(?=\w+(?:\.\w+)?'::reg) | (?<=to_regclass\(') | (?<=to_regnamespace\('))
+    | (?:(?<=')(?=\w+(?:\.\w+)?'::(?:pg_catalog\.)?reg) | (?<=to_regclass\(') | (?<=to_regnamespace\('))
       (?P<literal>jmsql(?:_internal)?)\b                     # in a literal that is looked up
     """,
     re.VERBOSE,

@@ -23,6 +23,7 @@ MIGRATIONS = PACKAGE.parent / "migrations"
         ("format('lock table jmsql.%I', name)", "format('lock table shop.%I', name)"),
         ("'all tables in schema jmsql_internal'", "'all tables in schema shop_internal'"),
         ("'jmsql.queues'::regclass", "'shop.queues'::regclass"),
+        ("'jmsql.queues'::pg_catalog.regclass", "'shop.queues'::pg_catalog.regclass"),
         ("nextval('jmsql_internal.claim'::regclass)", "nextval('shop_internal.claim'::regclass)"),
         ("'jmsql_internal'::regnamespace", "'shop_internal'::regnamespace"),
         ("to_regnamespace('jmsql_internal')::oid", "to_regnamespace('shop_internal')::oid"),
