@@ -11,7 +11,8 @@ from typing import Final
 #
 #                         APPLICATION_COMMITS              OPEN, JOIN
 #                       +---------------------> COMMITTED -----------> CONTINUED
-#                       |                                                  | as OURS and SHARED
+#                       |                                                  | as SHARED, but VANISHED
+#                       |                                                  | after a rollback
 #   NONE -> BEGUN -> OURS, SHARED
 #                       |  APPLICATION_ROLLS_BACK
 #                       +---------------------> ROLLED_BACK

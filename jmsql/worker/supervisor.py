@@ -106,6 +106,7 @@ class Supervisor:
         # None while the worker works. After a signal, or a first process that cannot begin, it is the exit code, and no
         # other process is started.
         self._exit_code: int | None = None
+        self._was_signalled = False
         self._was_cut_off = False
         self._ended_totals = Totals()
         self._replaced: Counter[Limit] = Counter()
@@ -243,11 +244,13 @@ class Supervisor:
             if self._exit_code is None:
                 logger.info("Hang-up: new processes take the places of the old.")
                 self._renew()
-        elif number in _SIGNALS and self._exit_code is None:
+        elif number in _SIGNALS and not self._was_signalled:
+            self._was_signalled = True
             logger.info(
                 "%s: no more messages; running handlers have %g s.", _name(number), self._settings.drain_timeout
             )
-            self._drain(0)
+            if self._exit_code is None:  # else it drains already, since a first process could not begin
+                self._drain(0)
         elif number in _SIGNALS:
             logger.warning("%s again: ending at once.", _name(number))
             self._exit_code = 128 + number

@@ -4,10 +4,10 @@
 -- letter. `batch_member` has a row for each, for the counts: triggers insert it with the message, and change it where the message
 -- fails. The open block of a batch is a member, too, under the identifier of zeros: it ends when that row is deleted.
 --
--- Transactions that end messages write nothing in common. A transaction looks, once it has deleted its message, for another one
--- that no transaction may be deleting: the transaction that ends that one looks later. Without one, it leaves a row in `batch_check`,
--- and looks again at its commit: if all messages have ended, it sends the callbacks and removes the row. If the others are being
--- deleted, it cannot tell, and leaves the row for the maintenance.
+-- Transactions that end messages write nothing in common. Once a transaction has deleted its message, and unless it leaves that to
+-- others (see `batch_epoch`), it looks for another one that no transaction may be deleting: the transaction that ends that one looks
+-- later. Without one, it leaves a row in `batch_check`, and looks again at its commit: if all messages have ended, it sends the
+-- callbacks and removes the row. If the others are being deleted, it cannot tell, and leaves the row for the maintenance.
 
 create table jmsql_internal.batch (
     batch_id  bigint generated always as identity primary key,

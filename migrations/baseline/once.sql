@@ -214,6 +214,11 @@ begin
         perform jmsql_internal.note_ending('cancelled');
         if known.jms_delivery_time is null then
             delete from jmsql_internal.message m where m.ctid = address;
+            -- Else the message that takes its place would have its deliveries, and its failures.
+            delete from jmsql_internal.delivery d
+            where d.queue_id = queue and d.inverse_priority = known.inverse_priority and d.sequence = known.sequence;
+            delete from jmsql_internal.delivery_outcome d
+            where d.queue_id = queue and d.inverse_priority = known.inverse_priority and d.sequence = known.sequence;
         else
             delete from jmsql_internal.delayed_message d where d.ctid = address;
         end if;

@@ -108,7 +108,7 @@ class ScanMark(NamedTuple):
 
 
 # Readers that share a position begin where the last one ended, and do not pass the rows that the others have locked or
-# deleted. Their scans overlap, and end in any order. `test_order.py` tries them all. The invariants:
+# deleted. Their scans overlap, and end in any order. `test_order.py` tries random ones. The invariants:
 #
 # - A scan moves nothing if a message was released meanwhile: it may have passed its place.
 # - A transaction that runs in the snapshot of an older scan may have ended in that of a newer one, which has begun
@@ -142,7 +142,8 @@ class ScanPosition:
         """Held where a scan begins or ends, and for releases. Sweep times, `readers`, and looks that may be out of date
         do without it: a lost sweep time or an old look costs a scan, and finds no fewer messages."""
         self.mark = ScanMark()
-        """The state for a scan that begins now. If it is old, as it may be without the lock, the scan moves nothing."""
+        """The state for a scan that begins now. If it is old, as it may be without the lock, the scan moves nothing, or
+        counts its snapshot as not exact."""
         self.readers = WeakSet["QueueReader"]()
         """The readers that share it."""
         self.bounds = ScanBounds(sweep_interval)

@@ -165,7 +165,8 @@ class ConditionalSends:
         answers = zip(conditional, admission.outcomes, admission.known_ids, keys, strict=True)
         for message, outcome, known_id, (queue_id, priority, sequence) in answers:
             message.outcome = Outcome(outcome)
-            if message.outcome is Outcome.DUPLICATE and id(message) in self._admitted:
+            is_admitted = id(message) in self._admitted
+            if message.outcome is Outcome.DUPLICATE and is_admitted and known_id == message.jms_message_id:
                 # A queue of the batch was deleted after the admission, so nothing was inserted, and this is the next
                 # attempt in the same transaction. The id that it finds is its own.
                 message.outcome = Outcome.SENT
@@ -195,7 +196,10 @@ def _settle_batch(messages: Sequence[OutgoingMessage]) -> list[OutgoingMessage]:
     for message in messages:
         if isinstance(message, ConditionalMessage) and message.conditions.coalesce is not None:
             key = message.destination, message.conditions.coalesce
-            if message.outcome is Outcome.COALESCED and message.known_id is None:
+            if message.outcome is Outcome.COALESCED and message.known_id is None and key not in places:
+                # As for an id above: the first one of its key, admitted by an attempt before.
+                message.outcome, message.known_id = Outcome.SENT, message.jms_message_id
+            elif message.outcome is Outcome.COALESCED and message.known_id is None:
                 place = places[key]
                 if message.conditions.replaces:
                     before = sent[place]

@@ -13,7 +13,8 @@ from typing import NamedTuple
 #
 # The text of a statement shows its effects, since asking the server would take a round trip for each. Where the text is
 # unclear, this module gives the safer answer: the connection is closed and not shared, and anything may have been
-# rolled back. A function that changes a setting goes unnoticed.
+# rolled back. A function that changes a setting goes unnoticed. An end of the transaction is looked for outside of
+# literals, comments and bodies of functions alone: a false one would have the commit fail.
 
 _OUTLIVES = re.compile(
     r"""
@@ -46,10 +47,20 @@ _CHANGES_ROLE = re.compile(
 _DEALLOCATES = re.compile(r"\b(?:deallocate|discard)\b", re.IGNORECASE)
 _SPACE = r"(?:\s|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|\Z))"
 _ENDS = re.compile(
-    rf"{_SPACE}*(?:(?:commit|end|abort)\b|prepare{_SPACE}+transaction\b|"
+    rf"(?:\A|;){_SPACE}*(?:(?:commit|end|abort)\b|prepare{_SPACE}+transaction\b|"
     rf"rollback\b(?!{_SPACE}+(?:(?:work|transaction){_SPACE}+)?to\b))",
     re.IGNORECASE,
 )
+_OPAQUE = re.compile(
+    r"""
+    (?<!\w)e'(?:[^'\\]|''|\\.)*' | '(?:[^']|'')*' | "(?:[^"]|"")*"
+    | (?<!\w)(?P<tag>\$(?:[^\W\d]\w*)?\$).*?(?P=tag)
+    | --[^\n]* | /\*(?:[^*]|\*(?!/))*\*/
+    | \bbegin\s+atomic\b.*  # a function's body, with the rest of the text
+    """,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+"""Text that holds no commands of the statement."""
 
 
 def outlives_transaction(statement: str) -> bool:
@@ -71,8 +82,8 @@ def deallocates(statement: str) -> bool:
 
 
 def ends_transaction(statement: str) -> bool:
-    """Return whether a statement, by the beginning of its text, ends the transaction."""
-    return _ENDS.match(statement) is not None
+    """Return whether a statement, by its text, ends the transaction, and maybe begins another one."""
+    return _ENDS.search(statement) is not None and _ENDS.search(_OPAQUE.sub(" ", statement)) is not None
 
 
 class SavepointCommand(Enum):

@@ -16,6 +16,7 @@ from jmsql import (
     IllegalStateException,
     InvalidDestinationException,
     MessageFormatException,
+    RedeliveryPolicy,
     Session,
 )
 from jmsql.admin import Administration
@@ -307,3 +308,22 @@ def test_consumers_that_have_passed_the_place_of_a_replaced_message_are_told_of_
     assert Notification(place[0], MessageKey(*place)).payload() in heard
     assert server.rows("select queue_id, inverse_priority, sequence from jmsql_internal.message") == [place]
     assert texts(connection) == ["two"]
+
+
+def test_a_message_that_replaces_another_has_none_of_its_deliveries(
+    connection: Connection, sender: Session, server: Server
+) -> None:
+    consumer = sender.create_consumer("customers")
+    send(connection, "one", coalesce_body="latest")
+    for _ in range(2):
+        assert consumer.receive(10) is not None
+        sender.rollback(ValueError("It is broken."))
+    send(connection, "two", coalesce_body="latest")
+    assert (
+        server.rows("select (select count(*) from jmsql_internal.delivery_outcome) from jmsql_internal.delivery") == []
+    )
+    consumer.redelivery_policy = RedeliveryPolicy(maximum_deliveries=1, dead_letter_queue="DLQ")
+    message = consumer.receive(10)
+    assert message is not None
+    assert (message.get_body(str), message.jms_redelivered, message.delivery_count) == ("two", False, 1)
+    sender.commit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,14 @@ import pytest
 from psycopg.types.json import Jsonb
 
 import jmsql
-from jmsql import Connection, ConnectionFactory, JMSException, MessageFormatException, TransactionRolledBackException
+from jmsql import (
+    Connection,
+    ConnectionFactory,
+    InvalidDestinationException,
+    JMSException,
+    MessageFormatException,
+    TransactionRolledBackException,
+)
 from jmsql.admin import Administration
 from jmsql.client import send_buffer
 from jmsql.client.process_counters import ProcessCounters
@@ -186,6 +194,64 @@ def test_duplicates_and_coalesced_messages_are_counted(connection: Connection, j
     finally:
         counters.close()
     assert (counts.sent, counts.duplicates, counts.coalesced) == (2, 2, 2)
+
+
+@pytest.fixture
+def others_deleted_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Has the queue of others deleted between the next admission and its insertion, and something done after that."""
+
+    def delete_once(then: Callable[[], object]) -> None:
+        insert, attempts = send_buffer.send, list[int]()  # type: ignore[attr-defined]  # imported there
+
+        def send_without_the_queue(messages: Any, **options: Any) -> Any:
+            attempts.append(len(messages))
+            if len(attempts) > 1:
+                yield from insert(messages, **options)
+                return
+            server.rows("select jmsql.delete_destination('others')")
+            with pytest.raises(InvalidDestinationException) as error:
+                yield from insert(messages, **options)
+            then()
+            raise error.value
+
+        server.rows("select jmsql.create_queue('others')")
+        monkeypatch.setattr(send_buffer, "send", send_without_the_queue)
+
+    return delete_once
+
+
+def test_a_queue_deleted_between_admission_and_insertion_loses_no_message_with_a_key(
+    connection: Connection, others_deleted_once: Callable[[Callable[[], object]], None]
+) -> None:
+    others_deleted_once(lambda: None)
+    with connection.create_session(transacted=True) as session:
+        producer = session.create_producer(None)
+        for text in ("first", "last"):
+            for queue in ("orders", "others"):
+                message = session.create_text_message(text)
+                message.properties["JMS_jmsql_Coalesce"] = "order 5"
+                producer.send(message, destination=jmsql.Queue(queue))
+        session.commit()
+    assert [texts(connection, queue) for queue in ("orders", "others")] == [["first"], ["first"]]
+
+
+@pytest.mark.parametrize("transacted", [True, False])
+def test_an_id_that_another_sender_has_got_between_two_attempts_is_sent_once(
+    connection: Connection,
+    jmsql_clean_url: str,
+    others_deleted_once: Callable[[Callable[[], object]], None],
+    transacted: bool,
+) -> None:
+    def send_first() -> None:
+        with psycopg.connect(jmsql_clean_url) as database:
+            jmsql.send(database, "others", "of another", deduplication_id="payment 17")
+
+    others_deleted_once(send_first)
+    with connection.create_session(transacted=transacted) as session:
+        jmsql.send(session, "others", "own", deduplication_id="payment 17")
+        if transacted:
+            session.commit()
+    assert texts(connection, "others") == ["of another"]
 
 
 @pytest.mark.parametrize("disabled", [False, True], ids=["with identifiers", "without"])

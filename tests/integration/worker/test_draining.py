@@ -19,6 +19,17 @@ def handle(message, database):
     store(database, message)
     wait_for_leave(message)
 """
+FAILING_IN_ALL_BUT_ONE_PROCESS = (
+    """
+try:
+    Path("imported").mkdir()
+except FileExistsError:
+    while not list(Path().glob("began*")):  # until the other one handles a message
+        time.sleep(0.01)
+    raise RuntimeError("It is there already.") from None
+"""
+    + WAITING
+)
 OF_ALL_KINDS = (
     WAITING
     + """
@@ -179,6 +190,20 @@ def test_a_second_signal_ends_it_at_once(
     assert not is_alive(child)
     assert database.handled() == []
     assert database.queued() == 1
+
+
+def test_the_first_signal_cuts_nothing_off_while_a_failed_start_drains(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    send(jmsql_factory, "orders", "a")
+    worker = start_worker(FAILING_IN_ALL_BUT_ONE_PROCESS, "--processes", "2", "--drain-timeout", "600")
+    wait_until_begun(worker)
+    worker.wait_for_log("cannot be imported")
+    worker.send_signal(signal.SIGTERM)
+    worker.wait_for_log("no more messages")
+    worker.give_leave()
+    assert worker.exit_code() == 2
+    assert database.handled() == [("a", 1)]
 
 
 def test_processes_end_in_order_when_their_supervisor_is_killed(

@@ -52,9 +52,15 @@ def test_other_statements_are_no_steps(statement: str) -> None:
         "/* why */ -- not\n rollback transaction",
         "prepare transaction 'x'",
         "commit; select 1",
+        "insert into a values (1); rollback and chain",
+        ";rollback; begin",
+        "select ';'; abort; begin",
+        "select 1; -- not that\n /* why */ end; begin",
+        "do $x$ begin null; end $x$; commit and chain",
+        "select date'2026-01-01'; end",
     ],
 )
-def test_the_end_of_a_transaction_is_known_by_its_first_word(statement: str) -> None:
+def test_the_end_of_a_transaction_is_known_by_the_first_word_of_a_command(statement: str) -> None:
     assert ends_transaction(statement)
 
 
@@ -68,6 +74,12 @@ def test_the_end_of_a_transaction_is_known_by_its_first_word(statement: str) -> 
         "/* route */ select case when a then 1 /* why */ end from b",
         "endless",
         "do $$ begin null; end $$",
+        "create function a() returns void language plpgsql as $body$ begin perform 1; end $body$",
+        "create function a() returns integer begin atomic select 1; end",
+        "insert into a values ('; rollback', E'\\'; commit', \"; end\")",
+        "select 1; -- ; commit\n",
+        "select 1 /* ; commit */",
+        "select 1; rollback to savepoint a",
         "",
     ],
 )

@@ -86,6 +86,9 @@ class BatchInsertion:
             except JMSException as again:
                 await self._database.rollback()
                 return again
+        except BaseException:
+            await self._database.rollback()  # else the next batch would commit what this one has noted
+            raise
         return None
 
     async def _insert(self, batch: Sequence[AsynchronousSend]) -> None:

@@ -87,6 +87,9 @@ class BatchInsertion:
             except JMSException as again:
                 self._database.rollback()
                 return again
+        except BaseException:
+            self._database.rollback()  # else the next batch would commit what this one has noted
+            raise
         return None
 
     def _insert(self, batch: Sequence[AsynchronousSend]) -> None:

@@ -95,6 +95,8 @@ STEPS: dict[str, Callable[[Session], object]] = {
     "rollback as text": lambda session: session.database.execute(text("rollback")),
     "rollback and chain": lambda session: session.database.execute(text("rollback and chain")),
     "commit and chain": lambda session: session.database.execute(text("commit and chain")),
+    "commit behind a statement": lambda session: session.database.execute(text("select 1; commit; begin")),
+    "rollback behind a statement": lambda session: session.database.execute(text("select 1; abort and chain")),
     "commit of the driver": lambda session: driver_connection(session).commit(),
     "rollback of the driver": lambda session: driver_connection(session).rollback(),
     "block of the driver": driver_block,
