@@ -128,10 +128,16 @@ def test_senders_that_receive_by_turns_send_no_notifications(
 @SENDS
 @TRANSACTED
 def test_messages_with_a_waiting_consumer_are_notified(
-    jmsql_factory: ConnectionFactory, connection: Connection, ear: Ear, send: Callable[..., None], transacted: bool
+    jmsql_factory: ConnectionFactory,
+    connection: Connection,
+    server: Server,
+    ear: Ear,
+    send: Callable[..., None],
+    transacted: bool,
 ) -> None:
     queue = Queue("orders")
     receiving = wait_for_texts(connection.create_session().create_consumer(queue))
+    wait_for(lambda: server.rows(_HELD))  # until then it finds messages by a look of its own
     with jmsql_factory.create_connection() as sending, sending.create_session(transacted) as session:
         send(session, queue, "a")
         if transacted:
@@ -160,7 +166,7 @@ def test_a_lone_message_is_notified_in_the_exchange_of_its_commit(
 
 
 def test_publications_are_notified_if_a_subscriber_waits(
-    jmsql_factory: ConnectionFactory, connection: Connection, ear: Ear
+    jmsql_factory: ConnectionFactory, connection: Connection, server: Server, ear: Ear
 ) -> None:
     topic = Topic("prices")
     consumer = connection.create_session().create_consumer(topic)
@@ -169,6 +175,7 @@ def test_publications_are_notified_if_a_subscriber_waits(
     assert ear.heard() == []
     assert receive_texts(consumer, 1) == ["a"]
     receiving = wait_for_texts(consumer)
+    wait_for(lambda: server.rows(_HELD))
     with jmsql_factory.create_connection() as publishing, publishing.create_session(transacted=True) as session:
         send_texts(session, topic, "b")
     assert receiving.result() == ["b"]
