@@ -521,6 +521,7 @@ create function jmsql_internal.send_callback(c jmsql_internal.batch_callback, co
 as $$
 declare
     target integer;
+    place bigint;
     sent_at constant bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
     select q.queue_id into target from jmsql_internal.queue q where q.name = c.queue;
@@ -534,8 +535,10 @@ begin
     select target, 5, gen_random_uuid(), sent_at, 2, coalesce(c.message_type, 'MapMessage'), 'batch ' || c.batch_id,
            c.jms_type, c.properties, c.property_types, c.text_body,
            case when c.message_type is null then counts else c.json_body end, c.body_types, c.bytes_body
-    where pg_current_xact_id() is not null;  -- before a sequence: by that, consumers know what may still come
-    perform jmsql_internal.notify_of_batch(target::text);
+    where pg_current_xact_id() is not null  -- before a sequence: by that, consumers know what may still come
+    returning sequence into place;
+    -- With its place, as for a message that is released: the client may have said that the transaction sends nothing.
+    perform jmsql_internal.notify_of_batch(target || ' 5 ' || place);
 end
 $$;
 comment on function jmsql_internal.send_callback(jmsql_internal.batch_callback, jsonb) is 'Sends a message of a batch''s end.';

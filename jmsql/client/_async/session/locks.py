@@ -16,7 +16,6 @@ from jmsql.client.receiving.fetching import PrefetchBuffer
 from jmsql.client.savepoints import Savepoints
 from jmsql.client.transaction_state import TransactionState
 from jmsql.exceptions import JMSException
-from jmsql.messages.properties import BATCH
 from jmsql.store.receiving.acknowledge import lock_claimed, present
 from jmsql.store.receiving.receive import Fetch, next_messages, telling_lock_statement
 from jmsql.store.receiving.redelivery import Release
@@ -106,14 +105,6 @@ class Delivered:
         """The deliveries by their keys, for which most transactions do not ask."""
         self.note_keys()
         return self._listed
-
-    @property
-    def is_of_batch(self) -> bool:
-        """True if one of the messages is of a batch, and may be its last: the commit then sends the callback."""
-        for _, row in (*self.unlisted, *self._listed.values()):
-            if row.properties is not None and BATCH in row.properties:
-                return True
-        return False
 
     def to_delete(self) -> tuple[list[LockedRow], set[int]]:
         """Return the locked messages that are delivered and not deleted, and their queues."""
@@ -397,7 +388,7 @@ class Locks(Delivery):
         Returns:
             The deletions that are left for the commit.
         """
-        if not (has_sent or self._delivered.is_of_batch):
+        if not has_sent:
             for buffer in self._buffers:
                 if buffer.source.shares_position:
                     buffer.source.sent_nothing()
