@@ -48,14 +48,18 @@ class ChildProcess:
         if url is not None:
             environment["JMSQL_URL"] = url  # not an argument: others can read those
         environment.setdefault("PGAPPNAME", f"jmsql {name}")
-        with channel:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "jmsql.worker", name, str(channel.fileno()), settings.to_json()],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[channel.fileno()],
-                env=environment,
-                start_new_session=True,  # Ctrl-C is for the supervisor, which then ends its processes
-            )
+        try:
+            with channel:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "jmsql.worker", name, str(channel.fileno()), settings.to_json()],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[channel.fileno()],
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C is for the supervisor, which then ends its processes
+                )
+        except OSError:
+            self.channel.close()
+            raise
 
     @property
     def process_id(self) -> int:
@@ -213,11 +217,16 @@ class ProcessSlot:
     def fill(self) -> None:
         """Start a process if there is none, none is about to succeed it, and it is time."""
         if self.current is None and self.successor is None and monotonic() >= self._restart_at:
-            self.current = self._start(is_replacement=True)
+            try:
+                self.current = self._start(is_replacement=True)
+            except OSError:  # the system has no memory, process or file left just now
+                pause = self._lengthen_pause(None)
+                logger.exception("No process can be started. It is tried again in %g s.", pause)
+                self._restart_at = monotonic() + pause
 
-    def _lengthen_pause(self, child: ChildProcess) -> float:
+    def _lengthen_pause(self, child: ChildProcess | None) -> float:
         """Return the pause before the next start, and have the one after it last twice as long."""
-        if monotonic() - child.started > self._timings.stable_duration:
+        if child is not None and monotonic() - child.started > self._timings.stable_duration:
             self._pause = self._timings.minimum_restart_delay
         pause = self._pause
         self._pause = min(2 * pause, self._timings.maximum_restart_delay)

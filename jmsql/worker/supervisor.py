@@ -120,8 +120,7 @@ class Supervisor:
         with self._signals():
             try:
                 self._slots = [ProcessSlot(self._start, self._settings.timings) for _ in range(self._process_count)]
-                for slot in self._slots:
-                    slot.start_first()
+                self._start_first()
                 while self._children or self._exit_code is None:
                     self._look()
             finally:
@@ -157,6 +156,16 @@ class Supervisor:
             self._children.append(child)
         self._selector.register(child.channel, selectors.EVENT_READ, child)
         return child
+
+    def _start_first(self) -> None:
+        """Start the first processes; if that fails, end those that were started."""
+        for slot in self._slots:
+            try:
+                slot.start_first()
+            except OSError:
+                logger.exception("No process can be started.")
+                self._drain(1)
+                return
 
     def _look(self) -> None:
         for key, _ in self._selector.select(self._settings.timings.supervision_interval):
@@ -209,7 +218,11 @@ class Supervisor:
             self._renew()
         # One slot at a time, so that a broken release stops with its first process, while the others go on.
         if self._has_begun and self._to_renew and not any(slot.successor for slot in self._slots):
-            self._to_renew.pop(0).succeed()
+            try:
+                self._to_renew.pop(0).succeed()
+            except OSError:
+                logger.exception("The old processes go on: no process can be started.")
+                self._to_renew.clear()
 
     def _retire(self, slot: ProcessSlot) -> None:
         """Have another process take a slot whose own has reached a limit."""

@@ -342,7 +342,7 @@ begin
         has_all := new.topic is not null
             and exists (select from jmsql_internal.topic t where t.name = new.topic and t.connection_id is not null);
     end if;
-    -- In one order for all transactions, ids before keys, so that two of them do not wait for each other.
+    -- In one order for all batches, ids before keys, so that two of them do not wait for each other. Transactions of several may.
     for each in
         select s.*, numbers[s.position] as number
         from unnest(new.deduplication_ids) with ordinality as s (id, position)

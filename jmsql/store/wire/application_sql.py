@@ -51,22 +51,45 @@ _ENDS = re.compile(
     rf"rollback\b(?!{_SPACE}+(?:(?:work|transaction){_SPACE}+)?to\b))",
     re.IGNORECASE,
 )
-_OPAQUE = re.compile(
-    r"""
+_LITERAL = r"""
     (?<!\w)e'(?:[^'\\]|''|\\.)*' | '(?:[^']|'')*' | "(?:[^"]|"")*"
     | (?<!\w)(?P<tag>\$(?:[^\W\d]\w*)?\$).*?(?P=tag)
-    | --[^\n]* | /\*(?:[^*]|\*(?!/))*\*/
-    | \bbegin\s+atomic\b.*  # a function's body, with the rest of the text
-    """,
+    """
+_COMMENT_OR_LITERAL = re.compile(
+    rf"(?P<line>--[^\n]*) | (?P<block>/\*) | {_LITERAL}", re.IGNORECASE | re.VERBOSE | re.DOTALL
+)
+_BLOCK_EDGE = re.compile(r"/\*|\*/")
+_OPAQUE = re.compile(
+    rf"{_LITERAL} | \bbegin\s+atomic\b.*  # a function's body, with the rest of the text",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 """Text that holds no commands of the statement."""
 
 
+def without_comments(statement: str) -> str:
+    """Return a statement with a space in place of each comment; block comments may be nested."""
+    if "--" not in statement and "/*" not in statement:
+        return statement
+    parts: list[str] = []
+    place = 0
+    while (found := _COMMENT_OR_LITERAL.search(statement, place)) is not None:
+        parts.append(statement[place : found.start()])
+        place = found.end()
+        depth = 1 if found["block"] else 0
+        while depth:
+            edge = _BLOCK_EDGE.search(statement, place)
+            if edge is None:  # the server refuses it
+                return " ".join(parts)
+            depth += 1 if edge[0] == "/*" else -1
+            place = edge.end()
+        parts.append(" " if found["block"] or found["line"] else found[0])
+    return "".join([*parts, statement[place:]])
+
+
 def outlives_transaction(statement: str) -> bool:
     """Return whether a statement, by its text, changes its connection's state beyond the transaction.
 
-    The effects of functions are not known. A leading comment makes a statement count as one that changes nothing.
+    The effects of functions are not known.
     """
     return _OUTLIVES.search(statement) is not None
 
@@ -159,12 +182,13 @@ def effects_of(statement: str) -> Effects:
 
 
 def _effects(statement: str) -> Effects:
+    code = without_comments(statement)
     return Effects(
-        outlives_transaction(statement),
-        deallocates(statement),
-        read_savepoint_step(statement),
-        ends_transaction(statement),
-        changes_role(statement),
+        outlives_transaction(code),
+        deallocates(code),
+        read_savepoint_step(code),
+        ends_transaction(code),
+        changes_role(code),
     )
 
 

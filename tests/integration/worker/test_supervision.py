@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from jmsql.testing import wait_for
 from tests.integration.worker.conftest import PATIENCE, StartWorker, Worker, WorkerDatabase, WriteApplication
 from tests.integration.worker.test_draining import WAITING, is_alive, wait_until_begun
 from tests.integration.worker.test_handlers import send
+from tests.spark.subprocesses import children_of
 
 
 def stamping(version: str) -> str:
@@ -64,6 +66,29 @@ def note(message):
 
 
 @pytest.mark.usefixtures("fresh_processes")
+@pytest.mark.usefixtures("fresh_processes")
+def test_a_worker_goes_on_while_the_system_lets_it_start_no_process(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    worker = start_worker(WAITING, "--processes", "2", "--timing", "minimum_restart_delay=0.01")
+    worker.give_leave()
+    worker.wait_until_ready()
+    supervisor = worker.process.pid
+    (first, _), (second, _) = children_of(supervisor)
+    limits = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (3, limits[1]))
+    os.kill(first, signal.SIGKILL)
+    worker.wait_for_log("No process can be started")
+    worker.send_signal(signal.SIGHUP)
+    worker.wait_for_log("The old processes go on")
+    assert is_alive(second)
+    send(jmsql_factory, "orders", "a")
+    database.wait_until_handled(1)
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, limits)
+    wait_for(lambda: len(list(children_of(supervisor))) == 2, PATIENCE)
+    assert worker.stop() == 0
+
+
 def test_a_hang_up_brings_new_code_and_lists_the_listeners_once(
     start_worker: StartWorker,
     write_application: WriteApplication,

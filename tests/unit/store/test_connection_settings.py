@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.store.wire.application_sql import changes_role, outlives_transaction
+from jmsql.store.wire.application_sql import effects_of
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,10 @@ from jmsql.store.wire.application_sql import changes_role, outlives_transaction
         "set\nstatement_timeout = '1s'",
         "select 1; set search_path = shop",
         "/* why */ reset role",
+        "-- why\nset role shop",
+        "/* why */ -- and\n listen news",
+        "select 1; -- why\ncall work()",
+        "/* a /* b */ c */ reset all",
         "select set_config('shop.tenant', '5', false)",
         "select set_config('shop.tenant', %(tenant)s, %(until_the_end)s)",
         "select set_config('shop.tenant', '5', true), set_config('shop.user', '7', false)",
@@ -29,7 +33,7 @@ from jmsql.store.wire.application_sql import changes_role, outlives_transaction
     ],
 )
 def test_a_statement_with_a_lasting_effect_is_recognised(statement: str) -> None:
-    assert outlives_transaction(statement)
+    assert effects_of(statement).outlives_transaction
 
 
 @pytest.mark.parametrize(
@@ -46,11 +50,12 @@ def test_a_statement_with_a_lasting_effect_is_recognised(statement: str) -> None
         "update orders\nset state = 'shipped'",
         "select pg_advisory_xact_lock(5)",
         "insert into settings values ('reset')",
+        "select 1 -- ; reset all",
         "prepare transaction 'a'",
     ],
 )
 def test_a_statement_whose_effect_ends_with_the_transaction_is_recognised(statement: str) -> None:
-    assert not outlives_transaction(statement)
+    assert not effects_of(statement).outlives_transaction
 
 
 @pytest.mark.parametrize(
@@ -61,6 +66,8 @@ def test_a_statement_whose_effect_ends_with_the_transaction_is_recognised(statem
         ("/* why */ set session authorization shop", True),
         ("set local session_authorization = shop", True),
         ("reset role", True),
+        ("-- as shop\nset role shop", True),
+        ("-- set role shop\nselect 1", False),
         ("select set_config('role', 'shop', true)", True),
         ("select set_config('shop.tenant', '5', true), set_config( 'session_authorization', 'shop', true)", True),
         ("select set_config(%(name)s, 'shop', true)", True),
@@ -73,4 +80,4 @@ def test_a_statement_whose_effect_ends_with_the_transaction_is_recognised(statem
     ],
 )
 def test_a_statement_that_may_change_the_role_is_recognised(statement: str, expected: bool) -> None:
-    assert changes_role(statement) is expected
+    assert effects_of(statement).changes_role is expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep, ends_transaction, read_savepoint_step
+from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep, effects_of, read_savepoint_step
 
 SET, RELEASE, ROLLBACK = SavepointCommand.SET, SavepointCommand.RELEASE, SavepointCommand.ROLLBACK
 
@@ -51,6 +51,7 @@ def test_other_statements_are_no_steps(statement: str) -> None:
         "rollback and chain",
         "/* why */ -- not\n rollback transaction",
         "prepare transaction 'x'",
+        "/* /* */ ' */ rollback and chain",
         "commit; select 1",
         "insert into a values (1); rollback and chain",
         ";rollback; begin",
@@ -61,13 +62,14 @@ def test_other_statements_are_no_steps(statement: str) -> None:
     ],
 )
 def test_the_end_of_a_transaction_is_known_by_the_first_word_of_a_command(statement: str) -> None:
-    assert ends_transaction(statement)
+    assert effects_of(statement).ends_transaction
 
 
 @pytest.mark.parametrize(
     "statement",
     [
         "rollback to a",
+        "/* a /* b */ commit */ select 1",
         "/* why */ rollback /* part */ work to savepoint a",
         "prepare a as select 1",
         "select 'commit'",
@@ -84,4 +86,4 @@ def test_the_end_of_a_transaction_is_known_by_the_first_word_of_a_command(statem
     ],
 )
 def test_other_statements_are_no_end_of_the_transaction(statement: str) -> None:
-    assert not ends_transaction(statement)
+    assert not effects_of(statement).ends_transaction

@@ -87,7 +87,7 @@ class BatchInsertion:
                 await self._database.rollback()
                 return again
         except BaseException:
-            await self._database.rollback()  # else the next batch would commit what this one has noted
+            await self._database.rollback()  # else the next batch would commit its ids
             raise
         return None
 

@@ -88,7 +88,7 @@ class BatchInsertion:
                 self._database.rollback()
                 return again
         except BaseException:
-            self._database.rollback()  # else the next batch would commit what this one has noted
+            self._database.rollback()  # else the next batch would commit its ids
             raise
         return None
 
