@@ -217,7 +217,7 @@ def test_a_transaction_that_has_failed_or_is_gone_fails_the_message(
     errors = dead_letters(database)
     assert "(division by zero), and the error was caught" in errors["caught"]
     assert "psycopg's transaction()" in errors["caught"]
-    assert "rollback\" is refused" in errors["ended"]
+    assert 'rollback" is refused' in errors["ended"]
     send(jmsql_factory, "orders", "one")
     wait_for(lambda: texts(database) == ["one"], PATIENCE)
     assert worker.stop() == 0
