@@ -26,10 +26,12 @@ from jmsql.store.sending.conditional import forget_ids
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.testing import receive_all, wait_for
 from tests.background import Background
+from tests.integration.asynchronous_send.completions import Completions
 from tests.integration.client.server import Server
 from tests.texts import texts_of
 
 ID = "JMS_jmsql_DeduplicationID"
+DeleteOnce = Callable[..., list[int]]
 
 
 def texts(connection: Connection, queue: str) -> list[str]:
@@ -197,10 +199,13 @@ def test_duplicates_and_coalesced_messages_are_counted(connection: Connection, j
 
 
 @pytest.fixture
-def others_deleted_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Has the queue of others deleted between the next admission and its insertion, and something done after that."""
+def others_deleted_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> DeleteOnce:
+    """Has the queue of others deleted between the next admission and its insertion, and something done after that.
 
-    def delete_once(then: Callable[[], object]) -> None:
+    It returns the sizes of the insertions, as they are tried.
+    """
+
+    def delete_once(then: Callable[[], object] = lambda: None) -> list[int]:
         insert, attempts = send_buffer.send, list[int]()  # type: ignore[attr-defined]  # imported there
 
         def send_without_the_queue(messages: Any, **options: Any) -> Any:
@@ -216,14 +221,15 @@ def others_deleted_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> Call
 
         server.rows("select jmsql.create_queue('others')")
         monkeypatch.setattr(send_buffer, "send", send_without_the_queue)
+        return attempts
 
     return delete_once
 
 
 def test_a_queue_deleted_between_admission_and_insertion_loses_no_message_with_a_key(
-    connection: Connection, others_deleted_once: Callable[[Callable[[], object]], None]
+    connection: Connection, others_deleted_once: DeleteOnce
 ) -> None:
-    others_deleted_once(lambda: None)
+    others_deleted_once()
     with connection.create_session(transacted=True) as session:
         producer = session.create_producer(None)
         for text in ("first", "last"):
@@ -239,7 +245,7 @@ def test_a_queue_deleted_between_admission_and_insertion_loses_no_message_with_a
 def test_an_id_that_another_sender_has_got_between_two_attempts_is_sent_once(
     connection: Connection,
     jmsql_clean_url: str,
-    others_deleted_once: Callable[[Callable[[], object]], None],
+    others_deleted_once: DeleteOnce,
     transacted: bool,
 ) -> None:
     def send_first() -> None:
@@ -257,19 +263,9 @@ def test_an_id_that_another_sender_has_got_between_two_attempts_is_sent_once(
 @pytest.mark.parametrize("disabled", [False, True], ids=["with identifiers", "without"])
 @pytest.mark.parametrize("count", [1, 120])
 def test_a_queue_deleted_between_admission_and_insertion_loses_no_message_of_the_others(
-    connection: Connection, server: Server, monkeypatch: pytest.MonkeyPatch, count: int, disabled: bool
+    connection: Connection, others_deleted_once: DeleteOnce, count: int, disabled: bool
 ) -> None:
-    insert = send_buffer.send  # type: ignore[attr-defined]  # imported there
-    attempts: list[int] = []
-
-    def send_without_the_queue(messages: Any, **options: Any) -> Any:
-        attempts.append(len(messages))
-        if len(attempts) == 1:
-            server.rows("select jmsql.delete_destination('others')")
-        return insert(messages, **options)
-
-    monkeypatch.setattr(send_buffer, "send", send_without_the_queue)
-    server.rows("select jmsql.create_queue('others')")
+    attempts = others_deleted_once()
     with connection.create_session(transacted=True) as session:
         producer = session.create_producer(None)
         producer.disable_message_id = disabled
@@ -282,3 +278,27 @@ def test_a_queue_deleted_between_admission_and_insertion_loses_no_message_of_the
     assert len(attempts) == 2
     for queue in ("orders", "others"):
         assert texts(connection, queue) == [str(number) for number in range(count)]
+
+
+def test_an_error_of_another_kind_leaves_no_id_behind_for_the_next_asynchronous_send(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert, attempts = send_buffer.send, list[int]()  # type: ignore[attr-defined]  # imported there
+
+    def fail_once(messages: Any, **options: Any) -> Any:
+        attempts.append(len(messages))
+        if len(attempts) == 1:
+            raise KeyError("as after the admission")
+        return insert(messages, **options)
+
+    monkeypatch.setattr(send_buffer, "send", fail_once)
+    outcomes = Completions()
+    with connection.create_session() as session:
+        producer = session.create_producer("orders")
+        for number, text in enumerate(("first", "again"), start=1):
+            message = session.create_text_message(text)
+            message.properties[ID] = "payment 17"
+            producer.send(message, completion_listener=outcomes)
+            wait_for(lambda number=number: len(outcomes.told) == number)  # type: ignore[misc]
+    assert (outcomes.failed, outcomes.sent) == (["first"], ["again"])
+    assert texts(connection, "orders") == ["again"]

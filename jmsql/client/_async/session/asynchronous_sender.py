@@ -74,22 +74,20 @@ class BatchInsertion:
 
     async def _try(self, batch: Sequence[AsynchronousSend]) -> JMSException | None:
         """Insert messages and commit; once more if the connection was lost before that, while it was idle, say."""
-        try:
-            await self._insert(batch)
-        except JMSException as error:
-            was_lost = self._database.is_lost
-            await self._database.rollback()
-            if not was_lost:
-                return error
+        is_again = False
+        while True:
             try:
                 await self._insert(batch)
-            except JMSException as again:
-                await self._database.rollback()
-                return again
-        except BaseException:
-            await self._database.rollback()  # else the next batch would commit its ids
-            raise
-        return None
+            except BaseException as error:
+                was_lost = self._database.is_lost
+                await self._database.rollback()  # after any error: else the next batch would commit this one's ids
+                if not isinstance(error, JMSException):
+                    raise
+                if is_again or not was_lost:
+                    return error
+                is_again = True
+            else:
+                return None
 
     async def _insert(self, batch: Sequence[AsynchronousSend]) -> None:
         send_buffer = SendBuffer()

@@ -75,22 +75,20 @@ class BatchInsertion:
 
     def _try(self, batch: Sequence[AsynchronousSend]) -> JMSException | None:
         """Insert messages and commit; once more if the connection was lost before that, while it was idle, say."""
-        try:
-            self._insert(batch)
-        except JMSException as error:
-            was_lost = self._database.is_lost
-            self._database.rollback()
-            if not was_lost:
-                return error
+        is_again = False
+        while True:
             try:
                 self._insert(batch)
-            except JMSException as again:
-                self._database.rollback()
-                return again
-        except BaseException:
-            self._database.rollback()  # else the next batch would commit its ids
-            raise
-        return None
+            except BaseException as error:
+                was_lost = self._database.is_lost
+                self._database.rollback()  # after any error: else the next batch would commit this one's ids
+                if not isinstance(error, JMSException):
+                    raise
+                if is_again or not was_lost:
+                    return error
+                is_again = True
+            else:
+                return None
 
     def _insert(self, batch: Sequence[AsynchronousSend]) -> None:
         send_buffer = SendBuffer()
