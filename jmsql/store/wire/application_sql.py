@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 _OUTLIVES = re.compile(
     r"""
-    (?:^|;|\*/)\s*  # at the beginning of a statement
+    (?:^|;)\s*  # at the beginning of a statement
     (?:
         set\s+(?!local\b|constraints\b|transaction\b)
         | (?:reset|discard|listen|unlisten|load)\b
@@ -35,7 +35,7 @@ _OUTLIVES = re.compile(
 )
 _CHANGES_ROLE = re.compile(
     r"""
-    (?:^|;|\*/)\s*  # at the beginning of a statement
+    (?:^|;)\s*  # at the beginning of a statement
     (?:
         (?:set|reset)\s+(?:(?:local|session)\s+)?(?:role|session\s+authorization|session_authorization)\b
         | (?:do|call|execute)\b
@@ -45,10 +45,9 @@ _CHANGES_ROLE = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _DEALLOCATES = re.compile(r"\b(?:deallocate|discard)\b", re.IGNORECASE)
-_SPACE = r"(?:\s|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|\Z))"
 _ENDS = re.compile(
-    rf"(?:\A|;){_SPACE}*(?:(?:commit|end|abort)\b|prepare{_SPACE}+transaction\b|"
-    rf"rollback\b(?!{_SPACE}+(?:(?:work|transaction){_SPACE}+)?to\b))",
+    r"(?:\A|;)\s*(?:(?:commit|end|abort)\b|prepare\s+transaction\b|"
+    r"rollback\b(?!\s+(?:(?:work|transaction)\s+)?to\b))",
     re.IGNORECASE,
 )
 _LITERAL = r"""
@@ -129,9 +128,9 @@ class SavepointStep(NamedTuple):
     name: str | None
 
 
-_NAME = rf'(?P<name>"(?:[^"]|"")+"|[^\W\d][\w$]*){_SPACE}*;?{_SPACE}*'
+_NAME = r'(?P<name>"(?:[^"]|"")+"|[^\W\d][\w$]*)\s*;?\s*'
 _PATTERNS = {
-    command: re.compile(rf"{_SPACE}*{words}{_NAME}".replace(" ", f"{_SPACE}+"), re.IGNORECASE | re.DOTALL)
+    command: re.compile(rf"\s*{words}{_NAME}".replace(" ", r"\s+"), re.IGNORECASE | re.DOTALL)
     for command, words in (
         (SavepointCommand.SET, "savepoint "),
         (SavepointCommand.RELEASE, "release (?:savepoint )?"),

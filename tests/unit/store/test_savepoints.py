@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep, effects_of, read_savepoint_step
+from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep, effects_of
 
 SET, RELEASE, ROLLBACK = SavepointCommand.SET, SavepointCommand.RELEASE, SavepointCommand.ROLLBACK
 
@@ -25,19 +25,19 @@ SET, RELEASE, ROLLBACK = SavepointCommand.SET, SavepointCommand.RELEASE, Savepoi
     ],
 )
 def test_steps_are_told_by_their_text(statement: str, command: SavepointCommand, name: str) -> None:
-    assert read_savepoint_step(statement) == SavepointStep(command, name)
+    assert effects_of(statement).savepoint == SavepointStep(command, name)
 
 
 @pytest.mark.parametrize(
     "statement", ["select 1; rollback to a", "rollback", "select 'rollback to a'", "rollback to a b"]
 )
 def test_a_statement_that_may_roll_back_is_recognised(statement: str) -> None:
-    assert read_savepoint_step(statement) == SavepointStep(ROLLBACK, None)
+    assert effects_of(statement).savepoint == SavepointStep(ROLLBACK, None)
 
 
 @pytest.mark.parametrize("statement", ["select 1", "", "insert into savepoint values ('release')", "selectrollbacks"])
 def test_other_statements_are_no_steps(statement: str) -> None:
-    assert read_savepoint_step(statement) is None
+    assert effects_of(statement).savepoint is None
 
 
 @pytest.mark.parametrize(
