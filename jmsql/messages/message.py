@@ -66,7 +66,7 @@ class Message(PropertyAccess):
     """Where the message was sent to."""
 
     jms_delivery_mode: DeliveryMode
-    """Whether the message survives a crash of the server."""
+    """PERSISTENT if the message survives a crash of the server, else NON_PERSISTENT."""
 
     jms_redelivered: bool
     """True if the message was probably delivered before."""

@@ -21,11 +21,12 @@ def handle(message, database):
 """
 FAILING_IN_ALL_BUT_ONE_PROCESS = (
     """
+from jmsql.testing import wait_for
+
 try:
     Path("imported").mkdir()
 except FileExistsError:
-    while not list(Path().glob("began*")):  # until the other one handles a message
-        time.sleep(0.01)
+    wait_for(lambda: list(Path().glob("began*")), 60)  # until the other one handles a message
     raise RuntimeError("It is there already.") from None
 """
     + WAITING
