@@ -34,8 +34,24 @@ _PATIENCE = 30.0
 #    to the pool.
 
 
+class HeldLink(Protocol):
+    """A connection in the hands of a session."""
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the connection is gone."""
+
+    @property
+    def occupation(self) -> str:
+        """The use of the connection, as an attribute: "in an open transaction"."""
+
+
 class Holder(Protocol[Exchanged]):
     """Takes a connection, and keeps it for later use."""
+
+    @property
+    def link(self) -> HeldLink:
+        """The connection."""
 
     @property
     def is_transacted(self) -> bool:
@@ -44,14 +60,6 @@ class Holder(Protocol[Exchanged]):
     @property
     def is_spare(self) -> bool:
         """True if it has a connection that it does not need now."""
-
-    @property
-    def is_lost(self) -> bool:
-        """True if its connection is gone."""
-
-    @property
-    def occupation(self) -> str:
-        """The use of its connection, as an attribute: "in an open transaction"."""
 
     def accept(self, connection: Exchanged, /) -> None:
         """Take the connection, and keep it."""
@@ -143,7 +151,7 @@ class ConnectionLimit(Generic[T]):
 
     def _occupations(self) -> str:
         """Return the uses of the connections."""
-        counts = Counter(holder.occupation for holder in self.holders)
+        counts = Counter(holder.link.occupation for holder in self.holders)
         phrases = [
             f"{number} {'is' if number == 1 else 'are'} {occupation}" for occupation, number in counts.most_common()
         ]
@@ -195,7 +203,7 @@ class ConnectionLimit(Generic[T]):
 
     @staticmethod
     def _can_use(holder: Holder[T], other: Holder[T]) -> bool:
-        return other.is_transacted == holder.is_transacted and not other.is_lost
+        return other.is_transacted == holder.is_transacted and not other.link.is_lost
 
     def _choose(self, holder: Holder[T], turn: asyncio.Future[bool], *, has_connection: bool) -> None:
         del self.waiting[holder]

@@ -55,7 +55,9 @@ LIFETIMES = {
             "client/consumer_state.py": ("ConsumerState",),
             "client/pacing.py": ("PollInterval",),
             "client/receiving/emptiness.py": ("BackOff", "Emptiness"),
-            "client/receiving/fetching.py": ("BatchSize", "ConsumerPolicy", "PrefetchBuffer", "QueueSource", "Target"),
+            "client/receiving/fetching.py": (
+                *("BatchSize", "ConsumerPolicy", "HeldRows", "PrefetchBuffer", "QueueSource", "Target"),
+            ),
             "client/receiving/notified.py": ("PendingNotifications", "QueueChanges"),
             "client/_async/session/consumer.py": ("MessageConsumer", "QueueReceiver", "TopicSubscriber"),
         },
@@ -121,8 +123,8 @@ LIFETIMES = {
             "store/receiving/reader.py": ("ScanBounds", "ScanPosition"),
         },
         ("bounds", "late", "position"),
-        fields=18,
-        reassigned=11,
+        fields=16,
+        reassigned=9,
     ),
 }
 VALUES = {"BackOff", "BatchSize", "ConsumerPolicy", "Count", "Emptiness", "Target", "Traces"}

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from jmsql.timings import InternalTimings
     from jmsql.values.destinations import Destination
 
-# A consumer has a prefetch buffer, which holds the messages that were fetched and not delivered, and a source, the
-# queue that it fetches from. A fetch costs an exchange with the server, and an empty one is waste. So the consumer
+# A consumer has a prefetch buffer, with the messages that were fetched and not delivered (`HeldRows`), and a source,
+# the queue that it fetches from. A fetch costs an exchange with the server, and an empty one is waste. So the consumer
 # estimates how many messages to ask for (`BatchSize`), if there are any (`Emptiness`), and how long to ignore
 # notifications after other consumers were faster (`BackOff`). These estimates are values: a fetch replaces the value.
 #
@@ -380,6 +380,103 @@ def claims_of_groups(rows: Iterable[MessageRow]) -> set[Claim]:
     return {row.handle for row in rows if row.group_hash is not None and isinstance(row, ClaimedRow)}
 
 
+class HeldRows:
+    """The messages that one consumer has fetched and not delivered, all from one queue, the next one first.
+
+    Args:
+        source: The queue that they come from.
+    """
+
+    def __init__(self, source: QueueSource) -> None:
+        self._source = source
+        self.rows: deque[MessageRow] = deque()
+        """The messages. Deliveries and fetches change it."""
+        self.recorded = 0
+        """How many of the next messages are recorded as delivered for the first time. `Locks` write it."""
+        self.claimed_for: float | None = None
+        """For how many seconds they are claimed; None: while the client lives. Claims write it."""
+
+    def add(self, rows: Sequence[MessageRow], *, are_recorded: bool) -> None:
+        """Hold more messages, after the others.
+
+        Args:
+            rows: The messages.
+            are_recorded: True if the deliveries of all that are held then are recorded.
+        """
+        self.rows.extend(rows)
+        if are_recorded:
+            self.recorded = len(self.rows)
+
+    def put_back(self, *rows: MessageRow) -> None:
+        """Hold messages again that were the next ones to deliver."""
+        self.rows.extendleft(reversed(rows))
+
+    def claim_for(self, seconds: float | None) -> None:
+        """Note for how many seconds the messages of the next fetch are claimed."""
+        self.claimed_for = seconds
+
+    def note_recorded(self, messages: int) -> None:
+        """Note that the deliveries of the next messages are recorded, as first deliveries."""
+        self.recorded = messages
+
+    def key(self, row: MessageRow) -> MessageKey:
+        """Return a message's key."""
+        return key_of(self._source.queue_id, row)
+
+    @property
+    def keys(self) -> list[MessageKey]:
+        """The keys of the messages."""
+        return [self.key(row) for row in self.rows]
+
+    @property
+    def first_deliveries(self) -> list[MessageKey]:
+        """The keys of the messages before the first that was delivered already."""
+        return [self.key(row) for row in takewhile(lambda row: not row.delivery_count, self.rows)]
+
+    @property
+    def claims(self) -> set[Claim]:
+        """The claims on the messages that are in groups."""
+        return claims_of_groups(self.rows)
+
+    @property
+    def groups(self) -> set[int]:
+        """The groups of the messages."""
+        return {row.group_hash for row in self.rows if row.group_hash is not None}
+
+    def of_groups(self, groups: Collection[int]) -> list[MessageRow]:
+        """Return the messages of some groups."""
+        return [row for row in self.rows if row.group_hash in groups]
+
+    def next(self) -> MessageRow | None:
+        """Return the next message, which is then no longer held, or None if none is."""
+        if not self.rows:
+            return None
+        if self.recorded:
+            self.recorded -= 1
+        return self.rows.popleft()
+
+    def next_fresh(self) -> MessageRow | None:
+        """Do what `next` does if `drop_stale` surely keeps the message, since it never expires; else return None."""
+        rows, source = self.rows, self._source
+        if not rows or rows[0].jms_expiration is not None or source.changes.count != source.changes_seen:
+            return None
+        if self.recorded:
+            self.recorded -= 1
+        return rows.popleft()
+
+    def remove(self, rows: Collection[MessageRow]) -> None:
+        """Hold some messages no longer, without their delivery."""
+        # The recorded ones among the others are not known then: to record one again costs a statement, and no more.
+        self.recorded = 0
+        if len(rows) == len(self.rows):
+            self.rows.clear()
+            return
+        removed = {row.sequence for row in rows}  # one queue has a sequence once
+        kept = [row for row in self.rows if row.sequence not in removed]
+        self.rows.clear()
+        self.rows.extend(kept)
+
+
 class PrefetchBuffer:
     """The messages on their way to one consumer."""
 
@@ -389,12 +486,7 @@ class PrefetchBuffer:
         self.source = source
         self.poll = PollInterval(timings)
         """How long `receive` waits before it looks again."""
-        self.rows: deque[MessageRow] = deque()
-        """The messages held for delivery, all of `source.queue_id`. Deliveries and fetches change it."""
-        self.recorded = 0
-        """How many of the next messages are recorded as delivered for the first time. `Locks` write it."""
-        self.claimed_for: float | None = None
-        """For how many seconds the held messages are claimed; None: while the client lives. Claims write it."""
+        self.held = HeldRows(source)
         self.free_until = 0.0
         """Until when no rules hold for failed deliveries, on the monotonic clock. Fetches and deliveries write it."""
         self.policy = ConsumerPolicy()
@@ -409,15 +501,14 @@ class PrefetchBuffer:
         """How many messages to fetch. Fetches write it, drops of held messages, and ends of transactions."""
         self._counters = counters
         self._clock = clock
-        self._timings = timings
 
-    def copy(self, fetch: Fetch) -> PrefetchBuffer:
+    def copy(self, fetch: Fetch, timings: InternalTimings) -> PrefetchBuffer:
         """Make a prefetch buffer for the same messages, which fetches them in another way."""
         own = self.source
         source = QueueSource(
-            own.queue_id, own.selector, fetch, own.destination, None, self._timings.sweep_interval, own.changes
+            own.queue_id, own.selector, fetch, own.destination, None, timings.sweep_interval, own.changes
         )
-        copy = PrefetchBuffer(source, self._counters, self._clock, self._timings)
+        copy = PrefetchBuffer(source, self._counters, self._clock, timings)
         copy.use(self.policy)
         return copy
 
@@ -510,7 +601,7 @@ class PrefetchBuffer:
     @property
     def is_unchanged(self) -> bool:
         """True if it holds nothing, and its source is unchanged."""
-        return not self.rows and self.source.is_unchanged
+        return not self.held.rows and self.source.is_unchanged
 
     def is_known_empty(self, wake_ups: WakeUps, look: Look, most: float) -> bool:
         """Tell whether a fetch finds nothing, since a competing consumer of the client has just seen the end.
@@ -564,15 +655,11 @@ class PrefetchBuffer:
 
     def end_transaction(self) -> list[MessageRow]:
         """Drop the held messages, as `discard_rows` does, and learn from the messages that the transaction has used."""
-        rows = self.discard_rows() if self.rows else []
+        rows = self.discard_rows() if self.held.rows else []
         self._batch = self._batch.after_transaction(monotonic())
         return rows
 
     # Holding
-
-    def claim_for(self, seconds: float | None) -> None:
-        """Note for how many seconds the messages of the next fetch are claimed."""
-        self.claimed_for = seconds
 
     def keep(self, rows: Sequence[MessageRow], *, are_recorded: bool) -> None:
         """Hold messages of a fetch for delivery, after those that it holds, and learn from them as `learn` does.
@@ -582,62 +669,11 @@ class PrefetchBuffer:
             are_recorded: True if the deliveries of all that are held then are recorded.
         """
         self._batch = self._batch.after_fetch(monotonic(), len(rows), size_of(rows) if rows else 0)
-        self.rows.extend(rows)
-        if are_recorded:
-            self.recorded = len(self.rows)
-
-    def note_recorded(self, messages: int) -> None:
-        """Note that the deliveries of the next messages are recorded, as first deliveries."""
-        self.recorded = messages
+        self.held.add(rows, are_recorded=are_recorded)
 
     def note_free(self, until: float) -> None:
         """Note that nothing holds for failed deliveries before a time on the monotonic clock."""
         self.free_until = until
-
-    def keep_first(self, *rows: MessageRow) -> None:
-        """Put back messages that were the next ones to deliver."""
-        self.rows.extendleft(reversed(rows))
-
-    @property
-    def held(self) -> list[MessageKey]:
-        """The keys of the messages held for delivery."""
-        return [self.key(row) for row in self.rows]
-
-    @property
-    def held_for_the_first_time(self) -> list[MessageKey]:
-        """The keys of those held for delivery before the first that was delivered already."""
-        return [self.key(row) for row in takewhile(lambda row: not row.delivery_count, self.rows)]
-
-    @property
-    def claims(self) -> set[Claim]:
-        """The claims on the messages held for delivery that are in groups."""
-        return claims_of_groups(self.rows)
-
-    @property
-    def groups(self) -> set[int]:
-        """The groups of the messages held for delivery."""
-        return {row.group_hash for row in self.rows if row.group_hash is not None}
-
-    def key(self, row: MessageRow) -> MessageKey:
-        """Return a message's key."""
-        return key_of(self.source.queue_id, row)
-
-    def next(self) -> MessageRow | None:
-        """Return the next message, which is then no longer held, or None if none is."""
-        if not self.rows:
-            return None
-        if self.recorded:
-            self.recorded -= 1
-        return self.rows.popleft()
-
-    def next_fresh(self) -> MessageRow | None:
-        """Do what `next` does if `drop_stale` surely keeps the message, since it never expires; else return None."""
-        rows, source = self.rows, self.source
-        if not rows or rows[0].jms_expiration is not None or source.changes.count != source.changes_seen:
-            return None
-        if self.recorded:
-            self.recorded -= 1
-        return rows.popleft()
 
     def drop_stale(self) -> list[MessageRow]:
         """Drop the next messages if they have expired, or the queue has changed, since they were fetched.
@@ -648,54 +684,42 @@ class PrefetchBuffer:
         if self.source.heed_changes():
             return self.discard_rows()
         expired = []
-        while self.rows:
-            expiration = self.rows[0].jms_expiration
+        held = self.held
+        while held.rows:
+            expiration = held.rows[0].jms_expiration
             if expiration is None or expiration > self._clock.milliseconds():
                 break
-            if self.recorded:
-                self.recorded -= 1
-            expired.append(self.rows.popleft())
+            expired.append(held.rows[0])
+            held.next()
         if expired:
             self._batch = self._batch.without(len(expired))
         return expired
 
     def discard_rows(self) -> list[MessageRow]:
         """Drop the held messages, for which the next fetch looks again; return them."""
-        rows = list(self.rows)
+        rows = list(self.held.rows)
         self._remove(rows)
         for row in rows:
-            self.source.returned(self.key(row))
+            self.source.returned(self.held.key(row))
         return rows
 
     def drop(self, sequences: Container[int]) -> list[MessageRow]:
         """Drop the held messages with some sequences, for which the next fetch looks again; return them."""
-        dropped = [row for row in self.rows if row.sequence in sequences]
+        dropped = [row for row in self.held.rows if row.sequence in sequences]
         if dropped:
             self._remove(dropped)
             for row in dropped:
-                self.source.returned(self.key(row))
+                self.source.returned(self.held.key(row))
         return dropped
-
-    def held_of(self, groups: Collection[int]) -> list[MessageRow]:
-        """Return the messages of some groups that are held for delivery."""
-        return [row for row in self.rows if row.group_hash in groups]
 
     def discard_groups(self, groups: Collection[int]) -> None:
         """Drop the held messages of some groups."""
-        self._remove(self.held_of(groups))
+        self._remove(self.held.of_groups(groups))
 
     def _remove(self, rows: Collection[MessageRow]) -> None:
         """Hold some messages no longer, without their delivery."""
-        # The recorded ones among the others are not known then: to record one again costs a statement, and no more.
-        self.recorded = 0
+        self.held.remove(rows)
         self._batch = self._batch.without(len(rows))
-        if len(rows) == len(self.rows):
-            self.rows.clear()
-            return
-        removed = {row.sequence for row in rows}  # one queue has a sequence once
-        kept = [row for row in self.rows if row.sequence not in removed]
-        self.rows.clear()
-        self.rows.extend(kept)
 
     def count(self, outcome: str, rows: Sequence[MessageRow], delivered_at: float | None = None) -> None:
         """Count deliveries that have ended.

@@ -79,7 +79,7 @@ def test_a_released_message_is_fetched_without_a_question() -> None:
     messages = buffer()
     answer(messages.fetch(1), EMPTY)
     doubts = [messages.is_likely_empty]
-    messages.source.notify(messages.key(ROW))
+    messages.source.notify(messages.held.key(ROW))
     doubts.append(messages.is_likely_empty)
     assert doubts == [True, False]
 

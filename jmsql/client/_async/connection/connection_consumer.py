@@ -172,7 +172,7 @@ class ConnectionConsumer:
                 return None
             rows = await self._client.side.run(buffer.fetch, 1)
         for row in rows:
-            key = buffer.key(row)
+            key = buffer.held.key(row)
             buffer.source.returned(key)
             return key
         return None

@@ -106,24 +106,9 @@ class Lease:
     # The connection, and the limit on connections
 
     @property
-    def is_lost(self) -> bool:
-        """True if the connection that was in use is gone, and the transaction with it."""
-        return self.link.is_lost
-
-    @property
     def is_spare(self) -> bool:
         """True if it has a connection that it does not need now."""
         return not (self._uses or self._is_closed) and self.link.is_spare
-
-    @property
-    def occupation(self) -> str:
-        """The use of its connection, as a clause about sessions."""
-        link = self.link
-        if isinstance(link, LentLink):
-            return link.occupation
-        if link.state is not TransactionState.NONE or not link.is_idle:
-            return "in an open transaction"
-        return "in use by a call"
 
     async def _take_connection(self, patience: float | None = None) -> bool:
         """Take a connection unless the session has one. It is kept at least until the caller waits for something.
@@ -461,7 +446,7 @@ class Lease:
         """Roll back and release the connection to its pool, for good."""
         self._is_closed = True  # before the first wait, so that no call takes another one meanwhile
         await self.settle()
-        if self.is_lost:
+        if self.link.is_lost:
             await self.discard()
             return
         await self.rollback()

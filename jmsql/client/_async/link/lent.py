@@ -69,7 +69,7 @@ class LentLink(OwnLink):
 
     begins_early: ClassVar[bool] = True  # else the application might begin it, with options of its own
     allows_other_threads: ClassVar[bool] = False
-    occupation: ClassVar[str] = "kept for the application since get_database()"
+    occupation = "kept for the application since get_database()"
 
     def __init__(self, link: OwnLink, listener: ApplicationListener, *, is_of_handler: bool) -> None:
         state = link.state

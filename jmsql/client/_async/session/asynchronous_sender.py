@@ -79,7 +79,7 @@ class BatchInsertion:
             try:
                 await self._insert(batch)
             except BaseException as error:
-                was_lost = self._database.is_lost
+                was_lost = self._database.link.is_lost
                 await self._database.rollback()  # after any error: else the next batch would commit this one's ids
                 if not isinstance(error, JMSException):
                     raise

@@ -163,32 +163,32 @@ class Claiming:
         """Return the next message that was fetched before, if that takes no statement."""
         if not self._control.is_certain:
             return None
-        if not buffer.rows:
+        if not buffer.held.rows:
             return None
         cancelled = self._control.cancellations.heard
-        if cancelled and buffer.rows[0].sequence in cancelled:
+        if cancelled and buffer.held.rows[0].sequence in cancelled:
             return None
-        if buffer.rows[0].delivery_count and monotonic() >= self._redelivery.free_until(buffer):
+        if buffer.held.rows[0].delivery_count and monotonic() >= self._redelivery.free_until(buffer):
             return None  # it may be exhausted
-        return buffer.next_fresh()
+        return buffer.held.next_fresh()
 
     async def next_held(self, database: Lease, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message that was fetched before; None: there is none."""
-        if buffer.rows and not await self._lives(database):
+        if buffer.held.rows and not await self._lives(database):
             await self.release_rows(database, buffer, buffer.discard_rows())
         await self.release_rows(database, buffer, buffer.drop_stale())
         if self._control.cancellations.heard:
             await self._drop_cancelled(database, buffer)
-        rules = await self._redelivery.rules(buffer) if buffer.rows else None
-        while (row := buffer.next()) is not None:
-            key = buffer.key(row)
+        rules = await self._redelivery.rules(buffer) if buffer.held.rows else None
+        while (row := buffer.held.next()) is not None:
+            key = buffer.held.key(row)
             if rules is not None and row.delivery_count:
                 try:
                     if await self._redelivery.is_exhausted(rules, key, row.delivery_count):
                         await self._bury(database, key, row, rules)
                         continue
                 except BaseException:
-                    buffer.keep_first(row)
+                    buffer.held.put_back(row)
                     raise
             return row
         return None
@@ -229,7 +229,7 @@ class Claiming:
             return None
         rules = await self._redelivery.rules(buffer)
         self._visibility_timeout = await self._redelivery.visibility_timeout(buffer)
-        buffer.claim_for(self._visibility_timeout)
+        buffer.held.claim_for(self._visibility_timeout)
         # Messages behind a long delivery would run out of their time too.
         is_timed = self._visibility_timeout is not None and not self._extends_all
         is_single = is_timed or (rules is not None and rules.policy.maximum_deliveries == 1)
@@ -259,7 +259,7 @@ class Claiming:
             for key in await self.release_rows(database, buffer, rest):
                 buffer.source.returned(key)
         finally:
-            buffer.keep_first(*rows)
+            buffer.held.put_back(*rows)
         return bool(rows)
 
     def _heed_limit(self, buffer: PrefetchBuffer, rows: list[MessageRow]) -> None:
@@ -283,11 +283,11 @@ class Claiming:
         """
         if not rows:
             return []
-        releases = [Release(buffer.key(row), claim_of(row)) for row in rows]
+        releases = [Release(buffer.held.key(row), claim_of(row)) for row in rows]
         try:
             await self.release(database, releases)
         except BaseException:
-            buffer.keep_first(*rows)
+            buffer.held.put_back(*rows)
             raise
         return [release.key for release in releases]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from jmsql.client import instrumentation
 from jmsql.client.consumer_state import ConsumerState
@@ -46,13 +46,12 @@ class MessageConsumer:
     def __init__(self, receiving: Receiving, state: ConsumerState) -> None:
         self._receiving = receiving
         self._state = state
-        self._destination: Destination = state.destination
 
     @property
     def destination(self) -> Destination:
         """The queue or topic that messages come from."""
         self._check_open()
-        return self._destination
+        return self._state.destination
 
     @property
     def message_selector(self) -> str | None:
@@ -207,7 +206,7 @@ class MessageConsumer:
         wait = None if timeout is None else seconds(timeout, "timeout")
         if instrumentation.active is not None:
             return await self._receive(wait)
-        if state.buffer.rows:  # as it mostly is in a transaction
+        if state.buffer.held.rows:  # as it mostly is in a transaction
             message = self._receiving.pop_buffered(state)
             if message is not None:
                 return message
@@ -260,7 +259,7 @@ class MessageConsumer:
         receiving, state = self._receiving, self._state
         follower, followed = instrumentation.active, receiving.followed
         if follower is None or followed is None:
-            message = receiving.pop_buffered(state) if check is None and state.buffer.rows else None
+            message = receiving.pop_buffered(state) if check is None and state.buffer.held.rows else None
             return await receiving.receive(state, timeout, check) if message is None else message
         subscription = None if state.subscription is None else state.subscription.name
         with follower.receiving(followed, state.destination, subscription) as received:
@@ -298,8 +297,6 @@ class MessageConsumer:
 class QueueReceiver(MessageConsumer):
     """Receives the messages of a queue (JMS 1.1, chapter 5.8)."""
 
-    _destination: Queue
-
     @property
     def queue(self) -> Queue:
         """The queue that messages come from.
@@ -308,14 +305,12 @@ class QueueReceiver(MessageConsumer):
             IllegalStateException: The receiver is closed.
         """
         self._check_open()
-        return self._destination
+        return cast("Queue", self._state.destination)
 
 
 @set_module("jmsql.asyncio.domains")
 class TopicSubscriber(MessageConsumer):
     """Receives the messages of a subscription to a topic (JMS 1.1, chapter 6.11)."""
-
-    _destination: Topic
 
     @property
     def topic(self) -> Topic:
@@ -325,7 +320,7 @@ class TopicSubscriber(MessageConsumer):
             IllegalStateException: The subscriber is closed.
         """
         self._check_open()
-        return self._destination
+        return cast("Topic", self._state.destination)
 
     @property
     def no_local(self) -> bool:

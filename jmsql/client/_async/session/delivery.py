@@ -63,7 +63,7 @@ class Delivery(ABC):
         """Return the next message, now delivered, or None. Callers await it by `run_to_completion`."""
         while True:
             row = None
-            if buffer.rows:
+            if buffer.held.rows:
                 row = self.pop_buffered(buffer) or await self.next_held(buffer)
             if row is not None or not await self.fetch(buffer, buffer.next_limit()):
                 return row

@@ -79,14 +79,14 @@ class DeliveryRecords:
 
     async def record(self, buffer: PrefetchBuffer, row: MessageRow, rules: Rules) -> None:
         """Record the delivery of a locked message, and with a first one the others that the buffer holds."""
-        key = buffer.key(row)
+        key = buffer.held.key(row)
         if key in self.claims or claim_of(row) is not None:
             return
         keys = [key]
         if not row.delivery_count and rules.policy.maximum_deliveries != 1:
-            keys += buffer.held_for_the_first_time
+            keys += buffer.held.first_deliveries
         claim_id = await self._redelivery.record(keys, is_new=row.delivery_count is None)
-        buffer.note_recorded(len(keys) - 1)
+        buffer.held.note_recorded(len(keys) - 1)
         self.claims.update(dict.fromkeys(keys, claim_id))
 
     async def record_all(self, keys: Collection[MessageKey]) -> None:

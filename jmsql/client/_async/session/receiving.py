@@ -317,7 +317,7 @@ class Receiving:
             raise IllegalStateException("A session in your transaction has no listeners; call receive() instead.")
         if listener is not None:
             state.check_no_message_listener()
-        async with state.lock, database.connected(needed=bool(consumer.buffer.rows)):
+        async with state.lock, database.connected(needed=bool(consumer.buffer.held.rows)):
             await run_to_completion(self._set_listener(dispatcher, consumer, listener))
         state.notifications.notify()
 

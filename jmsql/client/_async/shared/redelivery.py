@@ -238,7 +238,7 @@ class Redelivery:
 
     async def have_failed(self, buffer: PrefetchBuffer, rows: Sequence[MessageRow]) -> list[bool]:
         """Tell of which messages a delivery has failed, other than by being put off or interrupted."""
-        keys = [buffer.key(row) for row in rows]
+        keys = [buffer.held.key(row) for row in rows]
         again = [key for key, row in zip(keys, rows, strict=True) if row.delivery_count]
         earlier = await self._side.run(earlier_deliveries, again) if again else {}
         return [

@@ -70,7 +70,7 @@ class SideConnection:
             try:
                 return await self._runner.run(work())
             except JMSException:
-                if not self._runner.is_lost:
+                if not self._runner.link.is_lost:
                     raise
                 return await self._runner.run(work())
 

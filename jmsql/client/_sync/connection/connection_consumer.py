@@ -173,7 +173,7 @@ class ConnectionConsumer:
                 return None
             rows = self._client.side.run(buffer.fetch, 1)
         for row in rows:
-            key = buffer.key(row)
+            key = buffer.held.key(row)
             buffer.source.returned(key)
             return key
         return None

@@ -77,6 +77,7 @@ class NoLink:
     state: ClassVar[TransactionState] = TransactionState.NONE
     begins_early: ClassVar[bool] = False
     allows_other_threads: ClassVar[bool] = True
+    occupation: ClassVar[str] = "in use by a call"
     answer: ClassVar[None] = None
     is_connected: ClassVar[bool] = False
     is_lost: ClassVar[bool] = False
@@ -119,8 +120,6 @@ class OwnLink:
     """True if the application may have done something in the open transaction."""
     allows_other_threads: ClassVar[bool] = True
     """True if the asynchronous sender may use it between two calls of the session."""
-    occupation: ClassVar[str] = "in use by a call"
-    """The reason why it is kept without a transaction, in a sentence about sessions."""
 
     def __init__(
         self,
@@ -177,6 +176,13 @@ class OwnLink:
             return True
         # An exchange may go on that began without a transaction; then the connection is in pipeline mode.
         return self.driver.closed or (self.is_idle and self.driver.pgconn.pipeline_status == PIPELINE_OFF)
+
+    @property
+    def occupation(self) -> str:
+        """The use of the connection, in a sentence about sessions."""
+        if self.state is not TransactionState.NONE or not self.is_idle:
+            return "in an open transaction"
+        return "in use by a call"
 
     @property
     def can_run_alone(self) -> bool:

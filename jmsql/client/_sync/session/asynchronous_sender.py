@@ -80,7 +80,7 @@ class BatchInsertion:
             try:
                 self._insert(batch)
             except BaseException as error:
-                was_lost = self._database.is_lost
+                was_lost = self._database.link.is_lost
                 self._database.rollback()  # after any error: else the next batch would commit this one's ids
                 if not isinstance(error, JMSException):
                     raise

@@ -116,8 +116,8 @@ class Claims(Delivery):
         if not self._delivered:
             self._delivered_at = monotonic()
         self._delivered.append((buffer, buffer.source.queue_id, row))
-        if buffer.claimed_for is not None:
-            self._extended.append(ExtendedClaim(buffer.key(row), row.handle, buffer.claimed_for))
+        if buffer.held.claimed_for is not None:
+            self._extended.append(ExtendedClaim(buffer.held.key(row), row.handle, buffer.held.claimed_for))
 
     def next_accepted(self, buffer: PrefetchBuffer, accept: Accept | None) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none.
@@ -144,8 +144,8 @@ class Claims(Delivery):
     def _take_back(self, buffer: PrefetchBuffer) -> None:
         """Undo the last delivery, which was to this prefetch buffer, as if nobody had asked for the message."""
         _, _, row = self._delivered.pop()
-        buffer.keep_first(row)
-        if buffer.claimed_for is not None:  # its time would run out while it waits
+        buffer.held.put_back(row)
+        if buffer.held.claimed_for is not None:  # its time would run out while it waits
             self._extended.pop()
             self._notify_released(self._claiming.release_rows(self._database, buffer, buffer.discard_rows()))
 
@@ -154,10 +154,10 @@ class Claims(Delivery):
 
         Not of those whose messages another buffer holds for delivery: they come first.
         """
-        own = claims_of_groups(row for _, _, row in self._delivered) | buffer.claims
+        own = claims_of_groups(row for _, _, row in self._delivered) | buffer.held.claims
         if not own:  # as without groups: a session may have hundreds of buffers
             return own
-        return own.difference(*(other.claims for other in self._buffers if other is not buffer))
+        return own.difference(*(other.held.claims for other in self._buffers if other is not buffer))
 
     @property
     def has_delivered(self) -> bool:
@@ -232,13 +232,13 @@ class Claims(Delivery):
         delivered = list(self._delivered)
         # The session's other messages of the same groups come after these.
         groups = {row.group_hash for _, _, row in delivered if row.group_hash is not None}
-        held = [(buffer, row) for buffer in self._buffers for row in buffer.held_of(groups)] if groups else []
+        held = [(buffer, row) for buffer in self._buffers for row in buffer.held.of_groups(groups)] if groups else []
         failed = [
             FailedDelivery(buffer, key_of(queue_id, row), row.handle, (row.delivery_count or 0) + 1)
             for buffer, queue_id, row in delivered
         ]
         releases = self._redelivery.failures(failed, failure)
-        later = [Release(buffer.key(row), claim_of(row)) for buffer, row in held]
+        later = [Release(buffer.held.key(row), claim_of(row)) for buffer, row in held]
         self._claiming.release(self._database, releases + later)
         self._has_dead_letter = any(release.dead_letter_queue_id is not None for release in releases)
         self._delivered.clear()
@@ -260,7 +260,7 @@ class Claims(Delivery):
         """Tell of the groups of acknowledged messages that the session does not hold any more."""
         keys = [(buffer, key_of(queue_id, row)) for buffer, queue_id, row in acknowledged if row.group_hash is not None]
         if keys:
-            held = set[int]().union(*(buffer.groups for buffer in self._buffers))
+            held = set[int]().union(*(buffer.held.groups for buffer in self._buffers))
             free = [(buffer, key) for buffer, key in keys if key.group_hash not in held]
             for buffer, key in free:
                 buffer.source.returned(key)

@@ -205,7 +205,7 @@ class Dispatcher:
 
     def buffer_like(self, buffer: PrefetchBuffer) -> PrefetchBuffer:
         """Make a prefetch buffer for the same messages, by which this session fetches them from the store."""
-        return buffer.copy(self._transaction.delivery.operation)
+        return buffer.copy(self._transaction.delivery.operation, self._client.timings)
 
     def load(self, consumer: ConsumerState, limit: int) -> int:
         """Fetch up to `limit` messages for the next `run`, and return how many there were.
@@ -225,7 +225,7 @@ class Dispatcher:
             self._loaded = consumer
             state.consumers.add(consumer)
             self._transaction.load(consumer.buffer, limit)
-            return len(consumer.buffer.rows)
+            return len(consumer.buffer.held.rows)
 
     def run(self) -> None:
         """Deliver the loaded messages.

@@ -93,12 +93,12 @@ class Delivered:
         self.undeleted.append(delivered)
         self.unlisted.append(delivered)
         if row.delivery_count is not None:
-            self.redelivered.append(buffer.key(row))
+            self.redelivered.append(buffer.held.key(row))
 
     def note_keys(self) -> None:
         """Note the keys of delivered messages, as long as they are known by the buffers' queues."""
         if self.unlisted:
-            self._listed.update([(delivered[0].key(delivered[1]), delivered) for delivered in self.unlisted])
+            self._listed.update([(delivered[0].held.key(delivered[1]), delivered) for delivered in self.unlisted])
             self.unlisted.clear()
 
     @property
@@ -146,7 +146,7 @@ class Delivered:
         count_outcome(self._listed.values(), outcome)
         count_outcome(self.unlisted, outcome)
         groups = [key for key in self._listed if key.group_hash is not None]
-        return groups + [buffer.key(row) for buffer, row in self.unlisted if row.group_hash is not None]
+        return groups + [buffer.held.key(row) for buffer, row in self.unlisted if row.group_hash is not None]
 
     def end(self) -> list[MessageKey]:
         """Forget the deliveries, and return the messages that have come back before."""
@@ -221,11 +221,11 @@ class Locks(Delivery):
         return bool(self._delivered)
 
     def pop_buffered(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if not (buffer.recorded or monotonic() < buffer.free_until):
+        if not (buffer.held.recorded or monotonic() < buffer.free_until):
             return None
         if self._savepoints is not None or self._database.link.has_lost_locks:
             return None  # `next` sees the rest
-        row = buffer.next_fresh()
+        row = buffer.held.next_fresh()
         if row is not None:
             self._delivered.add(buffer, row)
         return row
@@ -234,7 +234,7 @@ class Locks(Delivery):
         if self._database.link.has_lost_locks:
             self._give_up()
         while True:
-            row = self.pop_buffered(buffer) or self.next_held(buffer) if buffer.rows else None
+            row = self.pop_buffered(buffer) or self.next_held(buffer) if buffer.held.rows else None
             if row is not None:
                 return row
             if self._is_frugal:
@@ -259,7 +259,7 @@ class Locks(Delivery):
 
     def _give_up(self) -> list[MessageKey]:
         """Drop the messages that were fetched and not delivered, for which the next fetch looks again; return them."""
-        released = [(buffer.key(row), row) for buffer in self._buffers for row in buffer.discard_rows()]
+        released = [(buffer.held.key(row), row) for buffer in self._buffers for row in buffer.discard_rows()]
         claims = {key: claim_id for key, row in released if (claim_id := claim_of(row) or self._records.take(key))}
         if claims:  # else they would be hidden until the transaction ends, and others be delivered before them
             self._claimed.forget_undelivered(self._delivered.by_key)
@@ -268,10 +268,10 @@ class Locks(Delivery):
 
     def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
         buffer.drop_stale()  # they stay locked until the transaction ends
-        rules = self._redelivery.rules(buffer) if buffer.rows else None
+        rules = self._redelivery.rules(buffer) if buffer.held.rows else None
         buffer.note_free(self._redelivery.free_until(buffer))
-        while (row := buffer.next()) is not None:
-            key = buffer.key(row)
+        while (row := buffer.held.next()) is not None:
+            key = buffer.held.key(row)
             if key in self._delivered.by_key:  # a savepoint was rolled back
                 self._bring_back([key])
                 row = row._replace(delivery_count=(row.delivery_count or 0) + 1)
@@ -282,7 +282,7 @@ class Locks(Delivery):
                         continue
                     self._records.record(buffer, row, rules)
                 except BaseException:
-                    buffer.keep_first(row)
+                    buffer.held.put_back(row)
                     raise
             self._delivered.add(buffer, row)
             return row
@@ -331,7 +331,7 @@ class Locks(Delivery):
                 break
             self._database.end_unused()
             for row in rows:
-                buffer.source.returned(buffer.key(row))
+                buffer.source.returned(buffer.held.key(row))
             self._scan.forget_lost()
             rows = self._fetch_beside_others(buffer, limit)
         self._scan.forget_lost()
@@ -340,15 +340,16 @@ class Locks(Delivery):
     def _fetch_beside_others(self, buffer: PrefetchBuffer, limit: int) -> list[MessageRow]:
         """Fetch up to `limit` messages that no other prefetch buffer of the session holds, nor comes to first."""
         others = [other for other in self._buffers if other is not buffer]
-        held = {key for other in others for key in other.held}
+        held = {key for other in others for key in other.held.keys}
         own_claims = {claim_id for key, claim_id in self._records.claims.items() if key.group_hash is not None}
         rows = self._database.attempt(buffer.fetch(limit + len(held), own_claims))
         if held:
-            groups = {group for other in others for group in other.groups}
+            groups = {group for other in others for group in other.held.groups}
             for row in rows:
                 if row.group_hash in groups:
-                    buffer.source.returned(buffer.key(row))  # it comes after those that the other prefetch buffer holds
-            rows = [row for row in rows if row.group_hash not in groups and buffer.key(row) not in held]
+                    # It comes after those that the other prefetch buffer holds.
+                    buffer.source.returned(buffer.held.key(row))
+            rows = [row for row in rows if row.group_hash not in groups and buffer.held.key(row) not in held]
         return rows
 
     @property
@@ -438,7 +439,7 @@ class Locks(Delivery):
         self._savepoints = None
         unlocked = self._delivered.end()
         for buffer in self._buffers:
-            unlocked += [buffer.key(row) for row in buffer.end_transaction()]
+            unlocked += [buffer.held.key(row) for row in buffer.end_transaction()]
         self._buffers.clear()
         return unlocked
 

@@ -300,7 +300,7 @@ class Receiving:
             raise IllegalStateException("A session in your transaction has no listeners; call receive() instead.")
         if listener is not None:
             state.check_no_message_listener()
-        with state.lock, database.connected(needed=bool(consumer.buffer.rows)):
+        with state.lock, database.connected(needed=bool(consumer.buffer.held.rows)):
             self._set_listener(dispatcher, consumer, listener)
         state.notifications.notify()
 

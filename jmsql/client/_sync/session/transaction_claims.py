@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def claimed_of(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]]) -> list[tuple[MessageKey, ClaimedRow]]:
     """Return the messages that were claimed when they were received."""
-    return [(buffer.key(row), row) for buffer, row in delivered if isinstance(row, ClaimedRow)]
+    return [(buffer.held.key(row), row) for buffer, row in delivered if isinstance(row, ClaimedRow)]
 
 
 class TransactionClaims:
@@ -50,7 +50,7 @@ class TransactionClaims:
         if len(claimed) < len(rows):
             # The last one was delivered before, or the queue has just got groups, and nothing is claimed.
             for row in rows[len(claimed) :]:
-                source.returned(buffer.key(row))
+                source.returned(buffer.held.key(row))
             if not claimed:
                 return None
         if claimed:

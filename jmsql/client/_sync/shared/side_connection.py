@@ -71,7 +71,7 @@ class SideConnection:
             try:
                 return self._runner.run(work())
             except JMSException:
-                if not self._runner.is_lost:
+                if not self._runner.link.is_lost:
                     raise
                 return self._runner.run(work())
 

@@ -76,9 +76,9 @@ def deliveries(messages: list[Message]) -> dict[str, int]:
 def fetch_ahead(consumer: MessageConsumer) -> list[Message]:
     """Receive some messages, so that others are fetched and not delivered."""
     received = [receive(consumer) for _ in range(4)]
-    while not consumer._state.buffer.rows and len(received) < len(NAMES):  # a slow machine fetches fewer at a time
+    while not consumer._state.buffer.held.rows and len(received) < len(NAMES):  # a slow machine fetches fewer at a time
         received.append(receive(consumer))
-    assert len(consumer._state.buffer.rows) > 0
+    assert len(consumer._state.buffer.held.rows) > 0
     return received
 
 
@@ -125,7 +125,7 @@ def test_a_listener_is_not_given_it_either(connection: Connection, other: Connec
 
     consumer.message_listener = listen
     assert listens.wait(30)
-    assert len(consumer._state.buffer.rows) > 0
+    assert len(consumer._state.buffer.held.rows) > 0
     with suspended(connection, server):
         theirs = deliveries(receive_all(other.create_session().create_consumer(QUEUE)))
         goes_on.set()

@@ -297,7 +297,7 @@ class Lender(ApplicationListener):
             try:
                 await work.flush()
             except JMSException:
-                if not database.is_lost:
+                if not database.link.is_lost:
                     raise
         elif step is not None and step.command is SavepointCommand.ROLLBACK:
             await work.drop_sends()  # they were sent after the failure, and so after the savepoint
@@ -313,7 +313,7 @@ class Lender(ApplicationListener):
         try:
             await self._transaction.work.join_commit()
         except JMSException:
-            if not self._transaction.database.is_lost:
+            if not self._transaction.database.link.is_lost:
                 raise
 
     async def after_commit(self) -> None:
@@ -397,7 +397,7 @@ class LocalTransaction(OwnTransaction):
         async with work.lock:  # the asynchronous sender inserts on the same connection, from another thread
             try:
                 buffer = consumer.buffer
-                if buffer.rows or not buffer.source.shares_position:
+                if buffer.held.rows or not buffer.source.shares_position:
                     row = await work.locks.next(buffer)
                 else:
                     row = await self._next_in_turn(buffer)
@@ -442,7 +442,7 @@ class LocalTransaction(OwnTransaction):
                 return await self.database.attempt(browse(queue_id, selector, after, limit))
 
     async def closed(self, consumer: ConsumerState) -> None:
-        if consumer.buffer.rows:
+        if consumer.buffer.held.rows:
             await self.work.give_back_held()
 
     async def load(self, buffer: PrefetchBuffer, limit: int) -> None:
@@ -458,7 +458,7 @@ class LocalTransaction(OwnTransaction):
             await self.work.end_unused()
 
     async def failed(self, error: JMSException) -> JMSException:
-        is_lost = self.database.is_lost
+        is_lost = self.database.link.is_lost
         if is_lost or isinstance(error, TransactionRolledBackException):
             async with self.state.lock:
                 with shielded():

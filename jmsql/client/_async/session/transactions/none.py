@@ -386,7 +386,7 @@ class AutoAcknowledge(OwnAcknowledge):
             self._tell_of_return(buffer, row)
 
     def _tell_of_return(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
-        key = buffer.key(row)
+        key = buffer.held.key(row)
         buffer.source.returned(key)
         self._client.returned([key])
 

@@ -282,7 +282,7 @@ class EnlistedTransaction(Transaction):
         return message
 
     def _note_received(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
-        key = buffer.key(row)
+        key = buffer.held.key(row)
         place = buffer.source, key.inverse_priority, key.group_hash
         self._received[place] = min(self._received.get(place, key), key)
 

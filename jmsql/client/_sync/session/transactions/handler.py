@@ -119,11 +119,11 @@ class HandlerClaims:
         with self._lock:
             while True:
                 row = None
-                if buffer.rows:
+                if buffer.held.rows:
                     row = claiming.pop_buffered(buffer) or claiming.next_held(database, buffer)
                 if row is not None or not self._fetch(database, buffer.next_limit()):
                     break
-        if buffer.rows:
+        if buffer.held.rows:
             self.on_held()
         return row
 
@@ -134,7 +134,7 @@ class HandlerClaims:
             After how many seconds to do so again; None: nothing is held.
         """
         with self._lock:
-            if not self.buffer.rows:
+            if not self.buffer.held.rows:
                 return None
             remaining = self._claimed_at + _LONGEST - monotonic()
             if remaining <= 0:
@@ -148,7 +148,7 @@ class HandlerClaims:
 
     def _release_held(self) -> None:
         buffer = self.buffer
-        held = len(buffer.rows)
+        held = len(buffer.held.rows)
         try:
             self._client.returned(self._claiming.release_rows(None, buffer, buffer.discard_rows()))
         except JMSException as error:
@@ -159,7 +159,7 @@ class HandlerClaims:
     def _fetch(self, database: Lease, limit: int) -> bool:
         """Claim up to `limit` messages by the connection of the caller's session; return True if there are any."""
         claiming, buffer = self._claiming, self.buffer
-        claimed = claiming.claim(database, buffer, 1 if buffer.source.has_groups else limit, buffer.claims)
+        claimed = claiming.claim(database, buffer, 1 if buffer.source.has_groups else limit, buffer.held.claims)
         self._claimed_at = monotonic()
         if claimed is None:
             return False
@@ -195,9 +195,9 @@ class ChunkClaims(HandlerClaims):
 
     def start_chunk(self) -> None:
         """Begin another chunk."""
-        self._room = self._size - len(self.buffer.rows)
-        self._is_empty = not self.buffer.rows
-        self._groups = self.buffer.claims
+        self._room = self._size - len(self.buffer.held.rows)
+        self._is_empty = not self.buffer.held.rows
+        self._groups = self.buffer.held.claims
 
     @property
     def is_full(self) -> bool:
@@ -417,12 +417,12 @@ class Chunk:
     @property
     def has_held(self) -> bool:
         """True if messages of the chunk are here that were not received."""
-        return bool(self._claims.buffer.rows)
+        return bool(self._claims.buffer.held.rows)
 
     @property
     def longest_wait(self) -> float | None:
         """For how many seconds the chunk may wait, so that its claims do not run out; None: without a limit."""
-        claimed_for = self._claims.buffer.claimed_for
+        claimed_for = self._claims.buffer.held.claimed_for
         return None if claimed_for is None else claimed_for / 2
 
     def is_claimed(self) -> bool:
@@ -573,7 +573,9 @@ class HandlerTransaction(LocalTransaction):
         buffer = consumer.buffer
         message = row.message(consumer.destination, self.acknowledge)
         self._is_released = False
-        self.delivery.handled.append(_Claimed(buffer, buffer.key(row), row, buffer.claimed_for, message, monotonic()))
+        self.delivery.handled.append(
+            _Claimed(buffer, buffer.held.key(row), row, buffer.held.claimed_for, message, monotonic())
+        )
         return message
 
     def close(self) -> None:

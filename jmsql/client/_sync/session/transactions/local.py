@@ -295,7 +295,7 @@ class Lender(ApplicationListener):
             try:
                 work.flush()
             except JMSException:
-                if not database.is_lost:
+                if not database.link.is_lost:
                     raise
         elif step is not None and step.command is SavepointCommand.ROLLBACK:
             work.drop_sends()  # they were sent after the failure, and so after the savepoint
@@ -311,7 +311,7 @@ class Lender(ApplicationListener):
         try:
             self._transaction.work.join_commit()
         except JMSException:
-            if not self._transaction.database.is_lost:
+            if not self._transaction.database.link.is_lost:
                 raise
 
     def after_commit(self) -> None:
@@ -394,7 +394,7 @@ class LocalTransaction(OwnTransaction):
         with work.lock:  # the asynchronous sender inserts on the same connection, from another thread
             try:
                 buffer = consumer.buffer
-                if buffer.rows or not buffer.source.shares_position:
+                if buffer.held.rows or not buffer.source.shares_position:
                     row = work.locks.next(buffer)
                 else:
                     row = self._next_in_turn(buffer)
@@ -436,7 +436,7 @@ class LocalTransaction(OwnTransaction):
             return self.database.attempt(browse(queue_id, selector, after, limit))
 
     def closed(self, consumer: ConsumerState) -> None:
-        if consumer.buffer.rows:
+        if consumer.buffer.held.rows:
             self.work.give_back_held()
 
     def load(self, buffer: PrefetchBuffer, limit: int) -> None:
@@ -452,7 +452,7 @@ class LocalTransaction(OwnTransaction):
             self.work.end_unused()
 
     def failed(self, error: JMSException) -> JMSException:
-        is_lost = self.database.is_lost
+        is_lost = self.database.link.is_lost
         if is_lost or isinstance(error, TransactionRolledBackException):
             with self.state.lock:
                 self._undo()
