@@ -396,17 +396,6 @@ class HeldRows:
         self.claimed_for: float | None = None
         """For how many seconds they are claimed; None: while the client lives. Claims write it."""
 
-    def add(self, rows: Sequence[MessageRow], *, are_recorded: bool) -> None:
-        """Hold more messages, after the others.
-
-        Args:
-            rows: The messages.
-            are_recorded: True if the deliveries of all that are held then are recorded.
-        """
-        self.rows.extend(rows)
-        if are_recorded:
-            self.recorded = len(self.rows)
-
     def put_back(self, *rows: MessageRow) -> None:
         """Hold messages again that were the next ones to deliver."""
         self.rows.extendleft(reversed(rows))
@@ -669,7 +658,10 @@ class PrefetchBuffer:
             are_recorded: True if the deliveries of all that are held then are recorded.
         """
         self._batch = self._batch.after_fetch(monotonic(), len(rows), size_of(rows) if rows else 0)
-        self.held.add(rows, are_recorded=are_recorded)
+        held = self.held
+        held.rows.extend(rows)
+        if are_recorded:
+            held.note_recorded(len(held.rows))
 
     def note_free(self, until: float) -> None:
         """Note that nothing holds for failed deliveries before a time on the monotonic clock."""

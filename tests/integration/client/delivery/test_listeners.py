@@ -311,5 +311,5 @@ def instructions_for_a_message(connection: Connection, others: Session, listener
             send_texts(others, each, "x")
             counts.append(heard.get(timeout=60))
             # Else the next message may come before the look that finds nothing, and save it.
-            wait_for(lambda: any(connection._client.control.wake_ups._waited_for))
+            wait_for(lambda: any(connection._client.control.wake_ups._waited_for), timeout=60)
     return statistics.median(counts)
