@@ -8,13 +8,24 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from jmsql.store.destinations import lookup
+from jmsql.store.maintenance.due_messages import DueMessages
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.receiving import receive
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import dequeue
+from jmsql.store.sending.send import send as store_send
 from jmsql.timings import InternalTimings
 from tests.integration.client.server import Server
-from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, as_claimed, bodies, key, send
+from tests.integration.store.conftest import (
+    FROM_THE_FRONT,
+    Client,
+    OpenClient,
+    as_claimed,
+    bodies,
+    key,
+    send,
+    text_message,
+)
 
 pytestmark = pytest.mark.maintained
 
@@ -48,6 +59,15 @@ def test_expired_messages_move_to_the_expiry_queue(client: Client, queue_id: int
     assert bodies(moved) == ["first", "second"]
     assert [row.jms_expiration for row in moved] == [None, None]
     assert client.rows("select count(*) from jmsql_internal.message") == [(0,)]
+
+
+def test_it_looks_for_delayed_messages_when_the_first_is_due(client: Client) -> None:
+    [(now,)] = client.rows("select (extract(epoch from clock_timestamp()) * 1000)::bigint")
+    later, sooner = (text_message("x")._replace(jms_delivery_time=now + delay) for delay in (60_000, 300))
+    client.run(store_send([later, sooner]))
+    due_messages = DueMessages(InternalTimings())
+    while due_messages.run(client.runner) == []:
+        assert due_messages.seconds_to_next() <= 0.301, "its regular look comes only after a second"
 
 
 def test_claimed_messages_do_not_expire(client: Client, queue_id: int) -> None:

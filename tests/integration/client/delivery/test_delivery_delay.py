@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -23,7 +22,7 @@ from jmsql import (
     TextMessage,
     Topic,
 )
-from jmsql.testing import FAST_TIMINGS, wait_for
+from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 
 SHORT = 0.3
@@ -110,18 +109,6 @@ class TestDeliveryTime:
             sent = send(producer, "later", delay)
             received(consumer)
             assert now() >= sent.jms_delivery_time
-
-    def test_delivery_is_then_though_the_next_regular_look_is_much_later(
-        self, factory: ConnectionFactory, queue: Queue
-    ) -> None:
-        timings = dataclasses.replace(FAST_TIMINGS, delayed_message_interval=LONG)
-        with dataclasses.replace(factory, timings=timings).create_connection() as connection:
-            connection.start()
-            session = connection.create_session()
-            producer = session.create_producer(queue)
-            send(producer, "much later", LONG)
-            send(producer, "later", SHORT)
-            assert received(session.create_consumer(queue)).text == "later"
 
     def test_listener_gets_it_then(self, connection: Connection, producer: MessageProducer, queue: Queue) -> None:
         arrivals: list[tuple[int, int]] = []
