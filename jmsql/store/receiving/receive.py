@@ -450,6 +450,18 @@ def _found(
     return candidates(selector, condition, _KEY if is_read_again else "m.*", is_single=is_single, late=late)
 
 
+# The scan has read delivery states by the statement's snapshot. Another consumer may have claimed or released a message
+# between the snapshot and the row's lock. A function has a snapshot of its own, taken after the locks, so
+# `delivery_state` sees those changes; a join in this statement would not.
+_STATE = """
+        state as materialized (
+            select s.*
+            from (select pg_catalog.array_agg(inverse_priority) as priorities,
+                         pg_catalog.array_agg(sequence) as sequences from found) k
+            cross join lateral jmsql_internal.delivery_state(%(queue_id)s, k.priorities, k.sequences) s)"""
+_IS_FREE = "s.claim_id is null and (s.next_attempt is null or s.next_attempt <= statement_timestamp())"
+
+
 def _free(own_claims: str | None, *, keeps_lost: bool = False) -> str:
     """Compose the relations `state` and `free`: the rows of `found` that are free now that they are locked.
 
@@ -457,16 +469,7 @@ def _free(own_claims: str | None, *, keeps_lost: bool = False) -> str:
         own_claims: The consumer's claims, as an expression; None: no row of `found` is of a group.
         keeps_lost: True to keep the others, too, and have `is_free` tell.
     """
-    # The scan has read delivery states by the statement's snapshot. Another consumer may have claimed or released a
-    # message between the snapshot and the row's lock. A function has a snapshot of its own, taken after the locks, so
-    # `delivery_state` sees those changes; a join in this statement would not.
-    state = """
-        state as materialized (
-            select s.*
-            from (select pg_catalog.array_agg(inverse_priority) as priorities,
-                         pg_catalog.array_agg(sequence) as sequences from found) k
-            cross join lateral jmsql_internal.delivery_state(%(queue_id)s, k.priorities, k.sequences) s)"""
-    is_first = ""
+    state, is_first = _STATE, ""
     if own_claims is not None:
         state += """,
         group_state as materialized (
@@ -478,8 +481,7 @@ def _free(own_claims: str | None, *, keeps_lost: bool = False) -> str:
                 select from group_state g
                 where g.group_hash = f.group_hash
                   and {makes_wait("g", "f", own_claims)}))"""
-    is_free = f"""s.claim_id is null and (s.next_attempt is null or s.next_attempt <= statement_timestamp())
-                  {is_first}"""
+    is_free = f"{_IS_FREE} {is_first}"
     column, condition = (f", {is_free} as is_free", "") if keeps_lost else ("", f"where {is_free}")
     return f"""{state},
         free as (
@@ -612,9 +614,9 @@ _CLAIM_NUMBER = """claim as materialized (
 _INSERT_CLAIMS = """insert into jmsql_internal.delivery as d
                     (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at,
                      claim_expires_at)
-                select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, claim.claim_id,
-                       %(connection_id)s::bigint, claim.claimed_at, claim.claim_expires_at
-                from free f cross join claim"""
+                select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, (select claim_id from claim),
+                       %(connection_id)s::bigint, (select claimed_at from claim), (select claim_expires_at from claim)
+                from free f"""
 _OR_CLAIM_AGAIN = """on conflict (queue_id, inverse_priority, sequence) do update
                 set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
                     claimed_at = excluded.claimed_at, claim_expires_at = excluded.claim_expires_at,
@@ -665,9 +667,9 @@ def claim_statement(
                 where f.delivery_count is not null
                 {_OR_CLAIM_AGAIN}
                 returning d.inverse_priority, d.sequence, d.delivery_count)
-            select {_COLUMNS}, m.group_hash, coalesce(a.delivery_count, 0), claim.claim_id,
+            select {_COLUMNS}, m.group_hash, coalesce(a.delivery_count, 0), (select claim_id from claim),
                    {snapshot(grouped=grouped, of_one=True)}
-            from free m cross join claim
+            from free m
             left join claimed_again a on (a.inverse_priority, a.sequence) = (m.inverse_priority, m.sequence)
             {SHARED_BODY}
             where m.delivery_count is null or a.delivery_count is not null"""
@@ -810,32 +812,36 @@ def claim_for_transaction_statement(selector: Selector | None, *, late: bool = F
     Like `claim`, but a plain insertion, and the message as the scan found it: that takes two thirds of the time. It
     fails if a client has just recorded a delivery after its rollback.
     """
+    # The rows of `found` are wide. To keep them once more, joined with their states, would take a tenth of the time.
     found, parameters = _found(selector, grouped=False, late=late)
-    is_next = """((select k.sequence from known k) is null
-                       or (m.inverse_priority, m.sequence)
-                          <= ((select k.inverse_priority from known k), (select k.sequence from known k)))"""
+    is_next = "(m.inverse_priority, m.sequence) = (select k.inverse_priority, k.sequence from known k)"
+    is_claimed = """((m.inverse_priority, m.sequence) not in (select s.inverse_priority, s.sequence from state s)
+                     and ((select k.sequence from known k) is null
+                          or (m.inverse_priority, m.sequence)
+                             < ((select k.inverse_priority from known k), (select k.sequence from known k))))"""
     return Statement(
         "claim_for_transaction",
         f"""with claim as materialized (
                 select set_config('synchronous_commit', 'off', true),
                        nextval('jmsql_internal.claim_sequence'::regclass) as claim_id,
                        clock_timestamp() as claimed_at),
-            {found}, {_free(None)},
+            {found}, {_STATE},
             known as materialized (
-                select f.inverse_priority, f.sequence
-                from free f where f.delivery_count is not null
-                order by f.inverse_priority, f.sequence limit 1),
+                select s.inverse_priority, s.sequence, s.delivery_count
+                from state s where {_IS_FREE}
+                order by s.inverse_priority, s.sequence limit 1),
             claimed as (
                 insert into jmsql_internal.delivery
                     (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
-                select m.queue_id, m.inverse_priority, m.sequence, claim.claim_id, %(connection_id)s::bigint,
-                       claim.claimed_at
-                from free m cross join claim
-                where m.delivery_count is null and {is_next})
-            select {_COLUMNS}, m.group_hash, m.delivery_count,
-                   case when m.delivery_count is null then claim.claim_id end, {snapshot(grouped=False, of_one=True)}
-            from free m cross join claim {SHARED_BODY}
-            where {is_next}""",
+                select m.queue_id, m.inverse_priority, m.sequence, (select claim_id from claim),
+                       %(connection_id)s::bigint, (select claimed_at from claim)
+                from found m
+                where {is_claimed})
+            select {_COLUMNS}, m.group_hash, case when {is_next} then (select k.delivery_count from known k) end,
+                   case when {is_next} then null else (select claim_id from claim) end,
+                   {snapshot(grouped=False, of_one=True)}
+            from found m {SHARED_BODY}
+            where {is_claimed} or {is_next}""",
         "receiving",
         _claimed_rows_and_next,
         parameters,

@@ -88,6 +88,10 @@ having count(*) > 0;
 -- a look-up for each takes. The sequences are in order, and their claims stand at the same places.
 {range} and sequence = (%(sequences)s::bigint[])[{place}] and claim_id = (%(claim_ids)s::bigint[])[{place}];
 
+-- name: whole
+-- All messages of a claim, between the first and the last of them.
+{range} and claim_id = %(claim_id)s::bigint;
+
 -- name: range
 queue_id = %(queue_id)s::integer and inverse_priority = %(inverse_priority)s::smallint
 and sequence between (%(sequences)s::bigint[])[1]
@@ -107,7 +111,7 @@ and claim_id = any(%(claim_ids)s::bigint[]);
 
 -- name: fails_if_lost
 -- What an acknowledgement returns that goes with a commit, as `delete_last` does.
-case when count(*) <> pg_catalog.cardinality(%(claim_ids)s::bigint[])
+case when count(*) <> {number}
      then jmsql_internal.refuse(
          'JMS05', 'The message was taken away, and is delivered again: it was held for longer than its visibility timeout, '
          'or the server took this client for gone.') end;

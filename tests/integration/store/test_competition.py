@@ -326,19 +326,52 @@ class TestTheFence:
             strangers
         )
 
-    @pytest.mark.parametrize("strangers", [0, 10], ids=["close together", "far apart"])
+    @pytest.mark.parametrize(
+        ("strangers", "are_whole"),
+        [(0, False), (0, True), (10, False)],
+        ids=["close together", "whole claim", "far apart"],
+    )
     def test_a_commit_fails_if_a_claim_is_lost(
-        self, strangers: int, recipient: Recipient, client: Client, queue_id: int
+        self, strangers: int, are_whole: bool, recipient: Recipient, client: Client, queue_id: int
     ) -> None:
         send(client, "first", *["between"] * strangers, "last")
         first, *_, last = claim(client, queue_id, limit=strangers + 2)
         client.run(recipient.release([Release(key(queue_id, first), first.handle)]))
 
         with pytest.raises(TransactionRolledBackException, match="The message was taken away") as failure:
-            client.run(recipient.last_acknowledgement([(queue_id, [first, last])]))
+            client.run(recipient.last_acknowledgement([(queue_id, [first, last])], are_whole=are_whole))
 
         assert failure.value.error_code == "JMS05"
         assert client.rows("select count(*) from jmsql_internal.message") == [(2 + strangers,)]
+
+    def test_a_commit_that_deletes_whole_claims_spares_other_messages(
+        self, recipient: Recipient, client: Client, queue_id: int
+    ) -> None:
+        send(client, "other", "first", "claimed by others", "last")
+        [other] = claim(client, queue_id, limit=1)
+        [first] = claim(client, queue_id, limit=1)
+        client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, CONNECTION + 1))
+        [last] = claim(client, queue_id, limit=1)
+
+        client.run(recipient.last_acknowledgement([(queue_id, [first, last])], are_whole=True))
+        client.run(recipient.last_acknowledgement([(queue_id, [other])], are_whole=True))
+
+        assert client.rows("select text_body from jmsql_internal.message") == [("claimed by others",)]
+        assert client.rows("select connection_id from jmsql_internal.delivery") == [(CONNECTION + 1,)]
+
+    def test_a_claim_is_not_deleted_as_a_whole_if_it_has_other_messages(
+        self, recipient: Recipient, client: Client, queue_id: int
+    ) -> None:
+        send(client, "first", "between", "last")
+        first, _, last = claim(client, queue_id, limit=3)
+
+        if recipient.is_restricted:  # it names each message
+            client.run(recipient.last_acknowledgement([(queue_id, [first, last])], are_whole=True))
+            assert client.rows("select text_body from jmsql_internal.message") == [("between",)]
+            return
+        with pytest.raises(TransactionRolledBackException):
+            client.run(recipient.last_acknowledgement([(queue_id, [first, last])], are_whole=True))
+        assert client.rows("select count(*) from jmsql_internal.message") == [(3,)]
 
     def test_a_lost_claim_does_not_release(self, recipient: Recipient, client: Client, queue_id: int) -> None:
         send(client, "contested")

@@ -150,6 +150,13 @@ TOGETHER: dict[str, object] = {
     "sequences": CLAIMS["sequences"],
     "claim_ids": CLAIMS["claim_ids"],
 }
+WHOLE: dict[str, object] = {
+    "queue_id": 1,
+    "inverse_priority": PRIORITY,
+    "sequences": [1, BATCH],
+    "claim_id": 7,
+    "number": BATCH,
+}
 ADDRESSES = {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]}
 RECORDING = ADDRESSES | {"queue_ids": [1], "deliveries": None, "connection_id": 1}
 OUTCOMES = {
@@ -236,6 +243,10 @@ CASES = {
     "acknowledge with the commit": Case(text(acknowledgements["acknowledge", "close_together", True]), TOGETHER, 700),
     "acknowledge with history": Case(
         text(acknowledgements["acknowledge_with_history", "close_together", False]), TOGETHER, 1000
+    ),
+    "acknowledge a whole claim with the commit": Case(text(acknowledgements["acknowledge", "whole", True]), WHOLE, 700),
+    "acknowledge a whole claim with the commit, with history": Case(
+        text(acknowledgements["acknowledge_with_history", "whole", True]), WHOLE, 1000
     ),
     "acknowledge what lies anywhere": Case(
         text(acknowledgements["acknowledge_with_history", "anywhere", False]), CLAIMS, 1200

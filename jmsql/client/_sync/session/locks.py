@@ -406,16 +406,16 @@ class Locks(Delivery):
             self._records.forget_with_commit()
         recipient = self._database.recipient
         last = recipient.last_deletions(*delivered.to_delete(), recorded, claim_ids)
-        if self._claimed.batches and (claimed := self._claimed_and_delivered()):
-            last.append(recipient.last_acknowledgement(claimed))
+        if self._claimed.batches:
+            are_whole = self._has_delivered_all_claimed
+            claimed = self._claimed.batches if are_whole else self._claimed.among(delivered.by_key)
+            if claimed:
+                last.append(recipient.last_acknowledgement(claimed, are_whole=are_whole))
         return last
 
     @property
     def _has_delivered_all_claimed(self) -> bool:
         return self._claimed.are_all(len(self._delivered))
-
-    def _claimed_and_delivered(self) -> list[tuple[int, list[ClaimedRow]]]:
-        return self._claimed.batches if self._has_delivered_all_claimed else self._claimed.among(self._delivered.by_key)
 
     def committed(self) -> list[MessageKey]:
         """Note that the transaction is over: delivered messages are gone.
