@@ -124,6 +124,7 @@ class Delivered:
             self._listed[key] = buffer, claimed_row
             claimed.setdefault(key.queue_id, []).append(claimed_row)
         self.undeleted[:] = self.by_key.values()
+        self.redelivered[:] = [key for key in self.redelivered if key not in claims]  # these are forgotten by claim
         return claimed
 
     def take_back(self, keys: Collection[MessageKey]) -> None:

@@ -67,6 +67,18 @@ def test_the_transaction_goes_on(transacted: Session, others: Session, server: S
     assert (rows(server, "message"), rows(server, "delivery")) == (0, 0)
 
 
+def test_messages_that_came_back_before_are_committed(transacted: Session, others: Session, server: Server) -> None:
+    send_texts(others, ORDERS, *TEXTS)
+    receive_texts(transacted.create_consumer(ORDERS), RECEIVED)
+    transacted.rollback()
+    consumer = transacted.create_consumer(ORDERS)
+    received = receive_texts(consumer, RECEIVED + 3)
+    consumer.close()
+    transacted.commit()
+    assert sorted(received + texts_of(receive_all(others.create_consumer(ORDERS))), key=int) == TEXTS
+    assert (rows(server, "message"), rows(server, "delivery")) == (0, 0)
+
+
 def test_another_consumer_of_the_session_goes_on(transacted: Session, others: Session, server: Server) -> None:
     send_texts(others, ORDERS, *TEXTS)
     first, second = transacted.create_consumer(ORDERS), transacted.create_consumer(ORDERS)
