@@ -24,6 +24,7 @@ import jmsql
 from jmsql import ConnectionFactory, Message, Queue, RedeliveryPolicy, Topic
 from jmsql import asyncio as jms
 from jmsql.admin import Administration
+from jmsql.client._sync.shared.redelivery import Redelivery
 from jmsql.worker import Application, HandlerCall, Reject, RetryAfter, WorkerTimings
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
@@ -143,6 +144,33 @@ async def test_a_message_that_has_failed_is_a_chunk_of_its_own(
     async with app.running():
         assert await handled(database, 10) == numbered(10)
     assert again == [1] * 10
+
+
+async def test_claims_are_released_if_the_look_for_failed_deliveries_fails(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Application(jmsql_factory)
+    failures: list[str] = []
+    have_failed = Redelivery.have_failed
+
+    @app.listener("events", chunk=10, redelivery=AGAIN)
+    def fail_once(texts: list[str], rows: sqlalchemy.Connection) -> None:
+        if not failures:
+            failures.append("call")
+            raise ValueError(texts)
+        store(rows, texts)
+
+    def fail_to_look_once(redelivery: Redelivery, *arguments: Any) -> list[bool]:
+        if failures == ["call"]:
+            failures.append("look")
+            raise jmsql.JMSException("no lock was granted within the time limit", "55P03")
+        return have_failed(redelivery, *arguments)
+
+    monkeypatch.setattr(Redelivery, "have_failed", fail_to_look_once)
+    send(jmsql_factory, "events", "again")
+    async with app.running():
+        assert await handled(database, 1) == ["again"]
+    assert failures == ["call", "look"]
 
 
 async def test_a_message_that_is_named_or_unreadable_leaves_its_chunk(

@@ -208,7 +208,16 @@ class ChunkClaims(HandlerClaims):
         if self.is_full:
             return False
         claimed = await claiming.claim(database, buffer, buffer.within_size(self._room), self._groups)
-        return claimed is not None and await claiming.keep(database, buffer, claimed[0], await self._fill(*claimed))
+        if claimed is None:
+            return False
+        rows, rules = claimed
+        try:
+            count = await self._fill(rows, rules)
+        except BaseException:
+            buffer.held.put_back(*rows)
+            await run_to_completion(self._release_held())
+            raise
+        return await claiming.keep(database, buffer, rows, count)
 
     async def release_overdue(self) -> None:
         """Release nothing: the session is about to deliver its messages, and would get a part of its chunk."""

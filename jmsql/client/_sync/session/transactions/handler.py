@@ -209,7 +209,16 @@ class ChunkClaims(HandlerClaims):
         if self.is_full:
             return False
         claimed = claiming.claim(database, buffer, buffer.within_size(self._room), self._groups)
-        return claimed is not None and claiming.keep(database, buffer, claimed[0], self._fill(*claimed))
+        if claimed is None:
+            return False
+        rows, rules = claimed
+        try:
+            count = self._fill(rows, rules)
+        except BaseException:
+            buffer.held.put_back(*rows)
+            self._release_held()
+            raise
+        return claiming.keep(database, buffer, rows, count)
 
     def release_overdue(self) -> None:
         """Release nothing: the session is about to deliver its messages, and would get a part of its chunk."""
