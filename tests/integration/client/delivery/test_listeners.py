@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import psycopg
 import pytest
 
 from jmsql import (
@@ -313,3 +314,27 @@ def instructions_for_a_message(connection: Connection, others: Session, listener
             # Else the next message may come before the look that finds nothing, and save it.
             wait_for(lambda: any(connection._client.control.wake_ups._waited_for), timeout=60)
     return statistics.median(counts)
+
+
+def test_an_acknowledgement_that_failed_is_made_before_the_next_look(
+    jmsql_factory: ConnectionFactory, others: Session, server: Server, queue: Queue
+) -> None:
+    heard: queues.SimpleQueue[Message] = queues.SimpleQueue()
+    errors: queues.SimpleQueue[Exception] = queues.SimpleQueue()
+    with jmsql_factory.create_connection() as connection, psycopg.connect(jmsql_factory.url) as blocker:
+        connection.exception_listener = errors.put
+
+        def hear(message: Message) -> None:
+            blocker.execute("select from jmsql_internal.message for update")
+            heard.put(message)
+
+        connection.create_session().create_consumer(queue).message_listener = hear
+        connection.start()
+        send_texts(others, queue, "x")
+        heard.get(timeout=60)
+        cancel_blocked = "select pg_cancel_backend(pid) from pg_stat_activity where %s = any(pg_blocking_pids(pid))"
+        wait_for(lambda: server.rows(cancel_blocked, blocker.info.backend_pid))
+        assert "cancelled" in str(errors.get(timeout=60))
+        blocker.rollback()
+        wait_for(lambda: server.rows("select count(*) from jmsql_internal.message") == [(0,)])
+    assert heard.empty()

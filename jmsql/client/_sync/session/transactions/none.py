@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -277,12 +277,13 @@ class OwnAcknowledge(NoTransaction):
 
     def __init__(self, state: SessionState, client: ClientContext, database: Lease) -> None:
         super().__init__(state, client, database)
-        self._failure: Failure | None = None
-        """The failure of a listener's message that is to be released. Written under the session's lock."""
+        self._unsettled: Callable[[], None] | None = None
+        """Acknowledges or releases the message of the last listener's call, which has failed to; None: nothing has.
+        Written under the session's lock."""
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
-        if self._failure is not None:
-            self._release_failed()
+        if self._unsettled is not None:
+            self._settle(self._unsettled)
         row = self._next(consumer, None if check is None else _acceptance(consumer, check))
         return None if row is None else row.message(consumer.destination, self.acknowledge)
 
@@ -292,15 +293,17 @@ class OwnAcknowledge(NoTransaction):
 
     def handled(self, failure: Failure | None) -> None:
         if failure is not None:
-            self._failure = failure
-            self._release_failed()
+            self._settle(partial(self._release_failed, failure))
 
-    def _release_failed(self) -> None:
-        """Release the message with which a listener has failed; if that fails, try again before the next delivery."""
-        if self._failure is not None:
-            with settling(self.state.facts, "release"):
-                self._client.returned(self.delivery.release(self._failure))
-            self._failure = None
+    def _settle(self, settle: Callable[[], None]) -> None:
+        """Acknowledge or release a listener's message; if that fails, try again before the next delivery."""
+        self._unsettled = settle
+        settle()
+        self._unsettled = None
+
+    def _release_failed(self, failure: Failure) -> None:
+        with settling(self.state.facts, "release"):
+            self._client.returned(self.delivery.release(failure))
 
 
 class AutoAcknowledge(OwnAcknowledge):
@@ -392,8 +395,21 @@ class AutoAcknowledge(OwnAcknowledge):
     def handled(self, failure: Failure | None) -> None:
         super().handled(failure)
         if failure is None:
+            try:
+                with settling(self.state.facts, "acknowledge"):
+                    self.delivery.acknowledge()
+            except JMSException:
+                self._unsettled = self._acknowledge_again
+                raise
+
+    def _acknowledge_again(self) -> None:
+        try:
             with settling(self.state.facts, "acknowledge"):
                 self.delivery.acknowledge()
+        except JMSException as error:
+            if self.delivery.has_delivered:
+                raise
+            logger.info("The first acknowledgement may have taken effect: %s", error)
 
 
 class DupsOkAcknowledge(OwnAcknowledge):
