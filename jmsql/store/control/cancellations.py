@@ -115,7 +115,12 @@ class Cancellations:
             return
         claim_ids = integers_literal(call.claim_id for call in calls)
         keys = key_parameters([call.key for call in calls])
-        for number in control.run(_lost_claims.bind(keys, claim_ids=claim_ids)):
+        try:
+            lost_claims = control.run(_lost_claims.bind(keys, claim_ids=claim_ids))
+        except BaseException:
+            self._next_check = min(self._next_check, monotonic() + self._interval)
+            raise
+        for number in lost_claims:
             lost = calls[number - 1]
             current = self._calls.get(lost.key.sequence)
             if current is not None and current.claim_id == lost.claim_id:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jmsql.exceptions import JMSException
 from jmsql.store.control.cancellations import Cancellations, cancelled_message
 from jmsql.store.rows.message_rows import MessageKey
 
@@ -83,6 +84,20 @@ def test_where_nothing_is_heard_the_server_is_asked_again_and_again(
     cancellations.missed()
     cancellations.run(server)  # type: ignore[arg-type]
     assert server.asked == ["{1}"]
+    assert 0.0 < cancellations.seconds_to_next() <= 5.0
+
+
+def test_the_server_is_asked_again_if_the_question_fails(
+    cancellations: Cancellations, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Any) -> list[int]:
+        raise JMSException("no lock was granted within the time limit", "55P03")
+
+    cancellations.watch(key(1), 7, lambda: None)
+    cancellations.hear(1)
+    with monkeypatch.context() as patches, pytest.raises(JMSException):
+        patches.setattr(server, "run", refuse)
+        cancellations.run(server)  # type: ignore[arg-type]
     assert 0.0 < cancellations.seconds_to_next() <= 5.0
 
 

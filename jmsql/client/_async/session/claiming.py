@@ -298,6 +298,11 @@ class Claiming:
         if any(release.dead_letter_queue_id is not None for release in releases):
             await self._redelivery.bury()
 
+    async def release_in_any_case(self, database: Lease, releases: list[Release]) -> None:
+        """Release messages as `release` does, or by the control connection a little later."""
+        if not await self._has_released(database, releases):
+            await self._redelivery.release_in_any_case(releases)
+
     async def _has_released(self, database: Lease, releases: list[Release]) -> bool:
         """Release messages by the session's own connection, and return whether that was possible.
 

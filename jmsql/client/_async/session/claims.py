@@ -253,7 +253,10 @@ class Claims(Delivery):
     async def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:
         """End the deliveries to a prefetch buffer: release its messages, and return them."""
         self._buffers.discard(buffer)
-        return await self._claiming.release_rows(self._database, buffer, buffer.discard_rows())
+        releases = [Release(buffer.held.key(row), claim_of(row)) for row in buffer.discard_rows()]
+        if releases:
+            await self._claiming.release_in_any_case(self._database, releases)
+        return [release.key for release in releases]
 
     def _free_groups(self, acknowledged: Sequence[_Delivered]) -> None:
         """Tell of the groups of acknowledged messages that the session does not hold any more."""

@@ -155,15 +155,17 @@ class Receiving:
         with state.lock:
             if consumer not in state.consumers:
                 return  # the session has closed, and parted with it
-            if not state.closed:
-                try:
-                    self._transaction.settle()
-                except JMSException as error:
-                    logger.warning("%r could not settle its messages as it closed: %s", consumer, error)
-                self._transaction.closed(consumer)
-            state.consumers.remove(consumer)
-            state.note_listeners()
-            self._leave(consumer)
+            try:
+                if not state.closed:
+                    try:
+                        self._transaction.settle()
+                    except JMSException as error:
+                        logger.warning("%r could not settle its messages as it closed: %s", consumer, error)
+                    self._transaction.closed(consumer)
+            finally:
+                state.consumers.remove(consumer)
+                state.note_listeners()
+                self._leave(consumer)
 
     def _leave(self, consumer: ConsumerState) -> None:
         if self._own is not None:

@@ -350,7 +350,7 @@ class Redelivery:
         try:
             self.release(releases)
         except JMSException as error:
-            logger.warning("Messages of a transaction that is over are released a little later: %s", error)
+            logger.warning("Messages are released a little later: %s", error)
             self._control.release_later(releases)
 
     def result_kept(self, kept: Query[None]) -> None:
