@@ -95,8 +95,8 @@ def test_the_server_is_asked_again_if_the_question_fails(
 
     cancellations.watch(key(1), 7, lambda: None)
     cancellations.hear(1)
-    with monkeypatch.context() as patches, pytest.raises(JMSException):
-        patches.setattr(server, "run", refuse)
+    monkeypatch.setattr(server, "run", refuse)
+    with pytest.raises(JMSException):
         cancellations.run(server)  # type: ignore[arg-type]
     assert 0.0 < cancellations.seconds_to_next() <= 5.0
 

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 
 from jmsql import AcknowledgeMode, ConnectionFactory, Session, Topic
-from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts
 
@@ -17,11 +16,11 @@ CANCEL = "select pg_cancel_backend(pid) from pg_stat_activity where %s = any(pg_
 
 
 def test_a_consumer_that_closes_behind_a_lock_leaves_nothing_behind(
-    jmsql_factory: ConnectionFactory, others: Session, server: Server
+    jmsql_factory: ConnectionFactory, jmsql_clean_url: str, others: Session, server: Server
 ) -> None:
     with (
         jmsql_factory.create_connection() as connection,
-        psycopg.connect(jmsql_factory.url) as blocker,
+        psycopg.connect(jmsql_clean_url) as blocker,
         ThreadPoolExecutor(1) as threads,
     ):
         connection.client_id = "reader"

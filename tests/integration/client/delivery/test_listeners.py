@@ -317,11 +317,11 @@ def instructions_for_a_message(connection: Connection, others: Session, listener
 
 
 def test_an_acknowledgement_that_failed_is_made_before_the_next_look(
-    jmsql_factory: ConnectionFactory, others: Session, server: Server, queue: Queue
+    jmsql_factory: ConnectionFactory, jmsql_clean_url: str, others: Session, server: Server, queue: Queue
 ) -> None:
     heard: queues.SimpleQueue[Message] = queues.SimpleQueue()
     errors: queues.SimpleQueue[Exception] = queues.SimpleQueue()
-    with jmsql_factory.create_connection() as connection, psycopg.connect(jmsql_factory.url) as blocker:
+    with jmsql_factory.create_connection() as connection, psycopg.connect(jmsql_clean_url) as blocker:
         connection.exception_listener = errors.put
 
         def hear(message: Message) -> None:
