@@ -199,11 +199,13 @@ select d.due - jmsql_internal.current_milliseconds() from jmsql_internal.delayed
 -- The planner takes a range with two ends for short, and one with a single end for worth a sort. The range of sequences
 -- says nothing new, but counts once more.
 -- In the order of delivery time, then of sending: they get new sequences, and queue up behind what is there. What has
--- expired meanwhile goes the same way, and is then removed as any other message is.
+-- expired meanwhile goes the same way, and is then removed as any other message is. Those of a deleted queue stay for
+-- `purge_deleted_delayed`, which counts them as cancelled in their batches.
 with due as materialized (
     select d.ctid as address, d.* from jmsql_internal.delayed_message d
     where d.due between 0 and (select jmsql_internal.current_milliseconds()) - 1
       and d.sequence between 0 and {last_sequence}
+      and (select q.deleted_at is null from jmsql_internal.queue q where q.queue_id = d.queue_id)
     order by d.due, d.sequence
     limit %(limit)s
     for update skip locked),
@@ -213,8 +215,6 @@ moved as (
     insert into jmsql_internal.message (queue_id, body_id, {columns})
     select d.queue_id, d.body_id, {values}
     from due d
-    join jmsql_internal.queue q using (queue_id)
-    where q.deleted_at is null
     order by d.due, d.sequence
     returning queue_id, inverse_priority, sequence, jms_message_id),
 -- A message with a key is known by its place. A sender that has locked it has another one sent.

@@ -70,6 +70,15 @@ def test_it_looks_for_delayed_messages_when_the_first_is_due(client: Client) -> 
         assert due_messages.seconds_to_next() <= 0.301, "its regular look comes only after a second"
 
 
+def test_a_due_message_of_a_deleted_queue_is_left_to_the_removal_of_its_queue(client: Client, queue_id: int) -> None:
+    client.run(store_send([text_message("x")._replace(jms_delivery_time=LONG_AGO)]))
+    client.connection.execute("update jmsql_internal.queue set deleted_at = now() where queue_id = %s", [queue_id])
+    assert DueMessages(InternalTimings()).run(client.runner) == []
+    assert client.rows("select count(*) from jmsql_internal.delayed_message") == [(1,)]
+    Maintenance(InternalTimings()).run(client.runner, LEADER)
+    assert client.rows("select count(*) from jmsql_internal.delayed_message") == [(0,)]
+
+
 def test_claimed_messages_do_not_expire(client: Client, queue_id: int) -> None:
     client.connection.execute("insert into jmsql_internal.connection (host, process_id) values ('here', 1)")
     (connection,) = client.rows("select connection_id from jmsql_internal.connection")[0]
