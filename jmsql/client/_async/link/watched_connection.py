@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from jmsql.client.transaction_state import TransactionEvent
@@ -86,6 +87,7 @@ class _Ends(Enum):
 
 
 _APPLICATION, _LATER, _SESSION = _Ends
+_OPEN = {TransactionStatus.INTRANS, TransactionStatus.INERROR}
 
 
 class WatchedConnection(WireConnection):
@@ -196,6 +198,8 @@ class WatchedConnection(WireConnection):
         try:
             yield
         except BaseException as error:
+            if not self.closed and self.pgconn.transaction_status in _OPEN:
+                raise  # psycopg itself has refused it, inside of a block of `transaction`
             # A server that refuses to commit rolls back. A cut connection or an interruption leaves the outcome open.
             is_refused = isinstance(error, psycopg.Error) and not self.closed
             self._note_ending(TransactionEvent.APPLICATION_ROLLS_BACK if is_refused else TransactionEvent.VANISH)

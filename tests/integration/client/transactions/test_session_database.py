@@ -586,3 +586,13 @@ def test_a_listener_whose_transaction_was_rolled_back_goes_on(
     assert told == [("one", False), ("one", True)]
     session.close()
     assert texts_left(jmsql_factory, QUEUE) == []
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_an_end_that_psycopg_refuses_in_a_block_ends_nothing(session: Session, others: Session, end: str) -> None:
+    connection = driver_connection(session)
+    send(session, "a")
+    with connection.transaction(), pytest.raises(psycopg.ProgrammingError, match="forbidden"):
+        getattr(connection, end)()
+    session.commit()
+    assert texts_of(receive_all(others.create_consumer(QUEUE))) == ["a"]
