@@ -12,6 +12,9 @@ from tests.texts import receive_texts, send_texts, texts_of
 
 ORDERS, OTHERS = Queue("orders"), Queue("others")
 TEXTS = [str(number) for number in range(40)]
+OPEN_TRANSACTIONS = """
+    select from pg_stat_activity where state = 'idle in transaction' and datname = current_database()
+    """
 RECEIVED = 20
 """The consumer then holds others: it has fetched one, two, four, eight and sixteen messages."""
 
@@ -77,6 +80,23 @@ def test_messages_that_came_back_before_are_committed(transacted: Session, other
     transacted.commit()
     assert sorted(received + texts_of(receive_all(others.create_consumer(ORDERS))), key=int) == TEXTS
     assert (rows(server, "message"), rows(server, "delivery")) == (0, 0)
+
+
+def test_the_application_s_transaction_goes_on_in_which_its_thread_may_be_about_to_work(
+    factory: ConnectionFactory, others: Session, server: Server
+) -> None:
+    with factory.create_connection() as connection:
+        connection.start()
+        session = connection.create_session(transacted=True)
+        session.database.exec_driver_sql("select")
+        session.commit()
+        send_texts(others, ORDERS, *TEXTS)
+        consumer = session.create_consumer(ORDERS)
+        receive_texts(consumer, RECEIVED)
+        consumer.close()
+        assert server.rows(OPEN_TRANSACTIONS)
+        session.commit()
+    assert texts_of(receive_all(others.create_consumer(ORDERS))) == TEXTS[RECEIVED:]
 
 
 def test_another_consumer_of_the_session_goes_on(transacted: Session, others: Session, server: Server) -> None:

@@ -164,10 +164,12 @@ class SessionWork:
     def give_back_held(self) -> None:
         """Release messages that were not delivered, unless the transaction has done something that has to stay."""
         with self.lock:
+            if not self._database.link.allows_other_threads:
+                return  # it would have to end, and the application's thread may be about to do something in it
             if not self.is_used:
                 self.end_unused()
                 return
-            if self._is_shared or self._has_run or self._database.link.has_foreign_work:
+            if self._is_shared or self._has_run:
                 return  # it would have to end, and that part with it
             if not self.sends.has_inserted:
                 self._client.returned(self.locks.give_back_held())
