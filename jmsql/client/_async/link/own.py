@@ -42,8 +42,9 @@ T = TypeVar("T")
 #
 # 1. One thread or task at a time uses a link: the holder of the session's lock, in a transaction of `SessionWork.lock`
 #    as well; the asynchronous sender, which holds that one alone; or the thread that runs the application's statement
-#    on it (`Lender.before_statement`), which holds no lock. A commit holds the session's alone: no asynchronous send is
-#    left then. `interrupt` alone may come from elsewhere, and only reads.
+#    on it (`Lender.before_statement`), which holds no lock. So a consumer's `close`, which any thread may call, runs
+#    nothing on a link where `allows_other_threads` is False. A commit holds the session's alone: no asynchronous send
+#    is left then. `interrupt` alone may come from elsewhere, and only reads.
 # 2. `state` changes by `TRANSITIONS`, so a step that was not thought of raises. The exception is `LentLink.run`: it
 #    restores the state from before a statement that never reached the server.
 # 3. A link whose connection is closed stays, so that the end of the transaction can tell that it was lost.

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # A delivery answers `next` in up to three steps, from the cheapest to the dearest: `pop_buffered` needs no statement,
 # `next_held` may have to record the delivery or to drop stale messages, and `fetch` asks the store. There are three
-# kinds: `Locks` for transactions, `Claims` for sessions without, and `HandlerClaims`, which the sessions of a worker's
-# listener share.
+# kinds: `Locks` for transactions, `Claims` for sessions without, and `_HandlerLocks` for a worker's transacted
+# listener, whose sessions share the messages of one `HandlerClaims`.
 #
 # `next` returns a message that counts as delivered by then. A caller that raised after that would lose it, so callers
 # await it by `run_to_completion`.

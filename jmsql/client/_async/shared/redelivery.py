@@ -56,8 +56,9 @@ _NEVER: tuple[float, QueuePolicy | None] = 0.0, None
 _NEVER_DELIVERED = EarlierDeliveries(0, 0, 0)
 
 
-# The decision about a failed delivery is made here, in Python, also for dead clients' messages: maintenance uses the
-# same policies (`jmsql.values.policies`), and SQL holds no second copy of the rules.
+# The decision about a failed delivery is made here. For a dead client's messages `Maintenance` makes it, with the same
+# policies (`jmsql.values.policies`) but those of the destination alone: a listener's own count with the next delivery.
+# SQL holds no second copy of the rules.
 #
 # In the order of `_after`:
 #

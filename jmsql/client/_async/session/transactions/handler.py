@@ -568,7 +568,11 @@ class HandlerTransaction(LocalTransaction):
         return None if row is None else self._deliver(consumer, row)
 
     async def closed(self, consumer: ConsumerState) -> None:
-        """Do nothing: the consumer's messages are claimed by all tasks of its listener."""
+        """Do nothing.
+
+        All tasks of the listener have its claimed messages. Those that another consumer of the handler's session has
+        locked are free again when the handler's transaction ends.
+        """
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         if self._claims is None or consumer.buffer is not self._claims.buffer:

@@ -569,7 +569,11 @@ class HandlerTransaction(LocalTransaction):
         return None if row is None else self._deliver(consumer, row)
 
     def closed(self, consumer: ConsumerState) -> None:
-        """Do nothing: the consumer's messages are claimed by all tasks of its listener."""
+        """Do nothing.
+
+        All tasks of the listener have its claimed messages. Those that another consumer of the handler's session has
+        locked are free again when the handler's transaction ends.
+        """
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         if self._claims is None or consumer.buffer is not self._claims.buffer:
