@@ -283,7 +283,8 @@ create function jmsql_internal.is_sentinel(sequence bigint) returns boolean
 comment on function jmsql_internal.is_sentinel(bigint) is
     'Whether the transaction that ends this message of a batch looks for others in any case.';
 
-create function jmsql_internal.best_witness(batch bigint, place bigint, at_least integer) returns integer
+-- Its plans need the settings. One function has all of it, as each one's settings take longer than its queries.
+create function jmsql_internal.find_witness(properties jsonb, message_id uuid, place bigint) returns boolean
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
@@ -292,97 +293,78 @@ create function jmsql_internal.best_witness(batch bigint, place bigint, at_least
     set enable_sort = off
 as $$
 declare
-    found_next integer;
-    found_before integer;
-begin
-    -- Mostly, the next messages have not ended, or those before, and the farthest ones are untouched. A sentinel of the transaction
-    -- itself is none: the transaction may be prepared, and rolled back, while its session goes on.
-    select max(case when jmsql_internal.is_sentinel(n.sequence) and age(n.made_by) > 0 then 2 else 1 end) into found_next
-    from (
-        select m.xmax as changed_by, m.xmin as made_by, m.sequence from jmsql_internal.message m
-        where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
-          and not m.properties ? 'JMS_jmsql_DeadLetterReason'
-          and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
-          and m.sequence > place and m.sequence < place + 1000
-        order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') desc, m.sequence desc limit 32) n
-    where n.changed_by = '0'::xid;
-    if found_next >= at_least then
-        return found_next;
-    end if;
-    select max(case when jmsql_internal.is_sentinel(n.sequence) and age(n.made_by) > 0 then 2 else 1 end) into found_before
-    from (
-        select m.xmax as changed_by, m.xmin as made_by, m.sequence from jmsql_internal.message m
-        where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
-          and not m.properties ? 'JMS_jmsql_DeadLetterReason'
-          and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
-          and m.sequence > place - 1000 and m.sequence < place
-        order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch'), m.sequence limit 32) n
-    where n.changed_by = '0'::xid;
-    return greatest(found_next, found_before, 0);
-end
-$$;
-comment on function jmsql_internal.best_witness(bigint, bigint, integer) is
-    'Whether other messages of a batch are open that no transaction may be deleting: 2, also a sentinel; 1, but no sentinel; 0, none. '
-    'Those before a place are read where those after it are less than asked for.';
-
-create function jmsql_internal.end_batch_member(
-    batch bigint, message_id uuid, place bigint, epoch text) returns boolean
-    language plpgsql volatile
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-as $$
-declare
+    batch constant bigint := jmsql_internal.whole_number(properties ->> 'JMS_jmsql_Batch');
     is_sentinel constant boolean := jmsql_internal.is_sentinel(place);
-    witness integer;
+    at_least integer := case when is_sentinel then 2 else 1 end;  -- 1: another message; 2: a sentinel
+    -- It is read after the row was deleted: a raise before shows here, and the transaction that raises it since sees the deletion.
+    epoch constant text := batch || ' ' || coalesce(pg_sequence_last_value('jmsql_internal.batch_epoch'::regclass), 0);
+    found_here integer;
+    witness integer := 0;
 begin
-    if batch is null then
-        return false;
+    if batch is null or properties ? 'JMS_jmsql_DeadLetterReason' then
+        return true;
     end if;
     if current_setting('jmsql.ending', true) <> '' then
         update jmsql_internal.batch_member m
         set failure = coalesce(nullif(m.failure, 'retried'), jmsql_internal.current_ending())
-        where m.batch_id = batch and m.message_id = end_batch_member.message_id and jmsql_internal.current_ending() is not null;
+        where m.batch_id = batch and m.message_id = find_witness.message_id and jmsql_internal.current_ending() is not null;
     end if;
     -- They are read after this one was deleted: so of two transactions that end the last two messages, one at least sees that the
-    -- other deletes its row.
-    witness := jmsql_internal.best_witness(batch, place, case when is_sentinel then 2 else 1 end);
-    if witness < 2 and is_sentinel then
+    -- other deletes its row. Mostly, the next messages have not ended, or those before, and the farthest ones are untouched. Of
+    -- those that a consumer has claimed, the claim's transaction has only locked the row.
+    loop
+        -- A sentinel of the transaction itself is none: it may be prepared, and rolled back, while its session goes on.
+        select max(case when jmsql_internal.is_sentinel(n.sequence) and age(n.made_by) > 0 then 2 else 1 end) into found_here
+        from (
+            select m.xmax as changed_by, m.xmin as made_by, m.sequence from jmsql_internal.message m
+            where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
+              and not m.properties ? 'JMS_jmsql_DeadLetterReason'
+              and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
+              and m.sequence > place and m.sequence < place + 1000
+            order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') desc, m.sequence desc limit 32) n
+        where jmsql_internal.is_left_alone(n.changed_by);
+        witness := greatest(witness, found_here);
+        exit when witness >= at_least;
+        select max(case when jmsql_internal.is_sentinel(n.sequence) and age(n.made_by) > 0 then 2 else 1 end) into found_here
+        from (
+            select m.xmax as changed_by, m.xmin as made_by, m.sequence from jmsql_internal.message m
+            where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
+              and not m.properties ? 'JMS_jmsql_DeadLetterReason'
+              and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
+              and m.sequence > place - 1000 and m.sequence < place
+            order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch'), m.sequence limit 32) n
+        where jmsql_internal.is_left_alone(n.changed_by);
+        witness := greatest(witness, found_here);
+        exit when witness >= at_least or at_least = 1;
         perform nextval('jmsql_internal.batch_epoch'::regclass);
-        witness := jmsql_internal.best_witness(batch, place, 1);
-    end if;
+        at_least := 1;
+        witness := 0;
+    end loop;
     if witness = 2 then
         perform set_config('jmsql.batch_with_sentinel', epoch, false);
-    elsif witness = 0 then
-        perform jmsql_internal.check_batch_later(batch);
     end if;
     return witness > 0;
 end
 $$;
-comment on function jmsql_internal.end_batch_member(bigint, uuid, bigint, text) is
-    'Looks for another message of a batch when one was deleted. If it may be the last one, the end of the transaction finds out, and '
-    'this returns false.';
+comment on function jmsql_internal.find_witness(jsonb, uuid, bigint) is
+    'Looks for another message of the batch of one that was deleted, which no transaction may be deleting. Notes how it has ended.';
 
--- Each end runs it. So it has no settings, which take longer than all the rest, and qualifies each name instead.
+-- Each end runs it. So it has no settings and no variables, which take longer than all the rest, and qualifies each name instead.
 create function jmsql_internal.remove_batch_member() returns trigger
     language plpgsql security definer
 as $$
-declare
-    batch constant pg_catalog.text := old.properties operator(pg_catalog.->>) 'JMS_jmsql_Batch';
-    epoch pg_catalog.text;
-    has_witness boolean;
 begin
-    if batch is null or old.properties operator(pg_catalog.?) 'JMS_jmsql_DeadLetterReason' then
-        return null;
+    -- The sequence is read after the row was deleted, as `find_witness` reads it.
+    if (not jmsql_internal.is_sentinel(old.sequence)
+        and pg_catalog.current_setting('jmsql.batch_with_sentinel', true) operator(pg_catalog.=) (
+            (old.properties operator(pg_catalog.->>) 'JMS_jmsql_Batch') operator(pg_catalog.||) ' ' operator(pg_catalog.||)
+            coalesce(pg_catalog.pg_sequence_last_value('jmsql_internal.batch_epoch'::pg_catalog.regclass), 0)::pg_catalog.text)
+        and coalesce(pg_catalog.current_setting('jmsql.ending', true), '') operator(pg_catalog.=) '') is not true
+       and not jmsql_internal.find_witness(old.properties, old.jms_message_id, old.sequence)
+    then
+        perform jmsql_internal.check_batch_later(
+            jmsql_internal.whole_number(old.properties operator(pg_catalog.->>) 'JMS_jmsql_Batch'));
     end if;
-    -- It is read after the row was deleted: a raise before shows here, and the transaction that raises it since sees the deletion.
-    epoch := batch operator(pg_catalog.||) ' ' operator(pg_catalog.||)
-        coalesce(pg_catalog.pg_sequence_last_value('jmsql_internal.batch_epoch'::pg_catalog.regclass), 0)::pg_catalog.text;
-    if not jmsql_internal.is_sentinel(old.sequence)
-       and pg_catalog.current_setting('jmsql.batch_with_sentinel', true) operator(pg_catalog.=) epoch
-       and coalesce(pg_catalog.current_setting('jmsql.ending', true), '') operator(pg_catalog.=) '' then
-        return null;
-    end if;
-    has_witness := jmsql_internal.end_batch_member(jmsql_internal.whole_number(batch), old.jms_message_id, old.sequence, epoch);
     return null;
 end
 $$;

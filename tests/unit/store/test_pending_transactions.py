@@ -104,7 +104,7 @@ EXCEPTIONS = {
     "function jmsql_internal.fire_schedule": (1, _BY_KEY),
     "function jmsql.retry": (1, _DEAD_LETTER),
     "view jmsql.subscriptions": (1, _BY_KEY),
-    "function jmsql_internal.best_witness": (2, _OPEN),
+    "function jmsql_internal.find_witness": (2, _OPEN),
     "function jmsql_internal.bury_dead_letters": (2, _BY_KEY),
     "function jmsql_internal.cancel_at": (3, _BY_KEY),
     "delivering.sql: waiting_keys": (1, _BY_KEY),
