@@ -21,7 +21,7 @@ from jmsql.testing import wait_for
 from tests.console.conftest import ALICE
 from tests.console.http import Browsing, message_paths
 from tests.console.serving import Served, served
-from tests.console.test_live import asked, quick
+from tests.console.test_live import asked, connections, quick
 from tests.console.test_pages import fail_all
 
 Serve = Callable[..., Served]
@@ -153,18 +153,12 @@ def test_page_of_a_locked_table_names_the_session_that_locks_it(filled: Browsing
 def test_connections_of_a_single_page_close(
     quick: None, serve: Serve, jmsql_clean_url: str, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
-    def connections() -> int:
-        with psycopg.connect(jmsql_clean_url) as database:
-            statement = "select count(*) from pg_stat_activity where datname = current_database()"
-            [number] = database.execute(statement).fetchone() or ()
-            return int(number)
-
-    before = connections()
+    before = connections(jmsql_clean_url)
     visitor = Browsing(serve())
     for _ in range(2):
         assert visitor.get("/search?q=nothing").status == 200
-        assert connections() > before
-        wait_for(lambda: connections() == before, timeout=30)
+        assert connections(jmsql_clean_url) > before
+        wait_for(lambda: connections(jmsql_clean_url) == before, timeout=30)
 
 
 def test_many_tabs_of_a_queue_cost_what_one_costs(
