@@ -24,6 +24,9 @@ _ANSWERING = "jmsql-spark-answering-tasks"
 _KEEPING = "jmsql-spark-keeping-a-snapshot"
 """The name of connections that such a driver's reads keep for a while, for later use of their DataFrames."""
 
+WATCHING = "jmsql.testing"
+"""The name of the tests' own connections, which stay open between tests."""
+
 _GRACE = 2.0  # seconds for PostgreSQL to notice that a client is gone
 _LOCK_TIMEOUT = "10s"
 _LACKS_PRIVILEGE = "42501"
@@ -92,9 +95,9 @@ class SessionDatabase:
         """The connections of others to the database, by process."""
         rows = self.execute(
             "select pid, application_name, state, query from pg_catalog.pg_stat_activity "
-            "where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid() "
-            "and application_name <> %s",
-            (_ANSWERING,),
+            "where datname = current_database() and backend_type = 'client backend' "
+            "and application_name <> all(%s)",
+            ([WATCHING, _ANSWERING],),
         )
         return {row[0]: OpenConnection(*row) for row in rows}
 
@@ -134,7 +137,7 @@ class SessionDatabase:
     def _open(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
             self._connection = psycopg.connect(
-                self.url, autocommit=True, application_name="jmsql.testing", options=f"-c lock_timeout={_LOCK_TIMEOUT}"
+                self.url, autocommit=True, application_name=WATCHING, options=f"-c lock_timeout={_LOCK_TIMEOUT}"
             )
         return self._connection
 

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Session
+from tests.administrator import AdministratorConnection
 from tests.integration.client.server import CONTROL, SESSIONS, Server, with_parameters
 from tests.integration.pooler.routes import Route
 from tests.preloaded import WORKER_MODULES, preloaded_programs
@@ -41,10 +42,18 @@ def others(other_connection: Connection) -> Session:
     return other_connection.create_session()
 
 
+@pytest.fixture(scope="session")
+def administrator() -> Iterator[AdministratorConnection]:
+    """The administrator's connection, which all tests share."""
+    administrator = AdministratorConnection()
+    yield administrator
+    administrator.close()
+
+
 @pytest.fixture
-def server(jmsql_clean_url: str) -> Iterator[Server]:
+def server(jmsql_clean_url: str, administrator: AdministratorConnection) -> Iterator[Server]:
     """The server, seen and touched as an administrator does."""
-    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+    with administrator.lent(jmsql_clean_url) as connection:
         yield Server(connection)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 
 from jmsql import (
@@ -71,9 +72,11 @@ def test_a_factory_refuses_missing_destinations(
     assert administration.destinations() == []
 
 
-def test_a_transaction_of_the_callers_and_sql(switched_off: None, server: Server) -> None:
-    with server._connection.transaction(), pytest.raises(InvalidDestinationException, match="automatic creation"):
-        enlist(server._connection).create_producer().send(Queue("nowhere"), "a")
+def test_a_transaction_of_the_callers_and_sql(
+    switched_off: None, server: Server, jmsql_transaction: psycopg.Connection
+) -> None:
+    with pytest.raises(InvalidDestinationException, match="automatic creation"):
+        enlist(jmsql_transaction).create_producer().send(Queue("nowhere"), "a")
     with pytest.raises(Exception, match="There is no queue"):
         server.rows("select jmsql.send('nowhere', 'a')")
 

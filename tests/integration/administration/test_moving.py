@@ -197,7 +197,7 @@ class TestSendingBySQL:
 
     def test_by_a_trigger_in_its_transaction(self, session: Session, queue: Queue, server: Server) -> None:
         consumer = session.create_consumer(queue)
-        with server._connection.transaction():
+        with server.transaction():
             server.rows("create temporary table sale (number integer)")
             server.rows("""
                 create function pg_temp.tell() returns trigger language plpgsql as $$

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue as standard_queue
 import threading
 
+import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Message, Queue, Session, Topic, enlist
@@ -114,12 +115,11 @@ def test_earlier_deliveries_can_be_settled(
 
 
 def test_a_transaction_of_the_callers_gets_nothing(
-    administration: Administration, others: Session, queue: Queue, server: Server
+    administration: Administration, others: Session, queue: Queue, jmsql_transaction: psycopg.Connection
 ) -> None:
     send_texts(others, queue, "a")
     administration.pause(queue)
-    with server._connection.transaction():
-        assert enlist(server._connection).create_consumer(queue).receive(timeout=0) is None
+    assert enlist(jmsql_transaction).create_consumer(queue).receive(timeout=0) is None
 
 
 def test_a_paused_topic_pauses_its_subscriptions_now_and_later(

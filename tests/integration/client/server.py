@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, LiteralString
 
 import psycopg
@@ -42,6 +43,10 @@ class Server:
         """Run a statement and return what it brings."""
         cursor = self._connection.execute(statement, parameters)
         return cursor.fetchall() if cursor.description is not None else []
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Return a block whose statements commit together."""
+        return self._connection.transaction()
 
     def connections(self, application_name: str) -> int:
         """How many connections of that name are open."""
