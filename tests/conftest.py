@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 import logging
-import shutil
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from jmsql import Connection, ConnectionFactory, Queue, Session
 from jmsql.testing.database import SessionDatabase
-from jmsql.testing.servers import server_for_tests
 from tests.integration.pooler.pgbouncer import PgBouncer, pgbouncer
 from tests.integration.pooler.routes import Route, by_route
 from tests.leadership import SUSPEND_MAINTENANCE
@@ -21,6 +18,7 @@ from tests.shared_connections import connected_for_module, empty, lent, shares_c
 
 pytest_plugins = [
     "pytester",
+    "tests.plugins.temporary_files",
     "tests.plugins.cost",
     "tests.plugins.collecting",
     "tests.compliance.table",
@@ -34,10 +32,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _numbers = itertools.count(1)
-
-_MEMORY = Path("/dev/shm")
-_ROOM = 4 << 30
-"""Bytes that the servers of five processes do not fill."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -75,14 +69,6 @@ def route(request: pytest.FixtureRequest) -> Route:
     """How the test's clients reach the server."""
     chosen: Route = getattr(request, "param", Route.DIRECT)
     return chosen
-
-
-@pytest.fixture(scope="session")
-def jmsql_server_url() -> Iterator[str]:
-    """The URL of the server for tests. Its files are in memory where there is room: on a disk they cost 6 % more."""
-    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM
-    with server_for_tests(_MEMORY if has_room else None) as url:
-        yield url
 
 
 @pytest.fixture(scope="session")

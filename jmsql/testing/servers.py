@@ -29,11 +29,8 @@ rm -rf "$0"
 
 
 @contextmanager
-def server_for_tests(parent: Path | None = None) -> Iterator[str]:
+def server_for_tests() -> Iterator[str]:
     """The URL of a server on which databases may be made: the first of those that `jmsql.testing` names.
-
-    Args:
-        parent: Where an embedded server's directory is made; by default where temporary files go.
 
     Raises:
         ResourceAllocationException: There is no PostgreSQL at all, or JMSQL_EMBEDDED forbids to start one.
@@ -53,7 +50,7 @@ def server_for_tests(parent: Path | None = None) -> Iterator[str]:
                 "started. Name one in JMSQL_TEST_URL on which a database for the tests can be made, which is dropped "
                 "at the end; JMSQL_URL is for the application, and no test uses it."
             )
-        with directory_of_servers("jmsql-tests-", parent) as directory:
+        with directory_of_servers("jmsql-tests-") as directory:
             data = directory / "postgresql"
             with start_server(data, programs=None if programs is None else Path(programs), durable=False) as server:
                 yield server.url
