@@ -1,4 +1,4 @@
-"""One connection of the administrator for all tests of a process: to connect for each test costs %s."""
+"""The administrator's connection for all tests of a process: to connect costs as much as to send and receive."""
 
 from __future__ import annotations
 
