@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from asyncio import Lock, Semaphore
 from collections import deque
@@ -27,14 +28,14 @@ class RLock:
     def __init__(self) -> None:
         self._owner: object = None
         self._depth = 0
-        self._waiting: deque[tuple[asyncio.Future[None], object]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[bool], object]] = deque()
 
     @property
     def is_free(self) -> bool:
         """True if it is free. Until the caller waits for something, no other task can take it."""
         return self._owner is None
 
-    async def __aenter__(self) -> bool:
+    async def __aenter__(self, seconds: float | None = None) -> bool:
         left = left_running.get()
         if left is not None and not left.done():
             await asyncio.wait([left])
@@ -42,15 +43,25 @@ class RLock:
         if self._owner is None:
             self._owner = owner
         elif self._owner is not owner:
-            waiter = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[bool] = loop.create_future()
             self._waiting.append((waiter, owner))
+            # `asyncio.timeout` would cancel the task, and a shield take that for the application's wish.
+            timer = None if seconds is None else loop.call_later(seconds, _give_up, waiter)
             try:
-                await waiter
+                is_given = await waiter
             except asyncio.CancelledError:
                 # It may have been given the lock before it could run, and been cancelled then.
-                if waiter.done() and not waiter.cancelled():
+                if waiter.done() and not waiter.cancelled() and waiter.result():
                     self._hand_over()
                 raise
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            if not is_given:
+                with contextlib.suppress(ValueError):  # the lock may have been handed over meanwhile
+                    self._waiting.remove((waiter, owner))
+                return False
         self._depth += 1
         return True
 
@@ -69,18 +80,18 @@ class RLock:
             waiter, owner = self._waiting.popleft()
             if not waiter.done():
                 self._owner = owner
-                waiter.set_result(None)
+                waiter.set_result(True)
                 break
+
+
+def _give_up(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)
 
 
 async def taken_within(lock: RLock, seconds: float) -> bool:
     """Take a lock unless another task has it for so long; return whether it is taken."""
-    try:
-        async with asyncio.timeout(seconds):
-            await lock.__aenter__()
-    except TimeoutError:
-        return False
-    return True
+    return await lock.__aenter__(seconds)
 
 
 def try_acquire(lock: RLock) -> AbstractContextManager[bool]:

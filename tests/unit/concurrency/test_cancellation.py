@@ -69,6 +69,45 @@ async def test_a_cancellation_anywhere_takes_effect_behind_the_operation(number:
     assert steps.taken == list(range(5))
 
 
+async def test_a_limited_wait_for_a_lock_ends_in_time_and_cancels_nothing() -> None:
+    lock, held = tasks.RLock(), tasks.RLock()
+    may_end = asyncio.Event()
+
+    async def hold() -> None:
+        async with held:
+            await may_end.wait()
+
+    holder = asyncio.create_task(hold())
+    await asyncio.sleep(0)
+    takes = [await run_to_completion(tasks.taken_within(each, 0.001)) for each in (held, lock, held)]
+    assert takes == [False, True, False]
+    assert current().cancelling() == 0
+    may_end.set()
+    await holder
+    assert await run_to_completion(tasks.taken_within(held, 10))
+    await asyncio.sleep(0)  # where a noted cancellation would take effect
+
+
+async def test_a_lock_that_comes_in_time_is_taken_by_the_one_that_waits() -> None:
+    lock = tasks.RLock()
+    order: list[str] = []
+
+    async def work(name: str, seconds: float | None) -> None:
+        if await lock.__aenter__(seconds):
+            order.append(name)
+            await asyncio.sleep(0)
+            await lock.__aexit__(None, None, None)
+
+    async with asyncio.TaskGroup() as group:
+        await lock.__aenter__()
+        for name, seconds in (("a", 10), ("b", None), ("c", 10)):
+            group.create_task(work(name, seconds))
+        await asyncio.sleep(0)
+        await lock.__aexit__(None, None, None)
+    assert order == ["a", "b", "c"]
+    assert lock.is_free
+
+
 async def test_a_lock_inside_is_waited_for() -> None:
     lock = tasks.RLock()
     holds, may_end = asyncio.Event(), asyncio.Event()
