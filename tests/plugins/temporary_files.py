@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from contextlib import ExitStack
+from multiprocessing import util
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TMPDIR"] = str(directory)
     tempfile.tempdir = None  # which was asked for before
 
+    # Behind multiprocessing's own directory in it, which goes with the priority -100.
+    util.Finalize(None, stack.close, exitpriority=-200)
+
     def leave() -> None:
         del os.environ["TMPDIR"]
         tempfile.tempdir = None
-        stack.close()
 
     config.add_cleanup(leave)
