@@ -74,7 +74,9 @@ class Slots:
             running = dict(self._running)
             self.holder_id = self.holder_id or self._connection_id
         certain_until = monotonic() + self._duration
-        is_late = yield from show_presence(self.holder_id, self._connection_id, running, self._duration)
+        is_late = yield from show_presence(
+            *(self.holder_id, self._connection_id, running, self._duration), was_shown=self._certain_until > 0
+        )
         self._certain_until = certain_until
         if is_late:
             logger.warning("The slots of %d running handlers were given to others; these end.", len(running))

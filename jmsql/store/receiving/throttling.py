@@ -42,7 +42,9 @@ def declare(queue_id: int, chosen: str, limit: ListenerLimit, *, replaces: bool)
     )
 
 
-def show_presence(holder_id: int, connection_id: int, running: Iterable[int], duration: float) -> Query[bool]:
+def show_presence(
+    holder_id: int, connection_id: int, running: Iterable[int], duration: float, *, was_shown: bool
+) -> Query[bool]:
     """Show that a client lives that holds slots; return True if that comes too late, and it has lost them.
 
     Args:
@@ -50,9 +52,14 @@ def show_presence(holder_id: int, connection_id: int, running: Iterable[int], du
         connection_id: The number of its connection, another one after each loss.
         running: The sequences of the messages that its handlers have.
         duration: For how many seconds it keeps the slots without showing it again.
+        was_shown: True if it has shown that before.
     """
     return _show_presence.bind(
-        holder_id=holder_id, connection_id=connection_id, running=integers_literal(running), duration=duration
+        holder_id=holder_id,
+        connection_id=connection_id,
+        running=integers_literal(running),
+        duration=duration,
+        was_shown=was_shown,
     )
 
 

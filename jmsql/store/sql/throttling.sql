@@ -9,11 +9,12 @@ set rate = excluded.rate, per = excluded.per, rate_by = excluded.rate_by, at_mos
 where %(replaces)s;
 
 -- name: show_presence
--- A client that comes too late has lost its slots: it is told so, and begins again.
+-- A client that comes too late has lost its slots: it is told so, and begins again. After more than a minute its row is
+-- gone, too.
 with former as materialized (
     select set_config('synchronous_commit', 'off', true),
-           (select h.expires_at < clock_timestamp() from jmsql_internal.limit_holder h
-            where h.holder_id = %(holder_id)s::bigint) as is_late)
+           coalesce((select h.expires_at < clock_timestamp() from jmsql_internal.limit_holder h
+                     where h.holder_id = %(holder_id)s::bigint), %(was_shown)s) as is_late)
 insert into jmsql_internal.limit_holder as h (holder_id, connection_id, running, expires_at)
 select %(holder_id)s, %(connection_id)s, %(running)s::bigint[],
        clock_timestamp() + %(duration)s::float8 * interval '1 second'

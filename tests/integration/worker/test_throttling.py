@@ -369,6 +369,21 @@ def handle(message: jmsql.Message, database: sqlalchemy.Connection):
 """
 
 
+def test_a_process_that_was_frozen_for_long_has_lost_its_slots(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, start_worker: StartWorker
+) -> None:
+    worker = start_worker(FROZEN)
+    worker.wait_until_ready()
+    send(jmsql_factory, "mail", "one")
+    [(_, frozen)] = wait_for(worker.began, PATIENCE)
+    os.kill(frozen, signal.SIGSTOP)
+    shown = "select from jmsql_internal.limit_holder"
+    wait_for(lambda: not database.rows(f"{shown} where expires_at > clock_timestamp()"), PATIENCE)
+    database.rows("delete from jmsql_internal.limit_holder")  # as the maintenance does a minute later
+    os.kill(frozen, signal.SIGCONT)
+    worker.wait_for_log("was interrupted")
+
+
 def test_frozen_and_killed_processes_give_their_slots_back(
     jmsql_factory: ConnectionFactory, database: WorkerDatabase, start_worker: StartWorker
 ) -> None:
