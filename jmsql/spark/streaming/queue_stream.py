@@ -486,11 +486,8 @@ class SparkStream:
     def _claim(
         self, claim_id: int, connection_id: int, lowest: Sequence[int], limit: int, last_sequence: int
     ) -> dict[str, object]:
-        """Return the parameters of a claim; a queue with groups is looked at in no places besides."""
+        """Return the parameters of a claim."""
         return {
-            "place_priorities": "{}",
-            "place_sequences": "{}",
-            "place_limit": 1,
             "queue_id": self.queue_id,
             "lowest": lowest,
             "limit": limit,

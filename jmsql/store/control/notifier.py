@@ -11,7 +11,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.control.announcing import Announcing
 from jmsql.store.control.wake_ups import BUCKETS
 from jmsql.store.rows.message_rows import GroupKey, MessageKey
-from jmsql.store.sending.notification import Notification, combine, notify
+from jmsql.store.sending.notification import MOST_GROUPS, Notification, combine, notify
 from jmsql.store.statement import Query, SqlFile, fill, first_value, integers_literal, nothing
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
@@ -101,15 +101,22 @@ class Notifier:
         For a group, the notification says that it is free, which also holds after an acknowledgement of its messages.
         """
         first: dict[tuple[int, int], int] = {}
-        groups: set[GroupKey] = set()
+        groups: set[tuple[int, int]] = set()
         for key in keys:
             if key.group_hash is not None:
-                groups.add(GroupKey(key.queue_id, key.group_hash))
+                groups.add((key.queue_id, key.group_hash))
                 continue
             place = key.queue_id, key.inverse_priority
             first[place] = min(key.sequence, first.get(place, key.sequence))
-        firsts = {MessageKey(*place, sequence) for place, sequence in first.items()}
-        self._collect({Notification(key.queue_id, key) for key in groups | firsts})
+        notifications = {
+            Notification(queue_id, MessageKey(queue_id, inverse_priority, sequence))
+            for (queue_id, inverse_priority), sequence in first.items()
+        }
+        if len(groups) > MOST_GROUPS:  # none of them is to be named, so none need be kept
+            notifications.update([Notification(queue_id) for queue_id in {queue_id for queue_id, _ in groups}])
+        else:
+            notifications.update([Notification(queue_id, GroupKey(queue_id, group)) for queue_id, group in groups])
+        self._collect(notifications)
 
     def _collect(self, notifications: set[Notification]) -> None:
         with self._lock:

@@ -236,7 +236,7 @@ def makes_wait(delivery: str, message: str, own_claims: str) -> str:
 
 
 def grouped_candidates(
-    selector: Selector | None, *, own_claims: str, condition: str = "", late: bool = False
+    selector: Selector | None, *, own_claims: str, condition: str = "", late: bool = False, places: bool = False
 ) -> SelectorSQL:
     """Compose the relation `found` for queues with groups.
 
@@ -251,6 +251,7 @@ def grouped_candidates(
         own_claims: The consumer's claims, which do not make a group wait for it, as an expression.
         condition: What else is asked of a message `m`.
         late: Whether transactions may have late messages.
+        places: True if it reads further places (`GroupScan`), which takes longer, also where none is given.
     """
     is_wanted, parameters = wanted(selector, condition)
     delivery = f"left join {by_key('delivery', 'd', 'm')} on true"
@@ -263,20 +264,13 @@ def grouped_candidates(
             select from jmsql_internal.group_lock l
             where l.slot = jmsql_internal.group_slot(m.queue_id, m.group_hash) and {_is_unlocked("l")}
             for update skip locked)"""
-    # Groups are locked one by one, outside of the ordered relation: a plan that sorts would lock the groups of all
-    # messages before the limit applies.
-    #
-    # Mostly the candidates of a group are its first messages: as many as there are up to the last of them. They are
-    # locked already. To look these up and lock them once more would take a quarter of the statement's time.
-    return SelectorSQL(
-        f"""
+    place = of_places = ""
+    if places:
+        place = f"""
         place as materialized (
             select p.*, {_OWN} from unnest({array("place_priorities", "smallint")}, %(place_sequences)s::bigint[])
-                as p (inverse_priority, sequence)),
-        candidate as materialized (
-            select found.*
-            from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
-            cross join lateral (
+                as p (inverse_priority, sequence)),"""
+        of_places = f"""
                 select m.*, %(place_limit)s::bigint as messages, false as is_locked, p.own
                 from place p
                 cross join lateral (
@@ -287,7 +281,18 @@ def grouped_candidates(
                 {delivery}
                 where p.inverse_priority = b.inverse_priority and {is_wanted}
                   and (m.group_hash is null or not {waits} and {locks_group})
-                union all
+                union all"""
+    # Groups are locked one by one, outside of the ordered relation: a plan that sorts would lock the groups of all
+    # messages before the limit applies.
+    #
+    # Mostly the candidates of a group are its first messages: as many as there are up to the last of them. They are
+    # locked already. To look these up and lock them once more would take a quarter of the statement's time.
+    return SelectorSQL(
+        f"""{place}
+        candidate as materialized (
+            select found.*
+            from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
+            cross join lateral ({of_places}
                 select locked.* from (
                     select m.ctid as address, {_OWN}
                     from jmsql_internal.message m
@@ -298,7 +303,7 @@ def grouped_candidates(
                       and (m.group_hash is null or not {waits})
                     order by m.queue_id, m.inverse_priority, m.sequence) in_order
                 cross join lateral (
-                    select m.ctid as address, m.*, 1, true, in_order.own
+                    select m.ctid as address, m.*, 1 as messages, true as is_locked, in_order.own
                     from jmsql_internal.message m
                     where m.ctid = in_order.address and (m.group_hash is null or {locks_group})
                     for update of m skip locked) locked

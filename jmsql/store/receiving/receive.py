@@ -149,6 +149,11 @@ class GroupScan(NamedTuple):
         return limit - len(self.places) * (self.limit - 1)
 
 
+def has_places(groups: GroupScan | None) -> bool:
+    """Return True if the scan reads further places."""
+    return groups is not None and bool(groups.places)
+
+
 class Allowance(NamedTuple):
     """The part of a claim that a listener's limit allowed."""
 
@@ -265,7 +270,9 @@ def lock(
         limit: The most messages to return.
         groups: The groups; None returns nothing from a queue that has, or had, messages of groups.
     """
-    statement = lock_statement(selector, grouped=groups is not None, late=start.starts is not None)
+    statement = lock_statement(
+        selector, grouped=groups is not None, late=start.starts is not None, places=has_places(groups)
+    )
     return next_messages(statement, queue_id, start, limit, groups)
 
 
@@ -283,7 +290,9 @@ def claim(
     With a visibility timeout, in seconds, the claim is taken away unless it is extended in time.
     """
     late = start.starts is not None
-    statement = claim_statement(selector, grouped=groups is not None, late=late, is_single=limit == 1)
+    statement = claim_statement(
+        selector, grouped=groups is not None, late=late, is_single=limit == 1, places=has_places(groups)
+    )
     more = {"connection_id": connection_id, "visibility_timeout": visibility_timeout}
     claiming = next_messages(statement, queue_id, start, limit, groups, **more)
     try:
@@ -320,7 +329,11 @@ def claim_within_limit(
         counts_values: True if the limit may have a part for each value of a property; else such a limit grants none.
     """
     statement = claim_within_limit_statement(
-        selector, grouped=groups is not None, late=start.starts is not None, counts_values=counts_values
+        selector,
+        grouped=groups is not None,
+        late=start.starts is not None,
+        counts_values=counts_values,
+        places=has_places(groups),
     )
     more = {
         "connection_id": connection_id,
@@ -379,6 +392,7 @@ def dequeue(
         selector,
         grouped=groups is not None,
         late=start.starts is not None,
+        places=has_places(groups),
         # A client that knows that the queue keeps no history pays for none.
         record=not restricted and (client is None or queue_id in client.queues_with_history.possible),
         restricted=restricted,
@@ -407,10 +421,11 @@ def next_messages(
     """Return a scan for the next messages with its parameters."""
     if groups is not None:
         limit = groups.candidates(limit)
+        more["own_claims"] = array_literal(groups.own_claims)
+    if groups is not None and groups.places:
         more["place_priorities"] = array_literal(inverse_priority for inverse_priority, _ in groups.places)
         more["place_sequences"] = array_literal(sequence for _, sequence in groups.places)
         more["place_limit"] = groups.limit
-        more["own_claims"] = array_literal(groups.own_claims)
     if start.starts is not None:
         more |= {"running": start.running, "starts": start.starts, "later": start.later}
     return statement.bind(more, queue_id=queue_id, lowest=integers_literal(start.lowest), limit=limit)
@@ -429,6 +444,7 @@ def _found(
     *,
     grouped: bool,
     late: bool = False,
+    places: bool = False,
     own_claims: str = NO_CLAIMS,
     condition: str = "",
     is_read_again: bool = False,
@@ -440,13 +456,14 @@ def _found(
         selector: Selects the messages; None: all.
         grouped: True if the queue has messages of groups.
         late: True if transactions may have late messages.
+        places: True if the scan reads further places, of a queue with groups.
         own_claims: The consumer's claims, as an expression.
         condition: A further condition on a message `m`.
         is_read_again: True if the statement reads the message again, and needs no more than its key.
         is_single: True if the caller mostly asks for one message.
     """
     if grouped:
-        return grouped_candidates(selector, own_claims=own_claims, condition=condition, late=late)
+        return grouped_candidates(selector, own_claims=own_claims, condition=condition, late=late, places=places)
     return candidates(selector, condition, _KEY if is_read_again else "m.*", is_single=is_single, late=late)
 
 
@@ -493,11 +510,13 @@ def _free(own_claims: str | None, *, keeps_lost: bool = False) -> str:
 
 @lru_cache(maxsize=1024)
 def lock_statement(
-    selector: Selector | None, *, grouped: bool = False, late: bool = False
+    selector: Selector | None, *, grouped: bool = False, late: bool = False, places: bool = False
 ) -> Statement[list[MessageRow]]:
     """Lock the next messages for the open transaction, except its own messages."""
     own_claims = "%(own_claims)s::bigint[]"
-    found, parameters = _found(selector, grouped=grouped, late=late, own_claims=own_claims, condition=_NOT_OWN)
+    found, parameters = _found(
+        selector, grouped=grouped, late=late, places=places, own_claims=own_claims, condition=_NOT_OWN
+    )
     return Statement(
         "lock",
         f"""with {found}, {_free(own_claims if grouped else None, keeps_lost=True)}
@@ -511,9 +530,9 @@ def lock_statement(
 
 
 @lru_cache(maxsize=1024)
-def telling_lock_statement(selector: Selector | None, *, grouped: bool, late: bool) -> Statement[Locked]:
+def telling_lock_statement(selector: Selector | None, *, grouped: bool, late: bool, places: bool) -> Statement[Locked]:
     """Lock the next messages as `lock_statement` does, and tell if others were locked by mistake."""
-    statement = lock_statement(selector, grouped=grouped, late=late)
+    statement = lock_statement(selector, grouped=grouped, late=late, places=places)
     return Statement(statement.name, statement.text, statement.doing, _locked, statement.parameters)
 
 
@@ -536,6 +555,7 @@ def dequeue_statement(
     *,
     grouped: bool = False,
     late: bool = False,
+    places: bool = False,
     record: bool = False,
     restricted: bool = False,
     asks: bool = False,
@@ -546,6 +566,7 @@ def dequeue_statement(
         selector: Which messages are wanted; None: all.
         grouped: Whether the queue has messages of groups.
         late: Whether transactions may have late messages.
+        places: True if the scan reads further places, of a queue with groups.
         record: True to copy the messages to the queue's history, if it keeps one.
         restricted: True if the role may not delete, since it could then lock the tables. It asks for a removal instead,
             which keeps history where the queue has one.
@@ -553,7 +574,13 @@ def dequeue_statement(
     """
     follows = following(selector, _NOT_OWN).condition if asks else "null"
     found, parameters = _found(
-        selector, grouped=grouped, late=late, condition=_NOT_OWN, is_read_again=not restricted, is_single=True
+        selector,
+        grouped=grouped,
+        late=late,
+        places=places,
+        condition=_NOT_OWN,
+        is_read_again=not restricted,
+        is_single=True,
     )
     key = "f.queue_id, f.inverse_priority, f.sequence"
     deliveries = f"jmsql_internal.deliveries_if_free({key})"
@@ -627,7 +654,12 @@ _OR_CLAIM_AGAIN = """on conflict (queue_id, inverse_priority, sequence) do updat
 
 @lru_cache(maxsize=1024)
 def claim_statement(
-    selector: Selector | None, *, grouped: bool = False, late: bool = False, is_single: bool = False
+    selector: Selector | None,
+    *,
+    grouped: bool = False,
+    late: bool = False,
+    places: bool = False,
+    is_single: bool = False,
 ) -> Statement[list[MessageRow]]:
     """Claim the next messages for a session, as for `lock`: they stay in the queue until it acknowledges them.
 
@@ -635,6 +667,7 @@ def claim_statement(
         selector: Selects the messages; None: all.
         grouped: True if the queue has messages of groups.
         late: True if transactions may have late messages.
+        places: True if the scan reads further places, of a queue with groups.
         is_single: True to claim one message, in less time; else several, each in less time.
     """
     # The commit need not reach the disk. A claim that a server's crash loses does no harm: the crash ends the sessions
@@ -648,7 +681,9 @@ def claim_statement(
     # messages with delivery states: it takes these by the statement's snapshot, and would leave out a message that was
     # released since, and claim the next ones of its group.
     own_claims = "%(own_claims)s::bigint[]"
-    found, parameters = _found(selector, grouped=grouped, late=late, own_claims=own_claims, is_read_again=is_single)
+    found, parameters = _found(
+        selector, grouped=grouped, late=late, places=places, own_claims=own_claims, is_read_again=is_single
+    )
     if is_single:
         claimed = f"""
             claimed as (
@@ -733,7 +768,12 @@ _ALLOWED = f"""numbered as (
 
 @lru_cache(maxsize=1024)
 def claim_within_limit_statement(
-    selector: Selector | None, *, grouped: bool = False, late: bool = False, counts_values: bool = False
+    selector: Selector | None,
+    *,
+    grouped: bool = False,
+    late: bool = False,
+    places: bool = False,
+    counts_values: bool = False,
 ) -> Statement[AllowedRows]:
     """Claim the next messages within a limit, as for `claim`."""
     # One statement, since a client that stops between two would hold the limit's row, and all listeners with it.
@@ -749,7 +789,9 @@ def claim_within_limit_statement(
     if grouped and counts_values:
         condition = f"{_IS_OPEN} and (m.group_hash is null or {_NONE_IS_SHUT} or not {_waits_in_group('m')})"
     if grouped:
-        found, parameters = grouped_candidates(selector, own_claims=own_claims, condition=condition, late=late)
+        found, parameters = grouped_candidates(
+            selector, own_claims=own_claims, condition=condition, late=late, places=places
+        )
     else:
         found, parameters = candidates(selector, condition, columns, late=late)
     found = found.replace("%(limit)s", "(select g.granted from gate g)")

@@ -27,7 +27,7 @@ _FORM = re.compile(
 _INTEGER = range(-(2**31), 2**31)
 _BIGINT = range(-(2**63), 2**63)
 
-_MOST_GROUPS = 20
+MOST_GROUPS = 20
 """The most groups that a notification names. Beyond that, consumers are told of the queues, and find the groups."""
 
 
@@ -78,7 +78,7 @@ def combine(notifications: Iterable[Notification]) -> list[Notification]:
     """Leave out doubles, and name queues instead of groups if there are too many of those."""
     remaining = set(notifications)
     groups = {notification for notification in remaining if isinstance(notification.key, GroupKey)}
-    if len(groups) > _MOST_GROUPS:
+    if len(groups) > MOST_GROUPS:
         remaining = remaining - groups | {Notification(notification.channel) for notification in groups}
     return list(remaining)
 

@@ -744,9 +744,6 @@ def test_claiming_compares_no_message_with_all_others(url: str, server: Server) 
                 "first_timestamp": 0,
                 "claim_id": 1,
                 "connection_id": 1,
-                "place_priorities": [],
-                "place_sequences": [],
-                "place_limit": 1,
             }
         )
     assert plan.most_rows < 10_000

@@ -219,8 +219,14 @@ CASES = {
         text(claim_statement(None)), {**NEXT, "limit": BATCH, "connection_id": 1, "visibility_timeout": None}, 2200
     ),
     "dequeue one of a group": Case(text(dequeue_statement(None, grouped=True)), {**GROUPED, "limit": 1}, 200, 60),
+    "dequeue one of a group, or of places": Case(
+        text(dequeue_statement(None, grouped=True, places=True)), {**GROUPED, "limit": 1}, 200, 60
+    ),
     # Each candidate is compared with the state of the groups' deliveries, eleven rows in memory.
     "lock a batch of groups": Case(text(lock_statement(None, grouped=True)), {**GROUPED, "limit": BATCH}, 3500, 1100),
+    "lock a batch of groups and places": Case(
+        text(lock_statement(None, grouped=True, places=True)), {**GROUPED, "limit": BATCH}, 3500, 1100
+    ),
     "claim a batch of groups": Case(
         text(claim_statement(None, grouped=True)),
         {**GROUPED, "limit": BATCH, "connection_id": 1, "visibility_timeout": None},

@@ -18,7 +18,7 @@ from jmsql.client.savepoints import Savepoints
 from jmsql.client.transaction_state import TransactionState
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import lock_claimed, present
-from jmsql.store.receiving.receive import Fetch, next_messages, telling_lock_statement
+from jmsql.store.receiving.receive import Fetch, has_places, next_messages, telling_lock_statement
 from jmsql.store.receiving.redelivery import Release
 from jmsql.store.rows.message_rows import Claim, ClaimedRow, LockedRow, MessageKey, MessageRow, claim_of
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
@@ -177,7 +177,9 @@ class LockScan:
         groups: GroupScan | None = None,
     ) -> Steps[list[MessageRow]]:
         """Lock messages, and return them."""
-        statement = telling_lock_statement(selector, grouped=groups is not None, late=start.starts is not None)
+        statement = telling_lock_statement(
+            selector, grouped=groups is not None, late=start.starts is not None, places=has_places(groups)
+        )
         locked = yield from next_messages(statement, queue_id, start, limit, groups)
         if locked.has_lost:
             self.has_lost = True
