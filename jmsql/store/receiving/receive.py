@@ -149,11 +149,6 @@ class GroupScan(NamedTuple):
         return limit - len(self.places) * (self.limit - 1)
 
 
-def has_places(groups: GroupScan | None) -> bool:
-    """Return True if the scan reads further places."""
-    return groups is not None and bool(groups.places)
-
-
 class Allowance(NamedTuple):
     """The part of a claim that a listener's limit allowed."""
 
@@ -271,7 +266,10 @@ def lock(
         groups: The groups; None returns nothing from a queue that has, or had, messages of groups.
     """
     statement = lock_statement(
-        selector, grouped=groups is not None, late=start.starts is not None, places=has_places(groups)
+        selector,
+        grouped=groups is not None,
+        late=start.starts is not None,
+        places=groups is not None and len(groups.places) > 0,
     )
     return next_messages(statement, queue_id, start, limit, groups)
 
@@ -291,7 +289,11 @@ def claim(
     """
     late = start.starts is not None
     statement = claim_statement(
-        selector, grouped=groups is not None, late=late, is_single=limit == 1, places=has_places(groups)
+        selector,
+        grouped=groups is not None,
+        late=late,
+        places=groups is not None and len(groups.places) > 0,
+        is_single=limit == 1,
     )
     more = {"connection_id": connection_id, "visibility_timeout": visibility_timeout}
     claiming = next_messages(statement, queue_id, start, limit, groups, **more)
@@ -333,7 +335,7 @@ def claim_within_limit(
         grouped=groups is not None,
         late=start.starts is not None,
         counts_values=counts_values,
-        places=has_places(groups),
+        places=groups is not None and len(groups.places) > 0,
     )
     more = {
         "connection_id": connection_id,
@@ -392,7 +394,7 @@ def dequeue(
         selector,
         grouped=groups is not None,
         late=start.starts is not None,
-        places=has_places(groups),
+        places=groups is not None and len(groups.places) > 0,
         # A client that knows that the queue keeps no history pays for none.
         record=not restricted and (client is None or queue_id in client.queues_with_history.possible),
         restricted=restricted,

@@ -11,6 +11,7 @@ import jmsql
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue, RedeliveryPolicy, Session
 from jmsql.admin import Administration
 from jmsql.connection_consumers import ThreadServerSessionPool
+from jmsql.store.sending.notification import MOST_GROUPS
 from jmsql.testing import receive_all, wait_for
 from tests.background import Background
 from tests.integration.client.client_process import Order, client_process
@@ -132,6 +133,24 @@ def test_a_consumer_that_waits_hears_that_a_group_is_free(
     settle(holder.session, first)
 
     assert place_of(waiting.result()) == ("a", 2)
+
+
+def test_a_consumer_that_waits_hears_that_many_groups_are_free(
+    open_session: OpenSession, others: Session, queue: Queue
+) -> None:
+    """More than a notification names: the commit that frees them notifies of the queue."""
+    groups = [f"group {number}" for number in range(2 * MOST_GROUPS)]
+    send_places(others, queue, *((group, 1) for group in groups))
+    holder = open_session(AcknowledgeMode.TRANSACTED)
+    assert len(receive_places(holder.create_consumer(queue), len(groups))) == len(groups)
+    send_places(others, queue, *((group, 2) for group in groups))
+    consumer = open_session(AcknowledgeMode.AUTO).create_consumer(queue)
+    waiting = Background(lambda: receive(consumer))
+    waiting.wait_until_it_waits()
+
+    holder.commit()
+
+    assert place_of(waiting.result()) == (groups[0], 2)
 
 
 def test_a_consumer_finds_the_messages_of_a_group_that_it_had_passed_over(

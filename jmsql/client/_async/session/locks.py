@@ -17,9 +17,10 @@ from jmsql.client.savepoints import Savepoints
 from jmsql.client.transaction_state import TransactionState
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import lock_claimed, present
-from jmsql.store.receiving.receive import Fetch, has_places, next_messages, telling_lock_statement
+from jmsql.store.receiving.receive import Fetch, next_messages, telling_lock_statement
 from jmsql.store.receiving.redelivery import Release
 from jmsql.store.rows.message_rows import Claim, ClaimedRow, LockedRow, MessageKey, MessageRow, claim_of
+from jmsql.store.sending.notification import MOST_GROUPS
 from jmsql.store.wire.application_sql import SavepointCommand, SavepointStep
 from jmsql.values.clock import monotonic
 
@@ -141,10 +142,22 @@ class Delivered:
         for key, (buffer, _) in self.by_key.items():
             buffer.source.returned(key)
 
-    def count(self, outcome: str) -> list[MessageKey]:
-        """Count an outcome for all deliveries; return those of groups."""
+    def count(self, outcome: str) -> None:
+        """Count an outcome for all deliveries."""
         count_outcome(self._listed.values(), outcome)
         count_outcome(self.unlisted, outcome)
+
+    def queues_of_many_groups(self) -> set[int]:
+        """Return the queues of the deliveries' groups, if these are more than a notification names."""
+        groups = {(key.queue_id, key.group_hash) for key in self._listed if key.group_hash is not None}
+        groups.update(
+            [(buffer.source.queue_id, row.group_hash) for buffer, row in self.unlisted if row.group_hash is not None]
+        )
+        return {queue_id for queue_id, _ in groups} if len(groups) > MOST_GROUPS else set()
+
+    @property
+    def of_groups(self) -> list[MessageKey]:
+        """The deliveries of groups."""
         groups = [key for key in self._listed if key.group_hash is not None]
         return groups + [buffer.held.key(row) for buffer, row in self.unlisted if row.group_hash is not None]
 
@@ -162,6 +175,8 @@ class LockScan:
     def __init__(self) -> None:
         self.has_lost = False
         """True if it has locked messages that other consumers had just claimed, since `forget_lost`."""
+        self.has_groups = False
+        """True if the transaction may have locked messages of groups. Unset by `Locks`, as the transaction ends."""
 
     def forget_lost(self) -> None:
         """Note that such messages are settled."""
@@ -176,8 +191,12 @@ class LockScan:
         groups: GroupScan | None = None,
     ) -> Steps[list[MessageRow]]:
         """Lock messages, and return them."""
+        places = False
+        if groups is not None:
+            self.has_groups = True
+            places = len(groups.places) > 0
         statement = telling_lock_statement(
-            selector, grouped=groups is not None, late=start.starts is not None, places=has_places(groups)
+            selector, grouped=groups is not None, late=start.starts is not None, places=places
         )
         locked = yield from next_messages(statement, queue_id, start, limit, groups)
         if locked.has_lost:
@@ -210,6 +229,8 @@ class Locks(Delivery):
         self._records = DeliveryRecords(redelivery)
         self._scan = LockScan()
         self._buffers: list[PrefetchBuffer] = []
+        self.freed_queues: Collection[int] = ()
+        """The queues of the groups that the commit frees, if these are more than a notification names. Written here."""
         self._delivered = Delivered()
         self._savepoints: Savepoints | None = None
         """The savepoints of the open transaction; None: none was set. Written by `heed` and `_ended`."""
@@ -396,37 +417,39 @@ class Locks(Delivery):
             for buffer in self._buffers:
                 if buffer.source.shares_position:
                     buffer.source.sent_nothing()
-        delivered = self._delivered
+        delivered, records = self._delivered, self._records
         if self._savepoints is not None and self._savepoints.is_one_unknown:
             await self.flush()
             await self._notice_what_came_back()
         recorded: Sequence[MessageKey]
-        recorded, claim_ids = (
-            self._records.of(delivered.by_key) if self._records.claims else (delivered.redelivered, [])
-        )
+        recorded, claim_ids = records.of(delivered.by_key) if records.claims else (delivered.redelivered, [])
         if recorded or self._claimed.batches:
-            self._records.forget_with_commit()
+            records.forget_with_commit()
+        self.freed_queues = delivered.queues_of_many_groups() if self._scan.has_groups else ()
         recipient = self._database.recipient
         last = recipient.last_deletions(*delivered.to_delete(), recorded, claim_ids)
         if self._claimed.batches:
-            are_whole = self._has_delivered_all_claimed
-            claimed = self._claimed.batches if are_whole else self._claimed.among(delivered.by_key)
-            if claimed:
-                last.append(recipient.last_acknowledgement(claimed, are_whole=are_whole))
+            among = None if self._has_delivered_all_claimed else delivered.by_key
+            last += self._claimed.last_acknowledgements(recipient, among)
         return last
 
     @property
     def _has_delivered_all_claimed(self) -> bool:
         return self._claimed.are_all(len(self._delivered))
 
-    async def committed(self) -> list[MessageKey]:
+    async def committed(self, *, are_groups_notified: bool = False) -> list[MessageKey]:
         """Note that the transaction is over: delivered messages are gone.
 
+        Args:
+            are_groups_notified: True if the waiting consumers of `freed_queues` are notified.
+
         Returns:
-            The other messages, which are unlocked, and delivered ones of groups, which are free again.
+            The other messages, which are unlocked, and delivered ones of groups, which are free again, unless their
+            queues' consumers are notified.
         """
         # Its own consumers need not look at these groups: the transaction's hold did not make them pass over anything.
-        freed = self._delivered.count("acknowledged")
+        self._delivered.count("acknowledged")
+        freed = [] if are_groups_notified else self._delivered.of_groups
         if self._records.claims:
             self._records.committed(self._delivered.by_key)
         return freed + await self._ended()
@@ -439,6 +462,7 @@ class Locks(Delivery):
         if self._records.claims or self._records.count is not NOTHING_COUNTED:  # few transactions
             await self._records.end()
         self._savepoints = None
+        self._scan.has_groups, self.freed_queues = False, ()
         unlocked = self._delivered.end()
         for buffer in self._buffers:
             unlocked += [buffer.held.key(row) for row in buffer.end_transaction()]

@@ -11,6 +11,8 @@ from jmsql.store.rows.message_rows import Claim, ClaimedRow, MessageKey, Message
 
 if TYPE_CHECKING:
     from jmsql.client._async.link.lease import Lease
+    from jmsql.store.receiving.acknowledge import Recipient
+    from jmsql.store.statement import Query
 
 
 # A claim is lock and record in one: it takes one exchange, and what is locked takes another to record its delivery.
@@ -82,6 +84,16 @@ class TransactionClaims:
             (queue_id, [row for row in rows if key_of(queue_id, row) in delivered]) for queue_id, rows in self.batches
         ]
         return [(queue_id, rows) for queue_id, rows in claimed if rows]
+
+    def last_acknowledgements(self, recipient: Recipient, delivered: Container[MessageKey] | None) -> list[Query[None]]:
+        """Return the deletion of the delivered messages behind their claims, for the commit.
+
+        Args:
+            recipient: The receiver.
+            delivered: The delivered messages; None: all that are claimed, and no others.
+        """
+        claimed = self.batches if delivered is None else self.among(delivered)
+        return [recipient.last_acknowledgement(claimed, are_whole=delivered is None)] if claimed else []
 
     def undelivered(self, delivered: Container[MessageKey]) -> dict[MessageKey, Claim]:
         """Return the claims on messages that were not delivered."""

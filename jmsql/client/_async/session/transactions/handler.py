@@ -292,9 +292,9 @@ class _HandlerLocks(Locks):
             last.append(recipient.acknowledge_last([(each.key, each.row.handle) for each in handled]))
         return last
 
-    async def committed(self) -> list[MessageKey]:
+    async def committed(self, *, are_groups_notified: bool = False) -> list[MessageKey]:
         handled, self.handled = self.handled, []
-        freed = await super().committed() if self._has_more else []
+        freed = await super().committed(are_groups_notified=are_groups_notified) if self._has_more else []
         if self.result is not None:
             self._redelivery.result_kept(self.result)
             self.result = None

@@ -195,6 +195,8 @@ class SessionWork:
             question = self._client.waited_for(self.sends.destinations)
         has_sent = self.sends.is_used or self._is_shared or self._has_run or database.link.has_foreign_work
         last += self.locks.before_commit(has_sent=has_sent)
+        if self.locks.freed_queues and not self.sends.is_used:
+            question = self._client.control.notifier.waited_for(self.locks.freed_queues)
         return database.commit(last, question)
 
     def _last_insertions(self) -> list[Query[Any]]:
@@ -216,7 +218,10 @@ class SessionWork:
 
     def committed(self, waited_for: Collection[int] | None = None) -> None:
         """Note that the transaction is committed."""
-        freed = self.locks.committed()
+        are_groups_notified = waited_for is not None and not self.sends.is_used
+        freed = self.locks.committed(are_groups_notified=are_groups_notified)
+        if are_groups_notified and waited_for:
+            self._client.control.notifier.sent(waited_for)
         if freed:
             self._client.returned(freed)
         self._is_shared = self._has_run = False
