@@ -96,8 +96,8 @@ LIFETIMES = {
             *("receiving", "records", "savepoints", "scan", "sender", "sends", "session", "state", "transaction"),
             "work",
         ),
-        fields=137,
-        reassigned=58,
+        fields=139,
+        reassigned=60,
     ),
     "the listeners' thread of a session": Lifetime(
         {

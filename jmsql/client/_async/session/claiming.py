@@ -52,8 +52,9 @@ logger = logging.getLogger("jmsql")
 #
 # - Claiming a batch with a visibility timeout: the messages behind a long delivery run out of their time while they
 #   wait. They are claimed one by one, unless all of them are delivered together and extended meanwhile.
-# - One row for the claim of a batch: with eight consumers it was no faster, since each fetch reads the sequences that
-#   others hold, and without a second look under the lock it handed messages out twice (decision 53).
+# - One row for the claim of a batch: it takes an eighth less of the server's time, for a second form of claims wherever
+#   the SQL asks if a message is claimed (decision 104). Without a second look under the lock it handed messages out
+#   twice (decision 53).
 
 
 def before_lone(rows: Sequence[MessageRow], is_lone: Callable[[MessageRow], bool]) -> int:

@@ -176,7 +176,7 @@ class LockScan:
         self.has_lost = False
         """True if it has locked messages that other consumers had just claimed, since `forget_lost`."""
         self.has_groups = False
-        """True if the transaction may have locked messages of groups. Unset by `Locks`, as the transaction ends."""
+        """True once it has read a queue with groups."""
 
     def forget_lost(self) -> None:
         """Note that such messages are settled."""
@@ -462,7 +462,7 @@ class Locks(Delivery):
         if self._records.claims or self._records.count is not NOTHING_COUNTED:  # few transactions
             await self._records.end()
         self._savepoints = None
-        self._scan.has_groups, self.freed_queues = False, ()
+        self.freed_queues = ()
         unlocked = self._delivered.end()
         for buffer in self._buffers:
             unlocked += [buffer.held.key(row) for row in buffer.end_transaction()]
