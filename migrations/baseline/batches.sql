@@ -125,8 +125,9 @@ comment on function jmsql_internal.may_add_to_batch(text, name) is
 create function jmsql_internal.note_ending(ending text) returns boolean
     language sql volatile
 begin atomic
-    -- The time makes it count for this statement of the client alone.
-    select set_config('jmsql.ending', ending || ' ' || extract(epoch from statement_timestamp())::text, true) is not null;
+    -- The time makes it count for this statement of the client alone. Without a sentinel, `find_witness` runs at each end, and notes it.
+    select set_config('jmsql.ending', ending || ' ' || extract(epoch from statement_timestamp())::text, true)
+           || set_config('jmsql.batch_with_sentinel', '', true) is not null;
 end;
 comment on function jmsql_internal.note_ending(text) is
     'Says how the messages end that this statement of the client deletes: expired or cancelled; an empty text: they are done. Returns true.';
@@ -272,14 +273,14 @@ create function jmsql_internal.is_left_alone(changed_by xid) returns boolean
 comment on function jmsql_internal.is_left_alone(xid) is
     'Whether no transaction may be deleting a row, by its xmax, in the snapshot that shows it; false where that is uncertain.';
 
--- Most ends need not look, as there are sentinels: the messages whose sequence is a multiple of 16. A transaction that deletes one
+-- Most ends need not look, as there are sentinels: the messages whose sequence is a multiple of 64. A transaction that deletes one
 -- and finds no other sentinel raises this sequence, and then looks. A session that has found a sentinel notes the batch and the
 -- sequence's value. While that value stands, an end of another message leaves the looking to those who delete sentinels.
 create sequence jmsql_internal.batch_epoch;
 
 create function jmsql_internal.is_sentinel(sequence bigint) returns boolean
     language sql immutable parallel safe
-    return sequence % 16 = 0;
+    return sequence % 64 = 0;
 comment on function jmsql_internal.is_sentinel(bigint) is
     'Whether the transaction that ends this message of a batch looks for others in any case.';
 
@@ -320,8 +321,8 @@ begin
             where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
               and not m.properties ? 'JMS_jmsql_DeadLetterReason'
               and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
-              and m.sequence > place and m.sequence < place + 1000
-            order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') desc, m.sequence desc limit 32) n
+              and m.sequence > place and m.sequence < place + 4000
+            order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') desc, m.sequence desc limit 128) n
         where jmsql_internal.is_left_alone(n.changed_by);
         witness := greatest(witness, found_here);
         exit when witness >= at_least;
@@ -331,8 +332,8 @@ begin
             where m.property_types is not null and m.properties ? 'JMS_jmsql_Batch'
               and not m.properties ? 'JMS_jmsql_DeadLetterReason'
               and jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch') = batch
-              and m.sequence > place - 1000 and m.sequence < place
-            order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch'), m.sequence limit 32) n
+              and m.sequence > place - 4000 and m.sequence < place
+            order by jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Batch'), m.sequence limit 128) n
         where jmsql_internal.is_left_alone(n.changed_by);
         witness := greatest(witness, found_here);
         exit when witness >= at_least or at_least = 1;
@@ -340,7 +341,7 @@ begin
         at_least := 1;
         witness := 0;
     end loop;
-    if witness = 2 then
+    if witness = 2 and coalesce(current_setting('jmsql.ending', true), '') = '' then
         perform set_config('jmsql.batch_with_sentinel', epoch, false);
     end if;
     return witness > 0;
@@ -358,8 +359,7 @@ begin
     if (not jmsql_internal.is_sentinel(old.sequence)
         and pg_catalog.current_setting('jmsql.batch_with_sentinel', true) operator(pg_catalog.=) (
             (old.properties operator(pg_catalog.->>) 'JMS_jmsql_Batch') operator(pg_catalog.||) ' ' operator(pg_catalog.||)
-            coalesce(pg_catalog.pg_sequence_last_value('jmsql_internal.batch_epoch'::pg_catalog.regclass), 0)::pg_catalog.text)
-        and coalesce(pg_catalog.current_setting('jmsql.ending', true), '') operator(pg_catalog.=) '') is not true
+            coalesce(pg_catalog.pg_sequence_last_value('jmsql_internal.batch_epoch'::pg_catalog.regclass), 0)::pg_catalog.text)) is not true
        and not jmsql_internal.find_witness(old.properties, old.jms_message_id, old.sequence)
     then
         perform jmsql_internal.check_batch_later(
