@@ -25,6 +25,7 @@ from jmsql import ConnectionFactory, Message, Queue, RedeliveryPolicy, Topic
 from jmsql import asyncio as jms
 from jmsql.admin import Administration
 from jmsql.client._sync.shared.redelivery import Redelivery
+from jmsql.store.receiving.redelivery import Release
 from jmsql.worker import Application, HandlerCall, Reject, RetryAfter, WorkerTimings
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
@@ -264,6 +265,39 @@ async def test_groups_keep_their_order(
     for group in "abc":
         assert [text for text in order if text[0] == group] == [f"{group} {number}" for number in range(12)]
     assert len(database.handled()) == 36
+
+
+async def test_a_group_keeps_its_order_though_a_release_fails_at_first(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Application(jmsql_factory)
+    calls: list[list[str]] = []
+    refused: list[str] = []
+    failures = Redelivery.failures
+
+    @app.listener("events", chunk=8)
+    def store_all(texts: list[str], rows: sqlalchemy.Connection) -> None:
+        calls.append(texts)
+        if len(calls) == 1:
+            raise ValueError("one of them")
+        if len(calls) == 2:
+            raise RetryAfter(0.01)
+        store(rows, texts)
+
+    def refuse_once(redelivery: Redelivery, *arguments: Any) -> list[Release]:
+        if len(calls) == 2 and not refused:
+            refused.append("release")
+            raise jmsql.JMSException("no lock was granted within the time limit", "55P03")
+        return failures(redelivery, *arguments)
+
+    monkeypatch.setattr(Redelivery, "failures", refuse_once)
+    with jmsql_factory.create_context() as context:
+        for text in numbered(2):
+            context.create_producer().set_property("JMSXGroupID", "g").send(Queue("events"), text)
+    async with app.running():
+        assert await handled(database, 2) == numbered(2)
+    assert refused == ["release"]
+    assert [text for texts in calls[1:] for text in texts] == ["000", "000", "001"]
 
 
 async def test_chunks_of_several_tasks_double_nothing(

@@ -452,7 +452,8 @@ class ChunkTask(HandlerTask):
                 left.remove(rejected)
                 parts.appendleft(left)
             await self._settle(handling)
-            await chunk.put_back_groups([message for message in part if message not in left])
+            held = chunk.holds(part)  # after that: a release may have failed before
+            await chunk.put_back_groups([message for message in part if message not in held])
         if has_failed:
             await self._pause(self._timings.failure_pause)
 

@@ -446,7 +446,8 @@ class ChunkTask(HandlerThread):
                 left.remove(rejected)
                 parts.appendleft(left)
             self._settle(handling)
-            chunk.put_back_groups([message for message in part if message not in left])
+            held = chunk.holds(part)  # after that: a release may have failed before
+            chunk.put_back_groups([message for message in part if message not in held])
         if has_failed:
             self._pause(self._timings.failure_pause)
 
