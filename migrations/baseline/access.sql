@@ -325,6 +325,7 @@ begin atomic
         ' jmsql_internal.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),'
         ' jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql_internal.restore_pages(),'
         ' jmsql_internal.note_rates(), jmsql.keep_rates(integer),'
+        ' jmsql_internal.last_one_waits(jmsql_internal.schedule),'
         ' jmsql_internal.send_scheduled(jmsql_internal.schedule, timestamptz, integer),'
         ' jmsql_internal.fire_schedule(text, integer, timestamptz, timestamptz, timestamptz, integer, boolean)';
 end;

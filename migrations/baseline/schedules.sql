@@ -61,7 +61,7 @@ comment on column jmsql.schedules.missed is 'Which ticks are sent late: once, sk
 comment on column jmsql.schedules.overlap is 'False: a tick is left out while the last message is in its queue';
 comment on column jmsql.schedules.paused is 'Whether it has no ticks for now';
 comment on column jmsql.schedules.next_at is 'The next tick; null while it is paused';
-comment on column jmsql.schedules.last_at is 'The last tick whose message was sent';
+comment on column jmsql.schedules.last_at is 'The last tick whose message was sent, or when it was last sent by hand';
 comment on column jmsql.schedules.last_message_id is 'JMSMessageID of the last message';
 comment on column jmsql.schedules.sent is 'How many messages were sent';
 comment on column jmsql.schedules.last_error is 'Why the last tick has failed, which is tried again; null: it has not';
@@ -72,6 +72,17 @@ comment on column jmsql.schedules.declared is 'Whether it is declared in an appl
 comment on column jmsql.schedules.missed_ticks is 'How many ticks were left out, since no client ran; up to 1,000 at a time.';
 comment on column jmsql.schedules.overlapped_ticks is
     'How many ticks were left out, since the last message was still in its queue.';
+
+create function jmsql_internal.last_one_waits(s jmsql_internal.schedule) returns boolean
+    language sql stable
+begin atomic
+    select exists (
+        select from jmsql_internal.message m
+        where m.queue_id = s.last_queue_id and m.inverse_priority = s.last_inverse_priority
+          and m.sequence = s.last_sequence);
+end;
+comment on function jmsql_internal.last_one_waits(jmsql_internal.schedule) is
+    'Whether the message for which the ticks of a schedule without overlap wait is in its queue.';
 
 create function jmsql_internal.send_scheduled(s jmsql_internal.schedule, tick timestamptz, left_out integer) returns uuid
     language plpgsql volatile
@@ -103,10 +114,15 @@ begin
         perform jmsql_internal.notify(target::text);
     end if;
     update jmsql_internal.schedule u
-    set last_at = tick, last_message_id = message_id, last_queue_id = target, last_inverse_priority = s.inverse_priority,
-        last_sequence = place, sent = u.sent + 1, missed_ticks = u.missed_ticks + left_out, last_error = null,
-        failed_at = null
+    set last_at = tick, last_message_id = message_id, sent = u.sent + 1, missed_ticks = u.missed_ticks + left_out,
+        last_error = null, failed_at = null
     where u.name = s.name;
+    -- Sent by hand beside a tick's message, which the next ticks wait for.
+    if s.overlap or not jmsql_internal.last_one_waits(s) then
+        update jmsql_internal.schedule u
+        set last_queue_id = target, last_inverse_priority = s.inverse_priority, last_sequence = place
+        where u.name = s.name;
+    end if;
     return message_id;
 end
 $$;
@@ -146,10 +162,7 @@ begin
         set missed_ticks = u.missed_ticks + left_out + 1, last_error = null, failed_at = null
         where u.name = s.name;
         return query select 'missed', null::uuid;
-    elsif not s.overlap and exists (
-            select from jmsql_internal.message m
-            where m.queue_id = s.last_queue_id and m.inverse_priority = s.last_inverse_priority
-              and m.sequence = s.last_sequence) then
+    elsif not s.overlap and jmsql_internal.last_one_waits(s) then
         update jmsql_internal.schedule u
         set overlapped_ticks = u.overlapped_ticks + 1, missed_ticks = u.missed_ticks + left_out, last_error = null,
             failed_at = null

@@ -66,7 +66,7 @@ class ScheduleSummary(NamedTuple):
     next_at: datetime | None
     """The next tick; None while it is paused."""
     last_at: datetime | None
-    """The last tick that was sent."""
+    """The last tick that was sent, or the time at which its message was last sent by hand."""
     last_message_id: str | None
     sent: int
     missed_ticks: int
