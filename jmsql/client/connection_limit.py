@@ -28,7 +28,7 @@ _PATIENCE = 30.0
 # 2. The first session that waits is served first. A connection becomes its own in the step that chooses it, before its
 #    task runs; no session that comes in between can take it.
 # 3. A chosen session that is cancelled before it runs passes its turn on: with the connection, by `freed`; without, by
-#    `left`.
+#    `_left`.
 # 4. A connection moves from holder to holder directly. By way of the pool, checking it in and out takes longer than a
 #    fetch. Only if the new holder cannot use it, since its transactions end in another way or it is lost, it goes back
 #    to the pool.
@@ -117,7 +117,7 @@ class ConnectionLimit(Generic[T]):
         try:
             holder.accept(await connect())
         except BaseException:
-            self.left(holder)
+            self._left(holder)
             raise
         return True
 
@@ -134,7 +134,7 @@ class ConnectionLimit(Generic[T]):
                 if has_connection:
                     self.freed()
                 else:
-                    self.left(holder)
+                    self._left(holder)
             raise
         finally:
             if timer is not None:
@@ -162,9 +162,19 @@ class ConnectionLimit(Generic[T]):
         if self.waiting:
             self._serve()
 
-    def left(self, holder: Holder[T]) -> None:
+    def _left(self, holder: Holder[T]) -> None:
         """Take note that a session has no connection any more."""
         self.holders.pop(holder, None)
+        self.freed()
+
+    def returning(self, holder: Holder[T]) -> None:
+        """Take note that a session gives its connection up, which others may have once it has `returned`."""
+        self.holders.pop(holder, None)
+        self._returning += 1
+
+    def returned(self) -> None:
+        """Take note that a connection that was returning is closed, or in the pool."""
+        self._returning -= 1
         self.freed()
 
     def _serve(self) -> None:
@@ -215,8 +225,7 @@ class ConnectionLimit(Generic[T]):
         try:
             await self._give_back(connection)
         finally:
-            self._returning -= 1
-            self.freed()
+            self.returned()
 
 
 def _end(turn: asyncio.Future[bool], *, has_come: bool) -> None:
@@ -244,5 +253,8 @@ class NoLimit(Generic[T]):
     def freed(self) -> None:
         """Do nothing: no session waits for the connection."""
 
-    def left(self, holder: Holder[T]) -> None:
+    def returning(self, holder: Holder[T]) -> None:
+        """Do nothing: no session waits for the connection."""
+
+    def returned(self) -> None:
         """Do nothing: no session waits for the connection."""

@@ -25,7 +25,7 @@ class ProgressReports:
         self._wake = wake
         self._lock = threading.Lock()
         self._reports: dict[ClaimedMessage, Progress] = {}
-        """Pending reports: handlers add to them, and the client's thread takes all of them, both under the lock."""
+        """Pending reports. Handlers add and drop them, and the client's thread removes written ones, under the lock."""
         self._next_run = 0.0
 
     def add(self, message: ClaimedMessage, progress: Progress) -> None:
@@ -47,9 +47,13 @@ class ProgressReports:
             return
         self._next_run = monotonic() + _INTERVAL
         with self._lock:
-            reports, self._reports = self._reports, {}
+            reports = dict(self._reports)
         if reports:
             runner.run(report(reports))
+        with self._lock:
+            for message, progress in reports.items():
+                if self._reports.get(message) is progress:
+                    del self._reports[message]
 
     def seconds_to_next(self) -> float:
         """Return in how many seconds something is to be written."""

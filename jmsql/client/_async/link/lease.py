@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -93,7 +93,7 @@ class Lease:
         if shares_connections:
             pool.keep_one_more()
         self.link: NoLink | OwnLink = _NO_LINK
-        """The connection with its transaction. Written by `accept`, `lend` and `_forget`, in the thread or task that
+        """The connection with its transaction. Written by `accept`, `lend` and `_giving_up`, in the thread or task that
         uses the session; `accept` under `_taking`. The limit calls `accept` and `hand_over` too, in the task of the
         session that gets the connection."""
         self._is_closed = False
@@ -205,9 +205,8 @@ class Lease:
             return
         if not link.driver.traces.has_changed_settings:
             synchronous(link.connection).info.pop(LENT, None)
-        with shielded():
-            link.driver.watch(None)
-            self._forget()
+        link.driver.watch(None)
+        with self._giving_up():
             await run_to_completion(give_back(link.connection))
 
     # Running statements
@@ -434,10 +433,9 @@ class Lease:
     async def discard(self) -> None:
         """Give the connection up; the next use takes another one."""
         link = self.link
-        with shielded():
-            if isinstance(link, OwnLink):
-                link.let_end()
-            self._forget()
+        if isinstance(link, OwnLink):
+            link.let_end()
+        with self._giving_up():
             if isinstance(link, OwnLink) and not link.connection.closed:
                 await run_to_completion(link.connection.invalidate())
                 await run_to_completion(link.connection.close())
@@ -450,16 +448,25 @@ class Lease:
             await self.discard()
             return
         await self.rollback()
-        try:
-            if isinstance(self.link, OwnLink):
-                await run_to_completion(self.link.connection.close())
-        finally:
-            self._forget()
+        link = self.link
+        with self._giving_up():
+            if isinstance(link, OwnLink):
+                await run_to_completion(link.connection.close())
 
-    def _forget(self) -> None:
+    @contextlib.contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """Have no connection from now on, and let another session have one at the end of a block."""
         self.link = _NO_LINK
-        if self in self._pool.limit.holders:
-            self._pool.limit.left(self)
+        limit = self._pool.limit
+        is_counted = self in limit.holders
+        if is_counted:
+            limit.returning(self)
+        try:
+            with shielded():
+                yield
+        finally:
+            if is_counted:
+                limit.returned()
 
 
 _NO_LINK = NoLink()

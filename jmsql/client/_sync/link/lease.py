@@ -93,7 +93,7 @@ class Lease:
         if shares_connections:
             pool.keep_one_more()
         self.link: NoLink | OwnLink = _NO_LINK
-        """The connection with its transaction. Written by `accept`, `lend` and `_forget`, in the thread or task that
+        """The connection with its transaction. Written by `accept`, `lend` and `_giving_up`, in the thread or task that
         uses the session; `accept` under `_taking`. The limit calls `accept` and `hand_over` too, in the task of the
         session that gets the connection."""
         self._is_closed = False
@@ -206,8 +206,8 @@ class Lease:
         if not link.driver.traces.has_changed_settings:
             synchronous(link.connection).info.pop(LENT, None)
         link.driver.watch(None)
-        self._forget()
-        give_back(link.connection)
+        with self._giving_up():
+            give_back(link.connection)
 
     # Running statements
 
@@ -433,10 +433,10 @@ class Lease:
         link = self.link
         if isinstance(link, OwnLink):
             link.let_end()
-        self._forget()
-        if isinstance(link, OwnLink) and not link.connection.closed:
-            link.connection.invalidate()
-            link.connection.close()
+        with self._giving_up():
+            if isinstance(link, OwnLink) and not link.connection.closed:
+                link.connection.invalidate()
+                link.connection.close()
 
     def close(self) -> None:
         """Roll back and release the connection to its pool, for good."""
@@ -446,16 +446,24 @@ class Lease:
             self.discard()
             return
         self.rollback()
-        try:
-            if isinstance(self.link, OwnLink):
-                self.link.connection.close()
-        finally:
-            self._forget()
+        link = self.link
+        with self._giving_up():
+            if isinstance(link, OwnLink):
+                link.connection.close()
 
-    def _forget(self) -> None:
+    @contextlib.contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """Have no connection from now on, and let another session have one at the end of a block."""
         self.link = _NO_LINK
-        if self in self._pool.limit.holders:
-            self._pool.limit.left(self)
+        limit = self._pool.limit
+        is_counted = self in limit.holders
+        if is_counted:
+            limit.returning(self)
+        try:
+            yield
+        finally:
+            if is_counted:
+                limit.returned()
 
 
 _NO_LINK = NoLink()
