@@ -113,8 +113,8 @@ class ScanMark(NamedTuple):
 # - A scan moves nothing if a message was released meanwhile: it may have passed its place.
 # - A transaction that runs in the snapshot of an older scan may have ended in that of a newer one, which has begun
 #   below its messages. It is noted with the end of all that was passed, and the next scan finds it ended.
-# - A transaction that ended in the snapshot of a scan, and was noted by another one since it began, may have messages
-#   beyond the end of that scan: the bounds go back to this end, as they do for a scan that was full.
+# - Between the begin and the end of a scan, another scan may note a transaction that has ended for the first one. It
+#   may have messages beyond the first one's end: the bounds go back to this end, as they do for a scan that was full.
 # - A scan whose snapshot is not exact leaves transactions unknown. Only one that began later knows them.
 
 

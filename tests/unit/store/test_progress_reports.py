@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -34,10 +33,9 @@ def message(sequence: int) -> ClaimedMessage:
 
 
 @pytest.fixture(autouse=True)
-def _clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
     hours = count(3600.0, 3600.0)
     monkeypatch.setattr(progress_reports, "monotonic", lambda: next(hours))
-    yield
 
 
 def test_reports_are_written_once_though_a_statement_fails() -> None:

@@ -30,8 +30,8 @@ class SessionState:
     """How a session works, and where it is.
 
     A context manager for calls of the application, which use the session meanwhile. A session with listeners is for
-    their thread alone (JMS 1.1, chapter 4.4.6). Other threads may call it while no listener runs, and do not wait
-    without end for one that runs: it may wait for them.
+    their thread alone (JMS 1.1, chapter 4.4.6), and each other one for one thread at a time: `close` alone may come
+    from elsewhere. Threads that call it nevertheless do not wait without end for a listener, which may wait for them.
     """
 
     def __init__(
