@@ -133,7 +133,9 @@ def test_without_overlap_a_tick_waits_for_the_end_of_the_last_message(
         assert message is not None
         left_out(2)  # it is being handled
         administration.send_scheduled("report")
-        sql.execute("delete from jmsql_internal.message m using jmsql_internal.schedule s where sequence > last_sequence")
+        sql.execute(
+            "delete from jmsql_internal.message m using jmsql_internal.schedule s where sequence > last_sequence"
+        )
         set_due("report", "0")  # it is still the one to wait for
         wait_for(lambda: administration.schedule("report").overlapped_ticks == 3)
         session.commit()
