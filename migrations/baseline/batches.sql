@@ -127,7 +127,8 @@ create function jmsql_internal.note_ending(ending text) returns boolean
 begin atomic
     -- The time makes it count for this statement of the client alone. Without a sentinel, `find_witness` runs at each end, and notes it.
     select set_config('jmsql.ending', ending || ' ' || extract(epoch from statement_timestamp())::text, true)
-           || set_config('jmsql.batch_with_sentinel', '', true) is not null;
+           || set_config('jmsql.batch_with_sentinel', '', true) || set_config('jmsql.other_batch_with_sentinel', '', true)
+           is not null;
 end;
 comment on function jmsql_internal.note_ending(text) is
     'Says how the messages end that this statement of the client deletes: expired or cancelled; an empty text: they are done. Returns true.';
@@ -275,7 +276,8 @@ comment on function jmsql_internal.is_left_alone(xid) is
 
 -- Most ends need not look, as there are sentinels: the messages whose sequence is a multiple of 64. A transaction that deletes one
 -- and finds no other sentinel raises this sequence, and then looks. A session that has found a sentinel notes the batch and the
--- sequence's value. While that value stands, an end of another message leaves the looking to those who delete sentinels.
+-- sequence's value, for the last two batches. While that value stands, an end of another message leaves the looking to those who
+-- delete sentinels.
 create sequence jmsql_internal.batch_epoch;
 
 create function jmsql_internal.is_sentinel(sequence bigint) returns boolean
@@ -342,6 +344,9 @@ begin
         witness := 0;
     end loop;
     if witness = 2 and coalesce(current_setting('jmsql.ending', true), '') = '' then
+        if split_part(current_setting('jmsql.batch_with_sentinel', true), ' ', 1) <> batch::text then
+            perform set_config('jmsql.other_batch_with_sentinel', current_setting('jmsql.batch_with_sentinel', true), false);
+        end if;
         perform set_config('jmsql.batch_with_sentinel', epoch, false);
     end if;
     return witness > 0;
@@ -357,9 +362,10 @@ as $$
 begin
     -- The sequence is read after the row was deleted, as `find_witness` reads it.
     if (not jmsql_internal.is_sentinel(old.sequence)
-        and pg_catalog.current_setting('jmsql.batch_with_sentinel', true) operator(pg_catalog.=) (
-            (old.properties operator(pg_catalog.->>) 'JMS_jmsql_Batch') operator(pg_catalog.||) ' ' operator(pg_catalog.||)
-            coalesce(pg_catalog.pg_sequence_last_value('jmsql_internal.batch_epoch'::pg_catalog.regclass), 0)::pg_catalog.text)) is not true
+        and (old.properties operator(pg_catalog.->>) 'JMS_jmsql_Batch') operator(pg_catalog.||) ' ' operator(pg_catalog.||)
+            coalesce(pg_catalog.pg_sequence_last_value('jmsql_internal.batch_epoch'::pg_catalog.regclass), 0)::pg_catalog.text
+            operator(pg_catalog.=) any (array[pg_catalog.current_setting('jmsql.batch_with_sentinel', true),
+                                              pg_catalog.current_setting('jmsql.other_batch_with_sentinel', true)])) is not true
        and not jmsql_internal.find_witness(old.properties, old.jms_message_id, old.sequence)
     then
         perform jmsql_internal.check_batch_later(

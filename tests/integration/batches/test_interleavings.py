@@ -288,6 +288,19 @@ def test_sessions_that_leave_the_look_to_sentinels_miss_no_end(batches: Batches,
         racer.close()
 
 
+def test_a_session_that_ends_messages_of_two_batches_by_turns_looks_once_for_each(batches: Batches) -> None:
+    number = 8
+    for _ in range(2):
+        batches.open(number, {number - 1})
+    calls = "select pg_stat_get_xact_function_calls('jmsql_internal.find_witness(jsonb,uuid,bigint)'::regprocedure)"
+    with batches.connect() as connection:
+        connection.execute("set track_functions = 'all'; begin")
+        for body in range(number - 1):
+            connection.execute("delete from jmsql_internal.message where text_body = %s", (str(body),))
+        assert connection.execute(calls).fetchone() == (2,)
+        connection.execute("rollback")
+
+
 @pytest.mark.parametrize("is_prepared", [False, True])
 def test_a_message_that_a_handler_adds_keeps_the_batch_whose_other_message_is_purged(
     batches: Batches, is_prepared: bool
