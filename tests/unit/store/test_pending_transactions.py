@@ -101,7 +101,7 @@ EXCEPTIONS = {
     "function jmsql.depth": (1, _WINDOW),
     "function jmsql.purge": (1, _BY_ADDRESS),
     "view jmsql.queues": (1, _BY_KEY),
-    "function jmsql_internal.fire_schedule": (1, _BY_KEY),
+    "function jmsql_internal.last_one_waits": (1, _BY_KEY),
     "function jmsql.retry": (1, _DEAD_LETTER),
     "view jmsql.subscriptions": (1, _BY_KEY),
     "function jmsql_internal.find_witness": (2, _OPEN),
