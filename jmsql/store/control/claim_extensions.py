@@ -20,6 +20,8 @@ class ClaimExtensions:
         self._lock = threading.Lock()
         self._claims: dict[object, Sequence[ExtendedClaim]] = {}
         self._next_run = 0.0
+        self.is_running = False
+        """True while a statement extends claims, perhaps of a holder that was removed just now. `run` writes it."""
 
     def add(self, holder: object, claims: Sequence[ExtendedClaim]) -> None:
         """Extend claims from now on. They have just been made or extended; may be called from any thread.
@@ -54,7 +56,11 @@ class ClaimExtensions:
             if not claims or monotonic() < self._next_run:
                 return
             self._next_run = monotonic() + _pause(claims)
-        runner.run(extend_claims(claims))
+            self.is_running = True
+        try:
+            runner.run(extend_claims(claims))
+        finally:
+            self.is_running = False
 
 
 def _pause(claims: Sequence[ExtendedClaim]) -> float:

@@ -252,6 +252,11 @@ class ControlConnection:
         self.wake_ups.remove_waiter(queue_id)
         self.unsubscribe(queue_id, handler)
 
+    @property
+    def is_extending(self) -> bool:
+        """True while a statement extends claims, perhaps those of a block of `extending` that has ended just now."""
+        return self._duties.claim_extensions.is_running
+
     @contextlib.contextmanager
     def extending(self, claims: Sequence[ExtendedClaim]) -> Iterator[None]:
         """Extend claims for as long as the block runs."""

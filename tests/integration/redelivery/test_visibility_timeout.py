@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
+import psycopg
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, IllegalStateException, JMSException, Message, Queue, Session
+from jmsql import (
+    AcknowledgeMode,
+    Connection,
+    ConnectionFactory,
+    IllegalStateException,
+    JMSException,
+    Message,
+    Queue,
+    Session,
+)
 from jmsql.admin import Administration
 from jmsql.testing import receive_all, wait_for
 from tests.integration.client.client_process import Order, client_process
@@ -132,3 +143,39 @@ def test_visibility_timeouts_are_checked(connection: Connection, queue: Queue, a
     consumer.close()
     with pytest.raises(IllegalStateException):
         consumer.visibility_timeout = 5
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_message_is_settled_though_its_claim_is_extended_at_the_same_moment(
+    jmsql_factory: ConnectionFactory, jmsql_clean_url: str, others: Session, server: Server, *, fails: bool
+) -> None:
+    blocked = "select from pg_stat_activity where %s = any(pg_blocking_pids(pid)) or wait_event = 'tuple'"
+    errors: list[JMSException] = []
+    deliveries: list[int] = []
+    texts: list[tuple[bool]] = []
+    with jmsql_factory.create_connection() as connection, psycopg.connect(jmsql_clean_url) as blocker:
+        connection.exception_listener = errors.append
+        process = blocker.info.backend_pid
+
+        def listen(message: Message) -> None:
+            deliveries.append(message.get_int_property("JMSXDeliveryCount"))
+            if len(deliveries) == 1:
+                blocker.execute("select from jmsql_internal.delivery for update")
+                wait_for(lambda: server.rows(blocked, process))  # the extension
+                if fails:
+                    raise ValueError("the handler's own error")
+            else:
+                texts.extend(server.rows("select last_error like '%%own error%%' from jmsql.messages"))
+
+        consumer = connection.create_session().create_consumer(Queue("orders"))
+        consumer.visibility_timeout = 3 * LIMIT
+        consumer.message_listener = listen
+        connection.start()
+        send_texts(others, Queue("orders"), "a")
+        wait_for(lambda: deliveries)
+        wait_for(lambda: server.rows(blocked, process))
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: len(server.rows(blocked, process)) > 1, timeout=0.5)  # it does not wait there
+        blocker.rollback()
+        wait_for(lambda: server.rows("select count(*) from jmsql_internal.message") == [(0,)], PATIENCE)
+    assert (deliveries, texts, errors) == (([1, 2], [(True,)], []) if fails else ([1], [], []))

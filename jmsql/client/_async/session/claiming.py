@@ -312,6 +312,7 @@ class Claiming:
         """
         if self._is_shared or not database.link.is_connected:
             return False
+        await self._redelivery.wait_for_extension()
         try:
             await database.run(database.recipient.release(releases))
         except JMSException as error:

@@ -198,6 +198,8 @@ class Claims(Delivery):
             if result is not None:  # the handler has acknowledged its message itself
                 await self._database.attempt(result)
             return
+        if self._extended:
+            await self._redelivery.wait_for_extension()
         delivered = list(self._delivered)
         claimed = [(key_of(queue_id, row), row.handle) for _, queue_id, row in delivered]
         acknowledging: Query[int] | Steps[int] = self._database.recipient.acknowledge(claimed)

@@ -311,6 +311,7 @@ class Claiming:
         """
         if self._is_shared or not database.link.is_connected:
             return False
+        self._redelivery.wait_for_extension()
         try:
             database.run(database.recipient.release(releases))
         except JMSException as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jmsql.client._sync.shared.connection_destinations import ConnectionDestinations
 from jmsql.client._sync.shared.side_connection import SideConnection
 from jmsql.client.receiving.fetching import PrefetchBuffer
+from jmsql.concurrency.threads import sleep
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.store.control.control import ControlConnection
 from jmsql.store.destinations.lookup import require_access
@@ -52,6 +53,11 @@ _LONGEST_TEXT = 10_000
 """Characters of an error. The end of a traceback says more than its beginning."""
 
 _password_in_url = re.compile(r"(://[^\s:/@]*):[^\s/@]+@")
+
+_LONGEST_EXTENSION = 5.0
+"""Seconds for which a session waits for an extension of its claims: a little longer than that waits for a lock."""
+_EXTENSION_PAUSE = 0.001
+"""Seconds between two looks whether it has ended."""
 
 _NEVER: tuple[float, QueuePolicy | None] = 0.0, None
 _NEVER_DELIVERED = EarlierDeliveries(0, 0, 0)
@@ -342,8 +348,18 @@ class Redelivery:
             self._control.claim_failed(connection_id, error)
             raise
 
+    def wait_for_extension(self) -> None:
+        """Wait until no claim is being extended, before statements that settle claims with a visibility timeout.
+
+        These find the rows by their addresses, and an extension that commits meanwhile gives the rows others.
+        """
+        give_up_at = monotonic() + _LONGEST_EXTENSION
+        while self._control.is_extending and monotonic() < give_up_at:
+            sleep(_EXTENSION_PAUSE)
+
     def release(self, releases: Sequence[Release]) -> None:
         """Release messages, of which a transaction may still hold the locks."""
+        self.wait_for_extension()
         self._side.run(self._side.recipient.release, releases)
 
     def release_in_any_case(self, releases: Sequence[Release]) -> None:

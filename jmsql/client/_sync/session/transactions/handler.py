@@ -287,6 +287,8 @@ class _HandlerLocks(Locks):
         if self.result is not None:
             last.append(self.result)
         handled, recipient = self.handled, self._database.recipient
+        if handled and handled[0].claimed_for is not None:
+            self._redelivery.wait_for_extension()
         if len(handled) == 1:
             last.append(recipient.acknowledge_last_one(handled[0].key, handled[0].row.handle))
         elif handled:
