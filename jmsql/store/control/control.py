@@ -254,7 +254,7 @@ class ControlConnection:
 
     @property
     def is_extending(self) -> bool:
-        """True while a statement extends claims, perhaps those of a block of `extending` that has ended just now."""
+        """True while a statement extends claims, perhaps for a block of `extending` that has ended just now."""
         return self._duties.claim_extensions.is_running
 
     @contextlib.contextmanager
