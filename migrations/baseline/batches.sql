@@ -67,7 +67,10 @@ create table jmsql_internal.batch_callback (
     json_body        jsonb,
     body_types       jsonb,
     bytes_body       bytea,
-    primary key (batch_id, event)
+    primary key (batch_id, event),
+    -- As of a message: the callback is one, and would be refused in the transaction that ends the batch.
+    constraint properties_are_objects check (
+        jsonb_typeof(properties) = 'object' and jsonb_typeof(property_types) = 'object')
 );
 comment on table jmsql_internal.batch_callback is 'The messages that are sent when a batch ends.';
 comment on column jmsql_internal.batch_callback.queue is 'Its name, under which it is made again if it is gone by then.';
@@ -97,10 +100,6 @@ alter table jmsql_internal.batch_member enable row level security;
 
 create policy may_select on jmsql_internal.batch_callback for select
     using (batch_id = any (array(select b.batch_id from jmsql_internal.batch b)));
-create policy may_insert on jmsql_internal.batch_callback for insert
-    with check ((queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
-                 or (select jmsql_internal.has_access_to_all('send', current_user)))
-                and batch_id = any (array(select b.batch_id from jmsql_internal.batch b where b.role = current_user)));
 alter table jmsql_internal.batch_callback enable row level security;
 
 create function jmsql_internal.may_add_to_batch(number text, sender name) returns boolean
@@ -119,6 +118,17 @@ end
 $$;
 comment on function jmsql_internal.may_add_to_batch(text, name) is
     'Whether a role may send messages of a batch: it has opened the batch, or receives, and so may handle one of its messages.';
+
+create policy may_insert on jmsql_internal.batch_callback for insert
+    with check ((queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
+                 or (select jmsql_internal.has_access_to_all('send', current_user)))
+                and batch_id = any (array(select b.batch_id from jmsql_internal.batch b where b.role = current_user))
+                and (properties is null
+                     or not exists (select from jsonb_object_keys(properties) k
+                                    where starts_with(k, 'JMS_jmsql')
+                                      and (k <> 'JMS_jmsql_Batch'
+                                           or not jmsql_internal.may_add_to_batch(properties ->> k, current_user)))
+                     or (select jmsql_internal.has_access_to_all('administer', current_user))));
 
 -- The way in which messages end.
 
@@ -666,6 +676,8 @@ begin
         for update skip locked
     loop
         exit when removed >= most;
+        -- One that was committed after the end is known by its member, when it moves.
+        continue when not each.is_over and exists (select from jmsql_internal.open_members(each.batch_id, 1));
         delete from jmsql_internal.batch_member where ctid = any(array(
             select m.ctid from jmsql_internal.batch_member m
             where m.batch_id = each.batch_id and (each.is_over or m.failure is null)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from jmsql.store.destinations.subscriptions import end_if_abandoned
+from jmsql.store.errors import is_connection_lost
 from jmsql.store.history.keeping import RECORDED, history
 from jmsql.store.maintenance.due_messages import DueMessages, purge_deleted_delayed
 from jmsql.store.maintenance.history_maintenance import HistoryMaintenance
@@ -143,6 +145,8 @@ class Maintenance:
         self._last_body = 0
         self._batch_pause = _BATCH_PAUSE
         self._moved: list[int] = []
+        self._released: list[MessageKey] = []
+        """Released messages of which no consumer has heard yet. Written by `run`."""
 
     def seconds_to_next(self) -> float:
         """Return how many seconds there are until something is to be done."""
@@ -206,13 +210,13 @@ class Maintenance:
             self._next_run = now + self._until_next_question(standing)
             return []
         self._next_run = now + self._timings.maintenance_interval
-        released: list[MessageKey] = []
         try:
-            if self.do_all(while_leading(runner, self._lease), connection_id, released):
+            if self.do_all(while_leading(runner, self._lease), connection_id, self._released):
                 self._next_run = now
         except LeadershipLostError:
             self._lease = None
             logger.info("Another client does the maintenance now.")
+        released, self._released = self._released, []
         return released
 
     def _until_next_question(self, standing: Standing) -> float:
@@ -230,8 +234,13 @@ class Maintenance:
     def do_all(self, runner: Runner, connection_id: int, released: list[MessageKey]) -> bool:
         """Do due work in small steps, each of which is safe while another client does the same.
 
+        A step that fails keeps no other one from its work.
+
         Returns:
             Whether there is more to do.
+
+        Raises:
+            Exception: The first failure of a step, once the others are done.
         """
         self._look_for_missed(runner)
         work = runner.run(_forget_dead_connections.bind(connection_id=connection_id))
@@ -247,10 +256,21 @@ class Maintenance:
             self._forget_bodies: work.bodies,
             self._check_batches: work.batches,
         }
-        has_more = [step(runner) for step, is_due in steps.items() if is_due or work.found_dead]
+        due = [step for step, is_due in steps.items() if is_due or work.found_dead]
         tasks = [*self._tasks, *self._load(work.requested, runner.schema)]
-        has_more += [self._run_task(task, runner) for task in tasks]
-        return any(has_more) or len(released) == _RELEASE_LIMIT
+        has_more, failures = len(released) == _RELEASE_LIMIT, list[Exception]()
+        for each in (*due, *(partial(self._run_task, task) for task in tasks)):
+            try:
+                has_more |= each(runner)
+            except LeadershipLostError:
+                raise
+            except Exception as error:
+                if is_connection_lost(error):
+                    raise
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return has_more
 
     def _load(self, names: Sequence[str], schema: str) -> list[MaintenanceTask]:
         """Return the tasks that were requested for the schema."""

@@ -618,3 +618,20 @@ def test_batches_are_subject_to_the_policies(url_of: Callable[[str], str], owner
             send_texts(session, SECRETS, *map(str, range(60)))
     found = "select count(*) from jmsql_internal.message m join jmsql_internal.queue using (queue_id) where name = %s"
     assert [owner.execute(found, [queue.name]).fetchone() for queue in (ORDERS, SECRETS)] == [(60,), (60,)]
+
+
+def test_callbacks_of_batches_are_subject_to_the_policies_of_messages(
+    plain: Plain, session: Session, owner: psycopg.Connection[Any]
+) -> None:
+    send_texts(session, ORDERS, "a")
+    sender = plain("sender")
+    (batch,) = sender.execute("insert into jmsql_internal.batch (name) values ('own') returning batch_id").fetchone()  # type: ignore[misc]
+    [(orders,)] = owner.execute("select queue_id from jmsql_internal.queue where name = %s", [ORDERS.name])
+    add = "insert into jmsql_internal.batch_callback (batch_id, event, queue_id, properties) values (%s, 'end', %s, %s)"
+    for properties in ('{"JMS_jmsql_DeadLetterReason": "rejected"}', '{"JMS_jmsql_Batch": 0}', "[1]", "1"):
+        with pytest.raises(psycopg.Error):
+            sender.execute(add, [batch, orders, properties])
+    sender.execute(add, [batch, orders, '{"kind": "end"}'])
+    for properties in ("[1]", "null"):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            owner.execute("update jmsql_internal.batch_callback set properties = %s", [properties])

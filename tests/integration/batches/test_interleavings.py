@@ -414,3 +414,17 @@ def test_a_batch_that_has_ended_is_found_beside_others_that_wait_for_an_open_tra
             if batches.callbacks():
                 break
         assert [callback["done"] for callback in batches.callbacks()] == [2]
+
+
+def test_a_message_that_is_committed_after_the_end_of_its_batch_can_move(batches: Batches) -> None:
+    batch = batches.open(1)
+    late = batches.connect()
+    with late.transaction():
+        batches.add(late, batch, "late")
+        batches.sql.execute("delete from jmsql_internal.message where text_body = '0'")
+        batches.sql.execute("update jmsql_internal.batch set closed = true where batch_id = %s", (batch,))
+        assert len(batches.callbacks()) == 1
+    late.close()
+    batches.sql.execute("select jmsql_internal.remove_batches(1000)")
+    assert batches.sql.execute("select jmsql.move('parts', 'target')").fetchone() == (1,)
+    assert batches.outstanding(batch) == 1

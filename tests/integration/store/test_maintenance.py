@@ -14,6 +14,7 @@ from jmsql.store.receiving import receive
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import dequeue
 from jmsql.store.sending.send import send as store_send
+from jmsql.testing import wait_for
 from jmsql.timings import InternalTimings
 from tests.integration.client.server import Server
 from tests.integration.store.conftest import (
@@ -129,3 +130,22 @@ def test_a_client_that_connects_again_meanwhile_keeps_its_temporary_queue(open_c
         maintained.result(30)
 
     assert administrator.rows(f"select connection_id from jmsql_internal.queue where name = '{name}'") == [(number,)]
+
+
+def test_a_step_that_fails_keeps_no_other_from_its_work(client: Client, queue_id: int) -> None:
+    send(client, "orphaned")
+    claimed = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD))
+    send(client, "expired", expiration=LONG_AGO)
+    client.connection.execute("insert into jmsql_internal.queue (name, deleted_at) values ('gone', now())")
+    client.connection.execute(
+        "create function refuse() returns trigger language plpgsql as 'begin raise exception ''full''; end';"
+        "create trigger refuse before delete on jmsql_internal.message for each row execute function refuse()"
+    )
+    maintenance = Maintenance(InternalTimings(maintenance_retry_delay=0.001))
+    with pytest.raises(Exception, match="full"):
+        maintenance.run(client.runner, LEADER)
+    assert client.rows("select count(*) from jmsql_internal.queue where name = 'gone'") == [(0,)]
+    client.connection.execute("drop trigger refuse on jmsql_internal.message; drop function refuse()")
+    maintenance.postpone()
+    wait_for(lambda: maintenance.has_to_ask)
+    assert maintenance.run(client.runner, LEADER) == [key(queue_id, row) for row in claimed]
