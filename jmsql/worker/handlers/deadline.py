@@ -47,6 +47,8 @@ class Deadline:
         self._settling = threading.Event()
         self.limit: asyncio.Timeout | None = None
         """The limit that cancels a coroutine function, whose event loop sets it."""
+        self.is_over = False
+        """True once a coroutine function has ended, with its `around` functions. Written by its event loop."""
         self._loop = running_loop()
         self._raised: type[TimeoutError] | None = None
         """The class of the exception that was raised in the handler's thread. Written by the thread that ends it."""

@@ -11,9 +11,10 @@ import pytest
 
 from jmsql import ConnectionFactory, JMSException, Queue
 from jmsql.testing import wait_for
-from jmsql.worker import Application, WorkerTimings
+from jmsql.worker import Application, HandlerCall, Reject, WorkerTimings
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
+from tests.integration.worker.test_running import until
 
 FAILED = "select delivery_count, last_error from jmsql.messages where queue = 'orders' and last_error <> ''"
 HANDLERS = """
@@ -162,6 +163,38 @@ async def test_in_an_application_of_its_own_a_lost_thread_ends_the_block(
     assert count == 1
     assert "TimeoutError: The handler has taken longer" in error
     ends.append(True)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_functions_after_the_handler_have_no_time_out(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    application = Application(jmsql_factory)
+    calls: list[HandlerCall] = []
+    texts: list[str] = []
+    looks: list[float] = []
+
+    async def take_long(*_: object) -> None:
+        def overdue(now: float) -> float:
+            looks.append(now)
+            return 3600.0
+
+        monkeypatch.setattr(calls[0].deadline, "overdue", overdue)
+        await until(lambda: len(looks) >= 4)
+
+    @application.listener("orders", timeout=600, on_dead_letter=take_long)
+    async def handle(text: str, call: HandlerCall) -> None:
+        calls.append(call)
+        texts.append(text)
+        if text == "a":
+            call.after_commit(take_long)
+            if fails:
+                raise Reject("no")
+
+    async with application.running(drain_timeout=0.5, timings=WorkerTimings(check_interval=0.01)):
+        send(jmsql_factory, "orders", "a", "b")
+        await until(lambda: texts == ["a", "b"])
+        await until(lambda: not database.rows("select from jmsql.messages where queue = 'orders'"))
 
 
 @pytest.mark.parametrize(("timeout", "error"), [(0, ValueError), (-1, ValueError), ("soon", TypeError)])

@@ -286,6 +286,8 @@ class HandlerCall(AnyCall):
                 error = await self._called
             finally:
                 self._called = None
+                if self.deadline is not None:
+                    self.deadline.is_over = True
             if error is not None:
                 raise error
         else:

@@ -220,8 +220,9 @@ class HandlerTask:
         deadline = handling.deadline
         assert deadline is not None
         if ASYNC:
-            # The event loop has cancelled the handler, which has not ended; or it blocks the event loop.
-            is_late = deadline.overdue(monotonic()) > self._timings.cancel_timeout
+            # The event loop has cancelled the handler, which has not ended; or it blocks the event loop. The commit and
+            # the callbacks after it have no deadline.
+            is_late = not deadline.is_over and deadline.overdue(monotonic()) > self._timings.cancel_timeout
             if is_late and self.handling is handling and not self.has_ended:
                 self.replace_process(deadline.error)
         else:
