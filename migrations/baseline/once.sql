@@ -254,12 +254,14 @@ begin
             select m.sequence into own_sequence from jmsql_internal.message m
             where m.queue_id = each.queue_id and m.inverse_priority = each.inverse_priority
               and m.sequence >= sent.first_sequence and m.jms_message_id = each.message_id
+              and m.transaction_id = pg_current_xact_id()  -- no other one's
             order by m.queue_id, m.inverse_priority, m.sequence
             limit 1;
         else
             select d.sequence into own_sequence from jmsql_internal.delayed_message d
             where d.queue_id = each.queue_id and d.jms_delivery_time = each.delivery_time
               and d.sequence >= sent.first_sequence and d.jms_message_id = each.message_id
+              and d.transaction_id = pg_current_xact_id()
             order by d.queue_id, d.jms_delivery_time, d.sequence
             limit 1;
         end if;
