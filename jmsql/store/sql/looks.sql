@@ -411,7 +411,10 @@ gone as (
 moved as (
     insert into jmsql_internal.message (queue_id, {moved_columns})
     select %(target)s::integer, {moved_columns} from gone order by inverse_priority, sequence
-    returning jms_message_id)
+    returning jms_message_id),
+-- A dead letter that is moved is about to be handled again.
+forgotten_results as (
+    delete from jmsql_internal.result where message_id = any(array(select g.jms_message_id from gone g)))
 select count(*), {noted}, jmsql_internal.notify(%(target)s::integer::text) from moved m;
 
 -- name: noted_move

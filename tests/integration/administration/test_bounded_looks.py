@@ -303,6 +303,30 @@ class TestChosenPlaces:
         assert sorted(texts(administration.browse(ORDERS))) == ["0", "2"]
         assert texts(administration.browse("DLQ")) == ["1", "no dead letter"]
 
+    @pytest.mark.parametrize("action", ["move", "retry"])
+    def test_dead_letters_that_go_elsewhere_lose_their_results(
+        self, action: str, administration: Administration, jmsql_factory: jmsql.ConnectionFactory, jmsql_url: str
+    ) -> None:
+        orders = administration.create_queue("orders", maximum_deliveries=1)
+        with psycopg.connect(jmsql_url, autocommit=True) as database:
+            database.execute(
+                "insert into jmsql_internal.result_keeping (queue_id, seconds) "
+                "select queue_id, 3600 from jmsql_internal.queue where name = 'orders'"
+            )
+            send(jmsql_factory, "orders", "0", "1")
+            with jmsql_factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
+                consumer = context.create_consumer(ORDERS)
+                for _ in range(2):
+                    assert consumer.receive(timeout=5) is not None
+                    context.rollback()
+            gone, kept = administration.browse("DLQ")
+            if action == "move":
+                assert administration.move("DLQ", orders, places=[gone.delivery.place]) == 1
+            else:
+                assert administration.retry(places=[gone.delivery.place]).returned == {"queue://orders": 1}
+            results = database.execute("select message_id, state from jmsql.results").fetchall()
+            assert results == [(kept.message.jms_message_id, "failed")]
+
     def test_another_value_than_a_place_or_a_number_is_refused(self, administration: Administration) -> None:
         administration.create_queue("orders")
         administration.create_queue("orders.old")
