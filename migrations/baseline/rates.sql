@@ -25,6 +25,9 @@ comment on table jmsql_internal.rate is
     'What went through a queue, or a topic (minus its number), or all destinations (0), from a minute on: the differences of the '
     'counters. Rows of the last hour stand for a minute, older ones for ten.';
 create index rate_minute on jmsql_internal.rate (minute);
+-- What is to be folded, however long no client was there to do it.
+create index rate_single_minute on jmsql_internal.rate (minute)
+    where minute <> date_bin('10 minutes', minute, 'epoch'::timestamptz);
 
 create table jmsql_internal.noted_counters (
     destination_id integer primary key,
@@ -119,8 +122,7 @@ begin
     -- The minutes of an hour ago become one row for ten of them.
     with old as (
         delete from jmsql_internal.rate r
-        where r.minute < an_hour_ago and r.minute >= an_hour_ago - interval '2 hours'
-          and r.minute <> date_bin('10 minutes', r.minute, 'epoch'::timestamptz)
+        where r.minute < an_hour_ago and r.minute <> date_bin('10 minutes', r.minute, 'epoch'::timestamptz)
         returning r.*)
     insert into jmsql_internal.rate as r
         (destination_id, minute, sent, acknowledged, rolled_back, redelivered, waited, calls, handled)

@@ -77,7 +77,7 @@ def listing(database: psycopg.Connection, schema: str) -> list[str]:
 
 
 def test_schema_has_the_shape_of_the_listing(jmsql_clean_url: str) -> None:
-    with psycopg.connect(jmsql_clean_url) as database:
+    with psycopg.connect(jmsql_clean_url, options="-c timezone=UTC") as database:
         found = "\n".join([*listing(database, "jmsql"), "", *listing(database, "jmsql_internal")]).rstrip() + "\n"
     if os.environ.get(RENEWAL):
         LISTING.write_text(found)
