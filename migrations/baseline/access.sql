@@ -115,7 +115,9 @@ create policy may_insert on jmsql_internal.delivery for insert
               or (select jmsql_internal.has_access_to_all('send', current_user)))
              and delivery_count between 0 and 1000000 and error_count between 0 and 1000000
              and length(last_error) <= 100000 is not false
-             and isfinite(first_failed_at) is not false
+             and first_failed_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00' is not false
+             and claimed_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00' is not false
+             and claim_expires_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00' is not false
              and (next_attempt < '9999-01-01 00:00+00' is not false or dead_letter_queue_id is not null)
              or (select jmsql_internal.has_access_to_all('administer', current_user))));
 create policy may_update on jmsql_internal.delivery for update
@@ -131,7 +133,9 @@ create policy may_update on jmsql_internal.delivery for update
               or (select jmsql_internal.has_access_to_all('send', current_user)))
              and delivery_count between 0 and 1000000 and error_count between 0 and 1000000
              and length(last_error) <= 100000 is not false
-             and isfinite(first_failed_at) is not false
+             and first_failed_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00' is not false
+             and claimed_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00' is not false
+             and claim_expires_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00' is not false
              and (next_attempt < '9999-01-01 00:00+00' is not false or dead_letter_queue_id is not null)
              or (select jmsql_internal.has_access_to_all('administer', current_user))));
 
@@ -266,7 +270,8 @@ create policy may_update on jmsql_internal.consumer for update
             select c.connection_id from jmsql_internal.connection c where c.user_name = current_user))
     with check (
         connection_id in (
-            select c.connection_id from jmsql_internal.connection c where c.user_name = current_user));
+            select c.connection_id from jmsql_internal.connection c where c.user_name = current_user)
+        and last_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00' is not false);
 
 create policy administrators on jmsql_internal.destination_counters
     using ((select jmsql_internal.has_access_to_all('administer', current_user)))
@@ -281,7 +286,8 @@ create policy may_insert on jmsql_internal.destination_counters for insert
          or -destination_id = any ((select jmsql_internal.accessible_topics('send', current_user))::integer[])
          or -destination_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[]))
         and sent between 0 and 1000000000000000 and acknowledged between 0 and 1000000000000000
-        and rolled_back between 0 and 1000000000000000 and redelivered between 0 and 1000000000000000);
+        and rolled_back between 0 and 1000000000000000 and redelivered between 0 and 1000000000000000
+        and calls between 0 and 1000000000000000 and waited between 0 and 1e30 and handled between 0 and 1e30);
 create policy may_update on jmsql_internal.destination_counters for update
     using (
         (select jmsql_internal.has_access_to_all('send', current_user))
@@ -298,7 +304,8 @@ create policy may_update on jmsql_internal.destination_counters for update
          or -destination_id = any ((select jmsql_internal.accessible_topics('send', current_user))::integer[])
          or -destination_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[]))
         and sent between 0 and 1000000000000000 and acknowledged between 0 and 1000000000000000
-        and rolled_back between 0 and 1000000000000000 and redelivered between 0 and 1000000000000000);
+        and rolled_back between 0 and 1000000000000000 and redelivered between 0 and 1000000000000000
+        and calls between 0 and 1000000000000000 and waited between 0 and 1e30 and handled between 0 and 1e30);
 
 create function jmsql_internal.functions_of_administrators() returns text
     language sql immutable

@@ -24,11 +24,15 @@ create policy may_select on jmsql_internal.reported_progress for select
     using (queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[])
            or (select jmsql_internal.has_access_to_all('browse', current_user)));
 create policy may_insert on jmsql_internal.reported_progress for insert
-    with check (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
-                or (select jmsql_internal.has_access_to_all('receive', current_user)));
+    with check ((queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+                 or (select jmsql_internal.has_access_to_all('receive', current_user)))
+                and reported_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00');
 create policy may_update on jmsql_internal.reported_progress for update
     using (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
-           or (select jmsql_internal.has_access_to_all('receive', current_user)));
+           or (select jmsql_internal.has_access_to_all('receive', current_user)))
+    with check ((queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+                 or (select jmsql_internal.has_access_to_all('receive', current_user)))
+                and reported_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00');
 alter table jmsql_internal.reported_progress enable row level security;
 
 create view jmsql.progress with (security_invoker) as

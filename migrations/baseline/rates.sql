@@ -78,15 +78,18 @@ begin
       and not exists (
         select from jmsql_internal.destination_counters t where t.destination_id = n.destination_id);
     with difference as materialized (
-        -- A destination that was deleted and made again begins at 0.
+        -- A destination that was deleted and made again begins at 0. Each message counts for at most 3,000 years: roles write
+        -- their own counters, and a mean must remain an interval.
         select t.destination_id,
                greatest(t.sent - coalesce(n.sent, 0), 0) as sent,
                greatest(t.acknowledged - coalesce(n.acknowledged, 0), 0) as acknowledged,
                greatest(t.rolled_back - coalesce(n.rolled_back, 0), 0) as rolled_back,
                greatest(t.redelivered - coalesce(n.redelivered, 0), 0) as redelivered,
-               greatest(t.waited - coalesce(n.waited, 0), 0) as waited,
+               least(greatest(t.waited - coalesce(n.waited, 0), 0),
+                     1e17 * greatest(t.acknowledged - coalesce(n.acknowledged, 0), 0)) as waited,
                greatest(t.calls - coalesce(n.calls, 0), 0) as calls,
-               greatest(t.handled - coalesce(n.handled, 0), 0) as handled
+               least(greatest(t.handled - coalesce(n.handled, 0), 0),
+                     1e17 * greatest(t.calls - coalesce(n.calls, 0), 0)) as handled
         from jmsql_internal.destination_counters t
         left join jmsql_internal.noted_counters n using (destination_id)
         where (t.sent, t.acknowledged, t.rolled_back, t.calls)

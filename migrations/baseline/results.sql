@@ -56,12 +56,23 @@ create policy may_delete on jmsql_internal.result for delete
 create policy may_select on jmsql_internal.result for select
     using (queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[])
            or (select jmsql_internal.has_access_to_all('browse', current_user)));
+-- Times that a client can read.
 create policy may_insert on jmsql_internal.result for insert
-    with check (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
-                or (select jmsql_internal.has_access_to_all('receive', current_user)));
+    with check ((queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+                 or (select jmsql_internal.has_access_to_all('receive', current_user)))
+                and sent_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00' is not false
+                and started_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00' is not false
+                and finished_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00'
+                and kept_until between '0001-01-02 00:00+00' and '9999-12-31 00:00+00');
 create policy may_update on jmsql_internal.result for update
     using (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
-           or (select jmsql_internal.has_access_to_all('receive', current_user)));
+           or (select jmsql_internal.has_access_to_all('receive', current_user)))
+    with check ((queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+                 or (select jmsql_internal.has_access_to_all('receive', current_user)))
+                and sent_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00' is not false
+                and started_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00' is not false
+                and finished_at between '0001-01-02 00:00+00' and '9999-12-31 00:00+00'
+                and kept_until between '0001-01-02 00:00+00' and '9999-12-31 00:00+00');
 alter table jmsql_internal.result enable row level security;
 
 create function jmsql_internal.result_channel(message uuid) returns integer

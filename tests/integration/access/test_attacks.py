@@ -608,6 +608,65 @@ def test_nothing_waits_for_a_role_that_locks(plain: Plain, session: Session) -> 
         assert time.monotonic() - started < 10
 
 
+def test_numbers_and_times_that_others_could_not_read_are_refused(
+    plain: Plain, owner: psycopg.Connection[Any], session: Session
+) -> None:
+    send_texts(session, ORDERS, "a")
+    orders = numbers(owner, "orders")
+    thief = plain("receiver")
+    mine = connect_by_hand(thief)
+    rows: dict[str, dict[str, Any]] = {
+        "destination_counters": {"destination_id": orders},
+        "delivery": {"queue_id": orders, "inverse_priority": 5, "sequence": 1},
+        "result": {
+            "queue_id": orders,
+            "message_id": "00000000-0000-0000-0000-00000000000a",
+            "deliveries": 1,
+            "state": "done",
+            "finished_at": "now",
+            "kept_until": "now",
+        },
+        "reported_progress": {
+            "queue_id": orders,
+            "inverse_priority": 5,
+            "sequence": 1,
+            "claim_id": 1,
+            "note": "",
+            "reported_at": "now",
+        },
+        "consumer": {"connection_id": mine, "queue_id": orders, "selector": "", "consumers": 1},
+    }
+    numbers_of_columns = {
+        "calls": ("9223372036854775807", "-1"),
+        "waited": ("Infinity", "NaN", "-1"),
+        "handled": ("Infinity", "NaN", "-1"),
+    }
+    times = ("infinity", "-infinity", "0001-01-01 BC", "10000-01-01")
+    columns = [
+        *(("destination_counters", column, values) for column, values in numbers_of_columns.items()),
+        *(("delivery", column, times) for column in ("claimed_at", "claim_expires_at", "first_failed_at")),
+        *(("result", column, times) for column in ("sent_at", "started_at", "finished_at", "kept_until")),
+        ("reported_progress", "reported_at", times),
+        ("consumer", "last_at", times),
+    ]
+    with thief.transaction():  # maintenance would remove some of these rows
+        for table, row in rows.items():
+            thief.execute(insertion(table, row), list(row.values()))
+        for table, column, values in columns:
+            for value in values:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege), thief.transaction():
+                    thief.execute(f"update jmsql_internal.{table} set {column} = %s".encode(), [value])
+                row = rows[table] | {column: value}
+                if table != "consumer":  # no role may insert the time
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege), thief.transaction():
+                        thief.execute(insertion(table, row) + b" on conflict do nothing", list(row.values()))
+
+
+def insertion(table: str, row: dict[str, Any]) -> bytes:
+    places = ", ".join(["%s"] * len(row))
+    return f"insert into jmsql_internal.{table} ({', '.join(row)}) values ({places})".encode()
+
+
 def test_batches_are_subject_to_the_policies(url_of: Callable[[str], str], owner: psycopg.Connection[Any]) -> None:
     with ConnectionFactory(url_of("sender to all")).create_connection() as connection:
         send_texts(connection.create_session(transacted=True), SECRETS, *map(str, range(60)))

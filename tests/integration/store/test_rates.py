@@ -83,7 +83,21 @@ def test_messages_from_long_ago_are_counted_for_years(database: Any, jmsql_facto
             assert [each.time_in_queue for each in administration.overview(count_limit=count_limit)] == [*measured]
 
 
+def test_a_mean_remains_an_interval_whatever_a_role_has_counted(
+    database: Any, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    database.execute("select jmsql.create_queue('orders')")
+    note(database)
+    count(database, acknowledged=1, waited=10**30, calls=1, handled=10**30)
+    count(database, acknowledged=0, waited=10**30, calls=0, handled=10**30)
+    assert note(database) == 1
+    assert rates(database)[0][5:] == (1e11, 1e11)
+    with Administration(jmsql_factory) as administration:
+        assert len(administration.rates("orders")) == 1
+
+
 def test_old_minutes_become_ten_and_are_forgotten_after_some_days(database: Any) -> None:
+    """Also those of hours ago: no client was there since then."""
     database.execute("select jmsql.create_queue('orders')")
     note(database)
     for minutes in (61 + 9, 61 + 15, 100, 300, 302, 305, 309, 8 * 24 * 60):
@@ -113,7 +127,6 @@ def test_rates_are_noted_of_the_busiest_thousand_and_the_rest_later(database: An
         "select sum(r.sent) filter (where r.destination_id > 0) = max(t.sent),"
         "sum(r.sent) filter (where r.destination_id = 0) = max(t.sent) "
         "from jmsql_internal.rate r cross join ("
-    """Also those of hours ago: no client was there since then."""
         "  select sum(sent) as sent from jmsql_internal.destination_counters) t"
     ).fetchall()
     assert (noted, all_of_them) == (True, True)
