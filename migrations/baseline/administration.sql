@@ -104,6 +104,10 @@ begin
         raise exception 'Expected the settings as a JSON object such as {"maximum_deliveries": 5}, got %.',
             coalesce(left(settings::text, 300), 'null') using errcode = 'JMS03';
     end if;
+    -- A subscription that is not committed yet has the settings from before: it keeps a key-share lock of its topic, and the
+    -- next statement sees it.
+    perform from jmsql_internal.topic t
+    where t.topic_id = (select q.topic_id from jmsql_internal.queue q where q.queue_id = settings_id) for update;
     select array_agg(q.queue_id) into concerned from jmsql_internal.queue q
     where q.queue_id = settings_id
        or q.queue_id in (
@@ -180,6 +184,8 @@ begin
         raise exception 'Expected true or false for force, got null.' using errcode = 'JMS03';
     end if;
     select q.topic_id into found_topic from jmsql_internal.queue q where q.queue_id = settings_id;
+    -- The topic first, as alter_destination does: else the two could deadlock.
+    perform from jmsql_internal.topic t where t.topic_id = found_topic for update;
     concerned := case when found_topic is null then array[settings_id]
                       else array(select s.queue_id from jmsql_internal.subscription s
                                  where s.topic_id = found_topic) end;

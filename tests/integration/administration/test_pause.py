@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue as standard_queue
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -134,6 +135,27 @@ def test_a_paused_topic_pauses_its_subscriptions_now_and_later(
     assert receive_all(late) == []
     administration.resume(topic)
     assert receive_texts(early, 1) == receive_texts(late, 1) == ["a"]
+
+
+@pytest.mark.parametrize("subscription_commits", [True, False])
+def test_a_topic_is_paused_for_a_subscription_that_is_made_meanwhile(
+    administration: Administration, server: Server, jmsql_url: str, *, subscription_commits: bool
+) -> None:
+    """The pause waits for it: it would keep the settings from before."""
+    topic = administration.create_topic("prices", history=False)
+    with psycopg.connect(jmsql_url) as subscribing, ThreadPoolExecutor(1) as thread:
+        subscribing.execute(
+            "insert into jmsql_internal.subscription (topic_id, name, durable, shared, no_local) "
+            "select topic_id, 'risk', true, true, false from jmsql_internal.topic"
+        )
+        pausing = thread.submit(administration.pause, topic)
+        try:
+            server.wait_until_someone_waits()
+        finally:
+            (subscribing.commit if subscription_commits else subscribing.rollback)()
+        pausing.result()
+    of_subscriptions = "select q.paused from jmsql_internal.subscription s join jmsql_internal.queue q using (queue_id)"
+    assert server.rows(of_subscriptions) == [(True,)] * subscription_commits
 
 
 def test_by_sql(session: Session, queue: Queue, server: Server) -> None:
