@@ -43,7 +43,8 @@ def _summary(row: tuple[Any, ...]) -> ScheduleSummary:
     return found._replace(missed=Missed(found.missed))
 
 
-_lock = _sql.statement("lock", "looking at the schedule {name!r}", record(_Stored._make))
+_lock = _sql.statement("lock", "locking the schedules", nothing)
+_look = _sql.statement("look", "looking at the schedule {name!r}", record(_Stored._make))
 _define = _sql.statement("define", "making the schedule {name!r}", row_count)
 _set_paused = _sql.statement("set_paused", "changing the schedule {name!r}", nothing)
 _delete = _sql.statement("delete", "deleting the schedule {name!r}", row_count)
@@ -94,7 +95,8 @@ def keep_declared(names: list[str]) -> Query[None]:
 
 
 def _define_one(schedule: Schedule, *, declared: bool) -> Steps[None]:
-    stored = yield from _lock.bind(name=schedule.name)
+    yield from _lock.bind()
+    stored = yield from _look.bind(name=schedule.name)
     if stored.declared and not declared:
         raise IllegalStateException(
             f"The schedule {schedule.name!r} is declared by an application: change it there. It can be paused here; or "
@@ -150,7 +152,8 @@ def pause(name: str, *, paused: bool) -> Steps[None]:
 
 
 def _pause(name: str, *, paused: bool) -> Steps[None]:
-    stored = yield from _lock.bind(name=name)
+    yield from _lock.bind()
+    stored = yield from _look.bind(name=name)
     if not stored.is_there:
         raise _missing(name)
     if stored.paused == paused:

@@ -29,11 +29,14 @@ update jmsql_internal.schedule set declared_at = clock_timestamp()
 where name = any(%(names)s::text[]) and declared_at < clock_timestamp() - interval '4 minutes';
 
 -- name: lock
--- Also what is not there yet is locked, so that no two make it at once.
-with locked as materialized (
-    select pg_advisory_xact_lock(hashtextextended('jmsql schedule ' || {channel}, 0::bigint)))
+-- Also a schedule that is not there yet is locked, so that no two transactions make it at once: by a row that administrators
+-- alone can lock, since every role can take any advisory lock.
+select from jmsql_internal.configuration for no key update;
+
+-- name: look
+-- After the wait for the lock: a statement does not see commits from after its beginning.
 select s.cron, s.every, s.time_zone, s.next_at, s.paused, s.declared_at is not null, clock_timestamp()
-from locked left join (
+from (select) one left join (
     select * from jmsql_internal.schedule where name = %(name)s for update) s on true;
 
 -- name: define

@@ -16,6 +16,7 @@ from jmsql.admin import Administration
 from jmsql.client._sync.link.opening import open_runner
 from jmsql.store.schedules.ticking import NextTick, fire, next_ticks
 from jmsql.store.wire._sync.runner import PsycopgRunner
+from tests.integration.client.server import with_parameters
 
 ROUNDS = 12
 CLIENTS = 3
@@ -100,6 +101,18 @@ def test_clients_that_try_at_once_do_each_tick_once(
     ).fetchone()
     assert found == (done, done)
     assert done >= 61
+
+
+def test_no_advisory_lock_keeps_an_administrator_from_a_schedule(jmsql_clean_url: str, sql: psycopg.Connection) -> None:
+    """Every role can take any: the schedules' own is a row."""
+    patient = with_parameters(jmsql_clean_url, options="-c lock_timeout=2000")
+    with Administration(patient) as administration, sql.transaction():
+        sql.execute("select pg_advisory_xact_lock(hashtextextended('jmsql schedule jmsql', 0))")
+        administration.set_schedule("ticks", "@yearly", "ticks")
+        assert [each.name for each in administration.schedules()] == ["ticks"]
+        sql.execute("select from jmsql_internal.configuration for no key update")
+        with pytest.raises(JMSException):
+            administration.set_schedule("ticks", "@monthly", "ticks")
 
 
 def test_a_tick_whose_schedule_is_locked_is_left_to_the_holder(

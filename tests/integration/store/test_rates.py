@@ -96,6 +96,22 @@ def test_a_mean_remains_an_interval_whatever_a_role_has_counted(
         assert len(administration.rates("orders")) == 1
 
 
+def test_rates_are_noted_by_one_client_at_a_time_and_by_no_key_that_a_role_can_take(
+    database: Any, jmsql_clean_url: str
+) -> None:
+    database.execute("select jmsql.create_queue('orders')")
+    note(database)
+    count(database, sent=1)
+    with psycopg.connect(jmsql_clean_url) as other:
+        other.execute("select pg_advisory_lock('jmsql_internal.rate'::regclass::oid::bigint)")
+        assert note(database) == 1
+        count(database, sent=1)
+        assert note(other) == 1
+        assert note(database) == 0
+        other.rollback()
+        assert note(database) == 1
+
+
 def test_old_minutes_become_ten_and_are_forgotten_after_some_days(database: Any) -> None:
     """Also those of hours ago: no client was there since then."""
     database.execute("select jmsql.create_queue('orders')")
