@@ -113,6 +113,19 @@ _note_rates = _sql.statement("note_rates", "noting the rates of destinations", v
 _restore_pages = _sql.statement("restore_pages", "restoring pages", column)
 
 
+@dataclasses.dataclass
+class _Untold:
+    """News of which no consumer has heard yet.
+
+    Args:
+        moved: The queues to which messages have come.
+        released: The messages that are free again.
+    """
+
+    moved: list[int]
+    released: list[MessageKey]
+
+
 class Maintenance:
     """Frees messages of dead clients, and removes expired messages and messages of deleted queues.
 
@@ -144,9 +157,7 @@ class Maintenance:
         self._next_shared_look = 0.0
         self._last_body = 0
         self._batch_pause = _BATCH_PAUSE
-        self._moved: list[int] = []
-        self._released: list[MessageKey] = []
-        """Released messages of which no consumer has heard yet. Written by `run`."""
+        self._untold = _Untold([], [])
 
     def seconds_to_next(self) -> float:
         """Return how many seconds there are until something is to be done."""
@@ -176,10 +187,10 @@ class Maintenance:
         """Move some of the delayed messages that are due now; return the numbers of all queues with moved messages."""
         if self._lease is not None:
             try:
-                self._moved += self._due_messages.run(while_leading(runner, self._lease))
+                self._untold.moved += self._due_messages.run(while_leading(runner, self._lease))
             except LeadershipLostError:
                 self._lease = None
-        moved, self._moved = self._moved, []
+        moved, self._untold.moved = self._untold.moved, []
         return moved
 
     @property
@@ -211,12 +222,12 @@ class Maintenance:
             return []
         self._next_run = now + self._timings.maintenance_interval
         try:
-            if self.do_all(while_leading(runner, self._lease), connection_id, self._released):
+            if self.do_all(while_leading(runner, self._lease), connection_id, self._untold.released):
                 self._next_run = now
         except LeadershipLostError:
             self._lease = None
             logger.info("Another client does the maintenance now.")
-        released, self._released = self._released, []
+        released, self._untold.released = self._untold.released, []
         return released
 
     def _until_next_question(self, standing: Standing) -> float:
@@ -247,7 +258,7 @@ class Maintenance:
         if work.claims:
             self._release_lost_claims(runner, released)
         if work.dead_letters or released:
-            self._moved += runner.run(bury())
+            self._untold.moved += runner.run(bury())
         steps = {
             self._reap_expired: work.expired,
             self._end_abandoned: work.abandoned,
@@ -299,7 +310,7 @@ class Maintenance:
         """Look for messages that were not notified, in all queues that have consumers."""
         started = monotonic()
         if started >= self._next_look:
-            self._moved += runner.run(_missed_messages.bind())
+            self._untold.moved += runner.run(_missed_messages.bind())
             duration = monotonic() - started
             self._next_look = started + max(0.9 * self._timings.missed_message_interval, _LOOK_SHARE * duration)
 
