@@ -81,6 +81,10 @@ class ChildProcess:
         """For how many seconds it has not reported anything."""
         return monotonic() - self._last_sign
 
+    def excuse(self, seconds: float) -> None:
+        """Leave some seconds since its last report out of its silence."""
+        self._last_sign = min(self._last_sign + seconds, monotonic())
+
     def read_reports(self) -> bool:
         """Read its reports; return False if it has closed its end."""
         reports = self._reader.read()

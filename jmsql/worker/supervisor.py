@@ -96,6 +96,7 @@ class Supervisor:
         self._source_files = source_files
         self._selector = selectors.DefaultSelector()
         self._started = 0
+        self._last_turn = monotonic()
         # Written by the supervisor's thread under `_lock`, and read by the health endpoint's threads under it, together
         # with `_ended_totals`: a process is in one of the two.
         self._children: list[ChildProcess] = []
@@ -168,7 +169,9 @@ class Supervisor:
                 return
 
     def _look(self) -> None:
-        for key, _ in self._selector.select(self._settings.timings.supervision_interval):
+        events = self._selector.select(self._settings.timings.supervision_interval)
+        self._excuse_silence()
+        for key, _ in events:
             if key.data is None:
                 assert isinstance(key.fileobj, socket.socket)
                 for number in key.fileobj.recv(64):
@@ -193,6 +196,18 @@ class Supervisor:
                 child.kill()
         if self._exit_code is None:
             self._keep_up()
+
+    def _excuse_silence(self) -> None:
+        """Count no time as silence in which the supervisor did not run.
+
+        A frozen container, or a debugger, stops the supervisor together with its processes. When they go on, it sees
+        the time that has passed before any of them can report.
+        """
+        interval, former, self._last_turn = self._settings.timings.supervision_interval, self._last_turn, monotonic()
+        late = self._last_turn - former - interval
+        if late > interval:
+            for child in self._children:
+                child.excuse(late)
 
     def _keep_up(self) -> None:
         if not self._has_begun and all(slot.is_ready for slot in self._slots):
