@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from jmsql import ConnectionFactory, JMSException, Queue
+from jmsql import ConnectionFactory, JMSException, Queue, RedeliveryPolicy
 from jmsql.testing import wait_for
-from jmsql.worker import Application, HandlerCall, Reject, WorkerTimings
+from jmsql.worker import Application, HandlerCall, Reject, RetryAfter, WorkerTimings
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
 from tests.integration.worker.test_running import until
@@ -163,6 +163,41 @@ async def test_in_an_application_of_its_own_a_lost_thread_ends_the_block(
     assert count == 1
     assert "TimeoutError: The handler has taken longer" in error
     ends.append(True)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_the_time_out_is_the_outcome_whatever_the_cleanup_raises(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, *, is_async: bool
+) -> None:
+    application = Application(jmsql_factory)
+    errors = {"a": OSError("cleanup"), "b": RetryAfter(0.0), "c": Reject("cleanup"), "d": SystemExit()}
+    options: Any = {"timeout": 0.2, "redelivery": RedeliveryPolicy(maximum_deliveries=1)}
+
+    if is_async:
+
+        @application.listener("orders", **options)
+        async def handle(text: str) -> None:
+            try:
+                await asyncio.sleep(600)
+            finally:
+                raise errors[text]
+
+    else:
+
+        @application.listener("orders", **options)
+        def handle_in_thread(text: str) -> None:
+            try:
+                while True:
+                    time.sleep(0.01)
+            finally:
+                raise errors[text]
+
+    send(jmsql_factory, "orders", *errors)
+    async with application.running(concurrency=4):
+        await until(lambda: database.rows("select count(*) from jmsql.dead_letters") == [(4,)])
+    dead = database.rows("select reason, deliveries, error from jmsql.dead_letters")
+    error = "TimeoutError: The handler has taken longer than its timeout of 0.2 s."
+    assert dead == [("maximum deliveries", 1, error)] * 4
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -26,6 +26,7 @@ from jmsql.concurrency.tasks import (
     current,
     ends_task,
     entered,
+    is_cancelled,
     obtain,
     sleep,
 )
@@ -733,9 +734,11 @@ if ASYNC:
         try:
             async with limit:
                 await handling
-        except TimeoutError as error:
-            if limit.expired() and error is not deadline.error:
-                raise deadline.error from error
-            raise
+        except BaseException as error:
+            # Any error after the expiry is a consequence of it, also one of the handler's cleanup; except if the task
+            # was cancelled for another reason as well, which takes precedence.
+            if not limit.expired() or error is deadline.error or ends_task(error) or is_cancelled():
+                raise
+            raise deadline.error from error
         if limit.expired():  # and the handler, or an `around` function, has swallowed its cancellation
             raise deadline.error
