@@ -101,7 +101,7 @@ class ListenerFunction(Generic[P, R_co]):
     function: Callable[P, R_co]
 
     def __init__(self, function: Callable[P, R_co], destination: Queue | Topic, options: ListenerOptions) -> None:
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())  # a callable object's attributes are not its own
         self.function = function
         self.name = name_of(function)
         self.options = options

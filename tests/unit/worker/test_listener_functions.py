@@ -44,6 +44,19 @@ def test_a_call_calls_the_function_and_nothing_else() -> None:
     assert pickle.loads(pickle.dumps(ship)) is ship
 
 
+def test_a_callable_objects_attributes_do_not_hide_those_of_the_listener() -> None:
+    class Mailer:
+        def __init__(self) -> None:
+            self.send = self.options = self._declared = Mock()
+
+        def __call__(self, body: str) -> None:
+            pass
+
+    mailer = app.listener("mail")(Mailer())
+    assert mailer.send == ListenerFunction.send.__get__(mailer)
+    assert mailer.destination == Queue("mail")
+
+
 def test_frameworks_know_a_coroutine_function() -> None:
     @app.listener("awaited")
     async def later(order: Order) -> int:
