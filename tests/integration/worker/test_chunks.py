@@ -381,22 +381,25 @@ async def test_a_lost_connection_loses_and_doubles_nothing(
 async def test_a_cancelled_message_leaves_its_chunk(jmsql_factory: ConnectionFactory, database: WorkerDatabase) -> None:
     app = Application(jmsql_factory)
     has_begun, may_end = threading.Event(), threading.Event()
+    patience: list[object] = []
 
     @app.listener("events", chunk=4)
-    def store_all(texts: list[str], rows: sqlalchemy.Connection) -> None:
+    def store_all(texts: list[str], rows: sqlalchemy.Connection, call: HandlerCall) -> None:
+        patience.append(vars(call)["_cancel_timeout"])
         has_begun.set()
         may_end.wait(PATIENCE)
         store(rows, texts)
 
     with jmsql_factory.create_context() as context:
         ids = [jmsql.send(context, "events", text) for text in numbered(4)]
-    async with app.running():
+    async with app.running(timings=WorkerTimings(cancel_timeout=60.0)):
         await until(has_begun.is_set)
         with Administration(jmsql_factory.url) as administration:
             administration.cancel(ids[2])
         may_end.set()
         assert await handled(database, 3) == ["000", "001", "003"]
     assert dead(jmsql_factory) == []
+    assert set(patience) == {60.0}
 
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])

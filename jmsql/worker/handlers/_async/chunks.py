@@ -28,10 +28,13 @@ class ChunkCall(HandlerCall):
         listener: The listener.
         messages: The messages.
         session: The session.
+        cancel_timeout: As for a call with one message.
     """
 
-    def __init__(self, listener: Listener, messages: Sequence[Message], session: HandlerSession) -> None:
-        super().__init__(listener, messages[0], session)
+    def __init__(
+        self, listener: Listener, messages: Sequence[Message], session: HandlerSession, cancel_timeout: float = 2.0
+    ) -> None:
+        super().__init__(listener, messages[0], session, cancel_timeout)
         self.messages = messages
 
     @property

@@ -432,7 +432,7 @@ class ChunkTask(HandlerTask):
                 continue
             chunk.select(part)
             was_called = True
-            self.handling = handling = ChunkCall(self.listener, part, self._session)
+            self.handling = handling = ChunkCall(self.listener, part, self._session, self._timings.cancel_timeout)
             try:
                 error = await handling.run()
             finally:

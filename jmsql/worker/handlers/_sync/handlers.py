@@ -425,7 +425,7 @@ class ChunkTask(HandlerThread):
                 continue
             chunk.select(part)
             was_called = True
-            self.handling = handling = ChunkCall(self.listener, part, self._session)
+            self.handling = handling = ChunkCall(self.listener, part, self._session, self._timings.cancel_timeout)
             try:
                 error = handling.run()
             finally:
