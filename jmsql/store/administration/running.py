@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jmsql.store.statement import Query, SqlFile, records
+from jmsql.values.postgresql_text import from_postgresql
 
 _sql = SqlFile("progress")
 
@@ -23,7 +24,13 @@ class RunningMessage(NamedTuple):
     reported_at: datetime
 
 
-_running = _sql.statement("running", "looking at progress", records(RunningMessage._make))
+def _to_running(row: tuple[Any, ...]) -> RunningMessage:
+    found = RunningMessage._make(row)
+    subscription = None if found.subscription is None else from_postgresql(found.subscription)
+    return found._replace(subscription=subscription, note=from_postgresql(found.note))
+
+
+_running = _sql.statement("running", "looking at progress", records(_to_running))
 
 
 def running(most: int, *, queue_id: int | None = None, like: str | None = None) -> Query[list[RunningMessage]]:

@@ -12,6 +12,8 @@ from sqlalchemy import orm
 
 import jmsql
 from jmsql import ConnectionFactory, RedeliveryPolicy
+from jmsql.client._sync.link.opening import open_runner
+from jmsql.store.administration.running import running
 from jmsql.values.clock import monotonic
 from jmsql.worker import Application, HandlerCall
 from tests.integration.access.role_kinds import PASSWORD, roles_of_each_kind
@@ -112,8 +114,38 @@ async def test_the_worker_of_a_role_that_may_only_receive_reports_progress(
 
         async with app.running():
             await until(lambda: bool(database.rows(SHOWN)))
+            with open_runner(jmsql_clean_url, "jmsql") as runner:
+                assert [each.note for each in runner.run(running(10))] == ["rows\0"]
             leave.set()
             await until(lambda: database.queued() == 0)
+
+
+async def test_a_call_that_has_ended_reports_nothing_of_the_next_message(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    app = Application(jmsql_factory)
+    calls: list[HandlerCall] = []
+    leave = asyncio.Event()
+
+    @app.listener("orders", concurrency=1)
+    async def handle(text: str, call: HandlerCall) -> None:
+        calls.append(call)
+        if text == "b":
+            await leave.wait()
+
+    @app.listener("others")
+    async def handle_other(text: str, call: HandlerCall) -> None:
+        call.progress(0.1)
+        await leave.wait()
+
+    async with app.running():
+        send(jmsql_factory, "orders", "a", "b")
+        await until(lambda: len(calls) == 2)
+        calls[0].progress(0.9)
+        send(jmsql_factory, "others", "c")
+        await until(lambda: "others" in {row[0] for row in database.rows(SHOWN)})
+        assert [row[0] for row in database.rows(SHOWN)] == ["others"]
+        leave.set()
 
 
 async def test_a_coroutine_function_that_asks_for_it_has_its_time_once_more(

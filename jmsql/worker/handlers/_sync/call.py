@@ -157,6 +157,8 @@ class HandlerCall(AnyCall):
         self._context: Context | None = None
         self._report: Callable[[Progress | None], object] | None = None
         """Takes the progress; None: there was none. Written by the handler, in any thread."""
+        self._is_over = False
+        """True once the message is settled. Written by `run`; read by threads that the handler has left behind."""
         self._is_cut_off = False
         """True once the worker ends without waiting any longer. Written by the thread that ends it."""
 
@@ -194,6 +196,7 @@ class HandlerCall(AnyCall):
                 raise
             return error
         finally:
+            self._is_over = True
             for context in self._contexts:
                 context.end()
             if self._report is not None:
@@ -495,7 +498,11 @@ class HandlerCall(AnyCall):
     def _report_progress(self, progress: Progress) -> None:
         report = self._report
         if report is None:
-            report = self._report = self.session.progress_reporter()
+            report = self.session.progress_reporter()
+            # Checked after the session was asked: it reports for the next message as soon as this call has ended.
+            if self._is_over:
+                return
+            self._report = report
         report(progress)
 
     def _own_batch(self) -> Batch | None:
