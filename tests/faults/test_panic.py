@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from functools import partial
 
 import psycopg
 import pytest
@@ -38,13 +39,18 @@ def test_outcome_of_a_commit_in_which_the_server_panics_is_not_known() -> None:
     with faulty_server() as server, ConnectionFactory(server.url).create_connection() as connection:
         for is_transacted, is_lent in ((False, False), (True, False), (True, True)):
             with connection.create_session(transacted=is_transacted) as session:
-                wait_for(lambda session=session: failure_to_send(session) is None)  # which makes the tables' files grow
+                wait_for(partial(can_send, session), timeout=60)  # which makes the tables' files grow
                 if is_lent:
                     session.database.exec_driver_sql("select")
                 fail_to_write(server)
                 errors.append(failure_to_send(session))
                 server.wait_until_ready()
     assert [(type(each), each and each.error_code) for each in errors] == [(JMSException, "08007")] * 3
+
+
+def can_send(session: Session) -> bool:
+    """Send a message, and return whether that is possible again."""
+    return failure_to_send(session) is None
 
 
 def failure_to_send(session: Session) -> JMSException | None:

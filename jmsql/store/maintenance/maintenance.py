@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -267,10 +267,11 @@ class Maintenance:
             self._forget_bodies: work.bodies,
             self._check_batches: work.batches,
         }
-        due = [step for step, is_due in steps.items() if is_due or work.found_dead]
+        due: list[Callable[[Runner], bool]] = [step for step, is_due in steps.items() if is_due or work.found_dead]
         tasks = [*self._tasks, *self._load(work.requested, runner.schema)]
         has_more, failures = len(released) == _RELEASE_LIMIT, list[Exception]()
-        for each in (*due, *(partial(self._run_task, task) for task in tasks)):
+        due += [partial(self._run_task, task) for task in tasks]
+        for each in due:
             try:
                 has_more |= each(runner)
             except LeadershipLostError:

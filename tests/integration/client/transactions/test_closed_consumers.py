@@ -38,7 +38,7 @@ def closed(transacted: Session, others: Session) -> MessageConsumer:
 
 
 def rows(server: Server, table: str) -> int:
-    count: int = server.rows(f"select count(*) from jmsql_internal.{table}")[0][0]  # type: ignore[arg-type] # no literal
+    count: int = server.rows(f"select count(*) from jmsql_internal.{table}")[0][0]
     return count
 
 
