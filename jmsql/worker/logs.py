@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -27,6 +30,19 @@ class LogLevel(StrEnum):
     info = "info"
     warning = "warning"
     error = "error"
+
+
+@contextmanager
+def log_handlers_contained() -> Iterator[None]:
+    """Print an error of the application's log handlers and filters, as `logging` does with some, and go on.
+
+    The settlement of a message must not depend on them.
+    """
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - it is the application's, and may raise anything
+        if logging.raiseExceptions and sys.stderr is not None:
+            traceback.print_exc()
 
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}

@@ -50,7 +50,7 @@ class WatchedTask(Protocol):
     has_ended: bool
     is_lost: bool
     """True while its handler runs on after its time-out, and another task has taken its place."""
-    failure: Exception | None
+    failure: BaseException | None
     """Why it takes no more messages, if that was not wanted."""
 
     @property

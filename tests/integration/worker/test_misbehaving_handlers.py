@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +13,9 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 import jmsql.asyncio
-from jmsql import ConnectionFactory, IllegalStateException, JMSContext, Queue, RedeliveryPolicy, Session
+from jmsql import ConnectionFactory, IllegalStateException, JMSContext, JMSException, Queue, RedeliveryPolicy, Session
 from jmsql.testing import wait_for
-from jmsql.worker import Application
+from jmsql.worker import Application, HandlerCall
 from tests.integration.worker.conftest import PATIENCE, WorkerDatabase
 from tests.integration.worker.test_handlers import send, texts_in
 
@@ -248,3 +249,67 @@ async def test_a_dead_letter_tells_the_error_of_a_statement_and_of_a_group(
         "sqlalchemy.exc.DataError: (psycopg.errors.DivisionByZero) division by zero",
         "ExceptionGroup: two things (2 sub-exceptions)",
     ]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_log_filter_that_fails_changes_no_outcome(
+    jmsql_factory: ConnectionFactory,
+    database: WorkerDatabase,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    is_async: bool,
+) -> None:
+    app, texts = Application(jmsql_factory), list[str]()
+    options: Any = {"redelivery": RedeliveryPolicy(maximum_deliveries=1)}
+    logger = logging.getLogger("jmsql.worker")
+
+    def refuse(record: logging.LogRecord) -> bool:
+        if record.exc_info or hasattr(record, "message_id"):
+            raise KeyError("bug in a filter")
+        return True
+
+    def work(text: str, call: HandlerCall) -> None:
+        texts.append(text)
+        call.after_commit(lambda: 1 // 0)
+        if text == "a":
+            raise ValueError("no")
+
+    if is_async:
+
+        @app.listener(ORDERS, **options)
+        async def handle(text: str, call: HandlerCall) -> None:
+            work(text, call)
+
+    else:
+        app.listener(ORDERS, **options)(work)
+
+    caplog.set_level(logging.DEBUG, "jmsql.worker")
+    logger.addFilter(refuse)
+    try:
+        await handled(app, jmsql_factory, lambda: len(texts) == 3 and database.queued() == 1, "a", "b", "c")
+    finally:
+        logger.removeFilter(refuse)
+    assert deaths(database) == [("a", "maximum deliveries", "ValueError: no")]
+    assert "bug in a filter" in capsys.readouterr().err
+
+
+async def test_a_callback_that_cancels_its_own_task_ends_the_block_with_an_error(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    app = Application(jmsql_factory)
+
+    async def cancel() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    @app.listener(ORDERS)
+    async def handle(text: str, call: HandlerCall) -> None:
+        call.after_commit(cancel)
+
+    send(jmsql_factory, "orders", "a")
+    with pytest.raises(JMSException, match="takes no more messages: CancelledError"):
+        async with app.running():
+            await asyncio.sleep(PATIENCE)

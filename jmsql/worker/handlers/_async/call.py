@@ -41,6 +41,7 @@ from jmsql.values.outcomes import UNREADABLE, CancelledMessage, Interruption, Re
 from jmsql.worker.handlers.deadline import Deadline
 from jmsql.worker.handlers.listener import HandlerCall as AnyCall
 from jmsql.worker.handlers.listener import Listener
+from jmsql.worker.logs import log_handlers_contained
 from jmsql.worker.reports import Outcome
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ class HandlerCall(AnyCall):
         self.outcome = _outcome_of(verdict)
         if self.deadline is None or not self.deadline.is_abandoned:
             # In the handler's context, so that a handler of the log knows an error that `around` has seen there.
-            (self._context or copy_context()).run(self._tell_failure, verdict)
+            (self._context or copy_context()).run(self._log_failure, verdict)
             if self.listener.keep_result is not None and not self._is_cancelled:
                 await self._keep_failures(self.listener.keep_result)
             await release(self.listener, self.session, verdict)
@@ -409,7 +410,7 @@ class HandlerCall(AnyCall):
             if not deadline.abandon(max(give_up_at - monotonic(), 0.0)):
                 return False
             verdict = self.listener.verdict(deadline.error)
-            self._tell_failure(verdict)
+            self._log_failure(verdict)
             self._give_up()
             release(self.listener, self.session, verdict)
             self.verdict = verdict
@@ -594,7 +595,8 @@ class HandlerCall(AnyCall):
             except BaseException as error:  # the message is settled: an error here must not fail it
                 if ends_task(error):
                     raise
-                logger.exception("%s: a function that is called after the transaction failed.", self.listener)
+                with log_handlers_contained():
+                    logger.exception("%s: a function that is called after the transaction failed.", self.listener)
 
     # The log
 
@@ -605,13 +607,18 @@ class HandlerCall(AnyCall):
     def _tell_success(self) -> None:
         self.seconds = monotonic() - self.started
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug(
-                "%s has handled %s in %.3f s.",
-                self.listener,
-                self._subject,
-                self.seconds,
-                extra=self._facts(),
-            )
+            with log_handlers_contained():
+                logger.debug(
+                    "%s has handled %s in %.3f s.",
+                    self.listener,
+                    self._subject,
+                    self.seconds,
+                    extra=self._facts(),
+                )
+
+    def _log_failure(self, verdict: BaseException) -> None:
+        with log_handlers_contained():
+            self._tell_failure(verdict)
 
     def _tell_failure(self, verdict: BaseException) -> None:
         self.seconds = monotonic() - self.started

@@ -26,6 +26,7 @@ from jmsql.worker.handlers._async.call import HandlerCall, release
 from jmsql.worker.handlers._async.chunks import ChunkCall
 from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Handling, Listener, way_out
 from jmsql.worker.limits import MessageQuota
+from jmsql.worker.logs import log_handlers_contained
 from jmsql.worker.reports import HandlerCounters
 from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
@@ -104,7 +105,7 @@ class HandlerTask:
         self.handling: HandlerCall | None = None
         self.has_ended = False
         self.is_lost = False
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """The error for which it takes no more messages; None while it runs, and after an orderly end."""
         self._session = session
         self._consumer = consumer
@@ -238,11 +239,12 @@ class HandlerTask:
             error: The error with which its message has failed.
         """
         self.failure = error
-        logger.error(
-            "%s does not end, and takes no more messages. Its process is replaced when the other handlers have "
-            "finished.",
-            self.listener,
-        )
+        with log_handlers_contained():
+            logger.error(
+                "%s does not end, and takes no more messages. Its process is replaced when the other handlers have "
+                "finished.",
+                self.listener,
+            )
         self.is_lost = False
         self.has_ended = True
         self._on_end()
@@ -252,11 +254,14 @@ class HandlerTask:
             while not (self._is_stopping or self.is_lost):
                 await self._handle_next()
             await self._close()
-        except Exception as error:
-            if self.has_ended:
-                return  # it is lost, and has come back
-            self.failure = error
-            logger.exception("%s takes no more messages.", self.listener)
+        except BaseException as error:
+            is_failure = isinstance(error, Exception) or not self._is_stopping
+            if is_failure and not self.has_ended:  # else it is lost, and has come back
+                self.failure = error
+                with log_handlers_contained():
+                    logger.exception("%s takes no more messages.", self.listener)
+            if not isinstance(error, Exception):
+                raise
         finally:
             self.has_ended = True
             self._on_end()
