@@ -66,18 +66,23 @@ class _Round:
 
         Raises:
             BaseException: The handler has failed, and that is to be raised.
-            IllegalStateException: There were too many.
         """
         self.handled.append(handled)
         if handled.error is not None:
             if self._raise_failures:
                 raise handled.error
             self.excluded.append(handled.sequence)
-        if len(self.handled) >= self._limit:
-            raise IllegalStateException(
-                f"drain() has handled {self._limit} messages, the last by {handled.listener}, and does not go on: a "
-                "handler may send messages to itself without end. If there are so many, give a higher `limit`."
-            )
+
+    def refusal(self, listener: Listener, transaction: object) -> Exception | None:
+        """Return the error of one more message for a listener; None: it may be handled."""
+        if (reason := _refusal(listener, transaction)) is not None:
+            return TypeError(reason)
+        if len(self.handled) < self._limit:
+            return None
+        return IllegalStateException(
+            f"drain() has handled {len(self.handled)} messages, and does not go on with the next one, of {listener}: a "
+            "handler may send messages to itself without end. If there are so many, give a higher `limit`."
+        )
 
     @staticmethod
     def first_due(times: Sequence[tuple[int | None, Listener]]) -> Listener | None:
@@ -109,9 +114,9 @@ def _drain(transaction: Any, schema: str, state: _Round, begin: Begin | None) ->
     _flush(transaction)
 
     def handle(listener: Listener, *, delayed: bool) -> bool:
-        if (refusal := _refusal(listener, transaction)) is not None:
+        if (refusal := state.refusal(listener, transaction)) is not None:
             if runs.has_next(listener, state.excluded, delayed=delayed):
-                raise TypeError(refusal)
+                raise refusal
             return False
         handled = runs.handle_next(listener, state.excluded, delayed=delayed)
         for each in handled:
@@ -145,9 +150,9 @@ async def _drain_by(
     runs: asynchronous.HandlerRuns, transaction: Any, schema: str, state: _Round
 ) -> list[DrainedMessage]:
     async def handle(listener: Listener, *, delayed: bool) -> bool:
-        if (refusal := _refusal(listener, transaction)) is not None:
+        if (refusal := state.refusal(listener, transaction)) is not None:
             if await runs.has_next(listener, state.excluded, delayed=delayed):
-                raise TypeError(refusal)
+                raise refusal
             return False
         if listener.is_async:
             handled = await runs.handle_next(listener, state.excluded, delayed=delayed)

@@ -406,6 +406,22 @@ async def test_a_handler_that_sends_to_itself_is_stopped(transaction: Any) -> No
         await done(app.drain(transaction=transaction, limit=5))
 
 
+@pytest.mark.parametrize("delay", [0, 60])
+async def test_as_many_messages_as_the_limit_are_handled_and_one_more_is_refused(transaction: Any, delay: int) -> None:
+    app = Application()
+
+    @app.listener(ORDERS)
+    def handle(body: str) -> None: ...
+
+    await send(transaction, ORDERS, "first")
+    await send(transaction, ORDERS, "second", delay=delay)
+    assert len(await done(app.drain(transaction=transaction, limit=2))) == 2
+    await send(transaction, ORDERS, "first")
+    await send(transaction, ORDERS, "second", delay=delay)
+    with pytest.raises(jmsql.IllegalStateException, match="handled 1 messages"):
+        await done(app.drain(transaction=transaction, limit=1))
+
+
 async def test_one_handler_is_called_with_one_message(app: Application, transaction: Any) -> None:
     store, bill = (listener.handler for listener in app.listeners)
     await done(call(app, store, jmsql.TextMessage('{"name": "kite"}'), transaction=transaction))
