@@ -199,6 +199,8 @@ class Poller:
         if self._administration is not None:
             self._administration.close()
             self._administration = None
+        # The next rates would be means of all the time in between, as if that was one interval.
+        self._memory_of_watched = overview.Memory()
 
     def _attempt(self) -> Snapshot:
         try:

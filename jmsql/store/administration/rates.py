@@ -41,6 +41,8 @@ class Rates:
 
     def see(self, time: float, looked_at: Mapping[int, Counters]) -> dict[int, Rate]:
         """Take in a look, and return the rates since the look before, of the destinations that were in that, too."""
+        for number in [each for each, known in self._known.items() if time - known.time > _FORGOTTEN_AFTER]:
+            del self._known[number]
         rates = {}
         for number, now in looked_at.items():
             known = self._known.get(number)
@@ -50,8 +52,6 @@ class Rates:
             rate = known.see(now, time)
             if rate is not None:
                 rates[number] = rate
-        for number in [each for each, known in self._known.items() if time - known.time > _FORGOTTEN_AFTER]:
-            del self._known[number]
         return rates
 
 

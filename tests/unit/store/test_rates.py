@@ -55,6 +55,7 @@ def test_a_destination_left_out_of_a_poll_has_no_rate_and_is_remembered() -> Non
     assert seen.see(0.0, {1: EMPTY, 2: EMPTY}) == {}
     assert set(seen.see(1.0, {1: EMPTY})) == {1}
     assert seen.see(4.0, {2: EMPTY._replace(sent=8)}) == {2: (2.0, 0.0, 0.0)}
+    assert seen.see(1000.0, {2: EMPTY._replace(sent=9)}) == {}, "it was forgotten"
 
 
 def arrivals(*states: dict[str, Any]) -> list[float | None]:
