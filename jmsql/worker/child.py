@@ -30,7 +30,7 @@ from jmsql.worker.handlers.listener import Listener
 from jmsql.worker.limits import MEBIBYTE, MemoryLimit, MessageQuota, in_mebibytes, resident_memory
 from jmsql.worker.loading import RefusalError, choose_listeners, load_application
 from jmsql.worker.logs import complete_log, start_log
-from jmsql.worker.reports import Limit, Listening, Refusal, Retirement, send_report
+from jmsql.worker.reports import Limit, Listening, Progress, Refusal, ReportWriter, Retirement
 from jmsql.worker.schedules import DeclaredSchedules
 from jmsql.worker.settings import Settings
 
@@ -65,6 +65,7 @@ class Child:
     def __init__(self, name: str, channel: socket.socket, stop_signal: socket.socket, settings: Settings) -> None:
         self._name = name
         self._channel = channel
+        self._reports = ReportWriter(channel)
         self._stop_signal = stop_signal
         self._settings = settings
         self._timings = settings.timings
@@ -100,7 +101,7 @@ class Child:
             lambda: [task for group in groups for task in list(group.members)], self._settings.warn_transaction_after
         )
         listeners = [listener.facts(self._settings.concurrency) for listener in chosen]
-        send_report(self._channel, Listening(listeners, place_of(factory.url)))
+        self._reports.send(Listening(listeners, place_of(factory.url)))
         self._report()  # so that a handler's crash is no failed start
         gc.freeze()  # loaded modules stay: collecting garbage among them at exit takes half as long as loading them
         gc.enable()
@@ -153,7 +154,7 @@ class Child:
     def _retire(self, groups: list[HandlerGroup], retirement: Retirement) -> None:
         """Take no more messages, and wait until the handlers have returned, or the process is told to stop."""
         self._report()
-        send_report(self._channel, retirement)
+        self._reports.send(retirement)
         stopping = [group.stop_receiving() for group in groups]
         while not (self._watch.have_ended or self._is_told_to_stop()):
             self._look()
@@ -163,7 +164,7 @@ class Child:
     def _refuse(self, error: Exception, exit_code: int) -> int:
         logger.debug("Refused.", exc_info=error)
         traceback = error.traceback if isinstance(error, RefusalError) else None
-        send_report(self._channel, Refusal(str(error), exit_code, traceback))
+        self._reports.send(Refusal(str(error), exit_code, traceback))
         return exit_code
 
     def _open(
@@ -190,11 +191,14 @@ class Child:
         now = monotonic()
         if now >= self._next_heartbeat:
             self._next_heartbeat = now + self._timings.report_interval
-            self._report()
+            self._reports.send_at_once(self._progress())
 
     def _report(self) -> None:
+        self._reports.send(self._progress())
+
+    def _progress(self) -> Progress:
         destination_counters = {} if self._process_counters is None else self._process_counters.counts()
-        send_report(self._channel, self._watch.progress(destination_counters))
+        return self._watch.progress(destination_counters)
 
     def _end(self, groups: list[HandlerGroup], drain_timeout: float) -> bool:
         """Let the handlers that run finish, until the deadline; return whether any have not."""

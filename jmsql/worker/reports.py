@@ -177,12 +177,46 @@ _KINDS: dict[str, type[Report]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-def send_report(channel: socket.socket, report: Report) -> None:
-    """Send it to the supervisor, unless that is gone."""
-    try:
-        channel.sendall(json.dumps([_NAMES[type(report)], asdict(report)]).encode() + b"\n")
-    except OSError:
-        return  # the process sees the end of the lifeline, and ends too
+class ReportWriter:
+    """Sends the reports of one process to its supervisor, unless that is gone.
+
+    Args:
+        channel: The socket, which blocks.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        # The rest of a report whose beginning was sent.
+        self._unsent = b""
+
+    def send(self, report: Report) -> None:
+        """Send a report, and wait until the supervisor has room for it."""
+        line, self._unsent = self._unsent + _line(report), b""
+        try:
+            self._channel.sendall(line)
+        except OSError:
+            return  # the process sees the end of the lifeline, and ends too
+
+    def send_at_once(self, report: Report) -> None:
+        """Send a report, or drop it if the supervisor does not read: the thread that sends ends overdue handlers."""
+        self._send_unsent()
+        if not self._unsent:
+            line = _line(report)
+            self._unsent = line
+            self._send_unsent()
+            if self._unsent == line:
+                self._unsent = b""
+
+    def _send_unsent(self) -> None:
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._channel.send(self._unsent, socket.MSG_DONTWAIT) :]
+        except OSError:  # no room, or as above
+            return
+
+
+def _line(report: Report) -> bytes:
+    return json.dumps([_NAMES[type(report)], asdict(report)]).encode() + b"\n"
 
 
 def outcomes(handler_counters: Mapping[str, HandlerCounters]) -> dict[str, int]:
