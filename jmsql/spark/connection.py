@@ -11,7 +11,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -295,15 +295,29 @@ def inlined(connection: psycopg.Connection[Any], schema: str, query: Query[Any])
 
 def execute_arrow(connection: ArrowConnection, statement: str) -> pa.RecordBatchReader:
     """Run a statement whose rows are read as Arrow batches, in a thread of its own; Ctrl-C cancels it."""
-    with ThreadPoolExecutor(1, "jmsql-reading") as thread:
-        running = thread.submit(connection.execute, statement, _LARGE_BATCH_SIZE)
+    lock, ended = threading.Lock(), threading.Event()
+    has_begun = is_cancelled = False
+
+    def execute() -> pa.RecordBatchReader:
+        nonlocal has_begun
+        with lock:
+            if is_cancelled:
+                raise CancelledError
+            has_begun = True
         try:
-            return running.result()
-        except BaseException:
-            # It may not have begun when it is cancelled.
-            while not running.done():
-                connection.cancel()
-                wait([running], CANCEL_AGAIN_AFTER)
+            return connection.execute(statement, _LARGE_BATCH_SIZE)
+        finally:
+            ended.set()
+
+    with ThreadPoolExecutor(1, "jmsql-reading") as thread:
+        try:
+            return thread.submit(execute).result()
+        except BaseException:  # Ctrl-C may come before `submit` returns, when the statement runs already
+            with lock:
+                is_cancelled = True
+            while has_begun and not ended.is_set():
+                connection.cancel()  # which the server ignores if the statement has not reached it
+                ended.wait(CANCEL_AGAIN_AFTER)
             raise
 
 

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -126,26 +127,30 @@ def test_archive_that_is_interrupted_says_so_and_goes_on_later(
     assert archive(str(target)).messages == 20
 
 
+@pytest.mark.parametrize("partitions", [1, 2])
 def test_interrupt_while_connections_are_opened_ends_those_that_read(
     keep: Callable[[int, int], None],
     server: Server,
     jmsql_clean_url: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    partitions: int,
 ) -> None:
     keep(0, 20)
     submit = ThreadPoolExecutor.submit
 
-    def submit_until_interrupted(threads: ThreadPoolExecutor, *arguments: Any) -> None:
-        submit(threads, *arguments)
-        wait_for(lambda: server.rows(WAITING) == [(1,)], timeout=60)
-        raise KeyboardInterrupt
+    def submit_until_interrupted(threads: ThreadPoolExecutor, *arguments: Any) -> Future[Any]:
+        future = submit(threads, *arguments)
+        if threading.current_thread() is threading.main_thread():
+            wait_for(lambda: server.rows(WAITING) == [(1,)], timeout=60)
+            raise KeyboardInterrupt
+        return future
 
     with psycopg.connect(jmsql_clean_url) as gate, monkeypatch.context() as interrupted:
         gate.execute(STOP)
         interrupted.setattr(ThreadPoolExecutor, "submit", submit_until_interrupted)
         with pytest.raises(KeyboardInterrupt):
-            archive(str(tmp_path / "lake"), partitions=2)
+            archive(str(tmp_path / "lake"), partitions=partitions)
         assert server.rows(WAITING) == [(0,)]
     assert archive(str(tmp_path / "lake")).messages == 20
 

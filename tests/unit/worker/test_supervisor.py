@@ -30,7 +30,7 @@ class Process:
 
 def test_the_time_in_which_the_supervisor_was_frozen_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(child_process.subprocess, "Popen", Process)
+    monkeypatch.setattr("subprocess.Popen", Process)
     monkeypatch.setattr(child_process, "monotonic", lambda: now)
     monkeypatch.setattr(supervisor, "monotonic", lambda: now)
     monkeypatch.setattr(supervisor, "_reap_orphans", lambda _: None)
