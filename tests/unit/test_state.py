@@ -47,8 +47,8 @@ LIFETIMES = {
             "store/wire/_async/runner.py": ("WireConnection",),
         },
         ("database", "driver", "lease", "link"),
-        fields=34,
-        reassigned=13,
+        fields=33,
+        reassigned=12,
     ),
     "a consumer": Lifetime(
         {
@@ -96,8 +96,8 @@ LIFETIMES = {
             *("receiving", "records", "savepoints", "scan", "sender", "sends", "session", "state", "transaction"),
             "work",
         ),
-        fields=139,
-        reassigned=60,
+        fields=137,
+        reassigned=58,
     ),
     "the listeners' thread of a session": Lifetime(
         {

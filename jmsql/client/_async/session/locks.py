@@ -147,14 +147,6 @@ class Delivered:
         count_outcome(self._listed.values(), outcome)
         count_outcome(self.unlisted, outcome)
 
-    def queues_of_many_groups(self) -> set[int]:
-        """Return the queues of the deliveries' groups, if these are more than a notification names."""
-        groups = {(key.queue_id, key.group_hash) for key in self._listed if key.group_hash is not None}
-        groups.update(
-            [(buffer.source.queue_id, row.group_hash) for buffer, row in self.unlisted if row.group_hash is not None]
-        )
-        return {queue_id for queue_id, _ in groups} if len(groups) > MOST_GROUPS else set()
-
     @property
     def of_groups(self) -> list[MessageKey]:
         """The deliveries of groups."""
@@ -169,14 +161,18 @@ class Delivered:
         return came_back
 
 
+def _queues_of_many_groups(keys: Sequence[MessageKey]) -> set[int]:
+    """Return the queues of messages of groups, if the groups are more than a notification names."""
+    groups = {(key.queue_id, key.group_hash) for key in keys}
+    return {queue_id for queue_id, _ in groups} if len(groups) > MOST_GROUPS else set()
+
+
 class LockScan:
     """The store's operation that locks messages, in one transaction after another."""
 
     def __init__(self) -> None:
         self.has_lost = False
         """True if it has locked messages that other consumers had just claimed, since `forget_lost`."""
-        self.has_groups = False
-        """True once it has read a queue with groups."""
 
     def forget_lost(self) -> None:
         """Note that such messages are settled."""
@@ -191,10 +187,7 @@ class LockScan:
         groups: GroupScan | None = None,
     ) -> Steps[list[MessageRow]]:
         """Lock messages, and return them."""
-        places = False
-        if groups is not None:
-            self.has_groups = True
-            places = len(groups.places) > 0
+        places = groups is not None and len(groups.places) > 0
         statement = telling_lock_statement(
             selector, grouped=groups is not None, late=start.starts is not None, places=places
         )
@@ -229,8 +222,6 @@ class Locks(Delivery):
         self._records = DeliveryRecords(redelivery)
         self._scan = LockScan()
         self._buffers: list[PrefetchBuffer] = []
-        self.freed_queues: Collection[int] = ()
-        """The queues of the groups that the commit frees, if these are more than a notification names. Written here."""
         self._delivered = Delivered()
         self._savepoints: Savepoints | None = None
         """The savepoints of the open transaction; None: none was set. Written by `heed` and `_ended`."""
@@ -402,7 +393,7 @@ class Locks(Delivery):
         if replaces:
             await self._give_up()
 
-    async def before_commit(self, *, has_sent: bool) -> Sequence[Query[object]]:
+    async def before_commit(self, *, has_sent: bool) -> tuple[Sequence[Query[object]], Collection[int]]:
         """Delete delivered messages, and the records of their deliveries.
 
         No sooner: a rollback counts the deliveries through another connection, which this transaction would hold up.
@@ -411,7 +402,8 @@ class Locks(Delivery):
             has_sent: True if the transaction may have sent something; else no consumer goes back for its messages.
 
         Returns:
-            The deletions that are left for the commit.
+            The deletions that are left for the commit, and the queues of the groups that it frees, if these are more
+            than a notification names.
         """
         if not has_sent:
             for buffer in self._buffers:
@@ -425,13 +417,13 @@ class Locks(Delivery):
         recorded, claim_ids = records.of(delivered.by_key) if records.claims else (delivered.redelivered, [])
         if recorded or self._claimed.batches:
             records.forget_with_commit()
-        self.freed_queues = delivered.queues_of_many_groups() if self._scan.has_groups else ()
         recipient = self._database.recipient
         last = recipient.last_deletions(*delivered.to_delete(), recorded, claim_ids)
         if self._claimed.batches:
             among = None if self._has_delivered_all_claimed else delivered.by_key
             last += self._claimed.last_acknowledgements(recipient, among)
-        return last
+        freed = delivered.of_groups
+        return last, _queues_of_many_groups(freed) if len(freed) > MOST_GROUPS else ()
 
     @property
     def _has_delivered_all_claimed(self) -> bool:
@@ -441,7 +433,7 @@ class Locks(Delivery):
         """Note that the transaction is over: delivered messages are gone.
 
         Args:
-            are_groups_notified: True if the waiting consumers of `freed_queues` are notified.
+            are_groups_notified: True if the waiting consumers of the queues of freed groups are notified.
 
         Returns:
             The other messages, which are unlocked, and delivered ones of groups, which are free again, unless their
@@ -462,7 +454,6 @@ class Locks(Delivery):
         if self._records.claims or self._records.count is not NOTHING_COUNTED:  # few transactions
             await self._records.end()
         self._savepoints = None
-        self.freed_queues = ()
         unlocked = self._delivered.end()
         for buffer in self._buffers:
             unlocked += [buffer.held.key(row) for row in buffer.end_transaction()]

@@ -54,6 +54,8 @@ set_savepoint = Statement("set_savepoint", "savepoint jmsql_own", "setting a sav
 undo_savepoint = Statement("undo_savepoint", "rollback to savepoint jmsql_own", "rolling back to a savepoint", nothing)
 release_savepoint = Statement("release_savepoint", "release savepoint jmsql_own", "releasing a savepoint", nothing)
 _SAVEPOINTS = (set_savepoint, undo_savepoint, release_savepoint)
+_SESSION = "jmsql_session"
+"""The option of SQLAlchemy's connection that has the session, once the application has asked for the connection."""
 
 
 class LentLink(OwnLink):
@@ -77,8 +79,6 @@ class LentLink(OwnLink):
         super().__init__(link.connection, link.driver, link.schema, transacted=link.is_transacted, state=state)
         self._is_of_handler = is_of_handler
         self._psycopg = PsycopgRunner(link.driver, link.schema)
-        self._shared: Connection | None = None
-        """SQLAlchemy's connection, once the application has asked for it. Written by `for_sqlalchemy` alone."""
         synchronous(self.connection).info[LENT] = True
         self.driver.watch(listener)
         self.driver.forget_ending()
@@ -87,7 +87,7 @@ class LentLink(OwnLink):
         """Return SQLAlchemy's connection for the application, in the transaction."""
         if self._shared is None:
             # The driver's connection refers to the session weakly; this one keeps it as long as the application has it.
-            self._shared = synchronous(self.connection).execution_options(jmsql_session=listener)
+            self._core.execution_options(**{_SESSION: listener})
             self.begin()
         return self.connection
 
@@ -110,6 +110,11 @@ class LentLink(OwnLink):
         self.state = TRANSITIONS[self.state][event]
 
     # Its state
+
+    @property
+    def _shared(self) -> Connection | None:
+        """SQLAlchemy's connection, once the application has asked for it."""
+        return self._core if _SESSION in self._core.get_execution_options() else None
 
     def has_lost_work(self) -> bool:
         """Tell if the application has ended the transaction, and work of the session is gone or its fate unknown."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -281,8 +281,9 @@ class _HandlerLocks(Locks):
         """True if there may be more in the transaction than the message that is handled."""
         return bool(self._buffers) or self._savepoints is not None
 
-    async def before_commit(self, *, has_sent: bool) -> Sequence[Query[Any]]:
-        last = [*await super().before_commit(has_sent=has_sent)] if self._has_more else []
+    async def before_commit(self, *, has_sent: bool) -> tuple[Sequence[Query[Any]], Collection[int]]:
+        deletions, freed_queues = await super().before_commit(has_sent=has_sent) if self._has_more else ((), ())
+        last: list[Query[Any]] = [*deletions]
         if self.result is not None:
             last.append(self.result)
         handled, recipient = self.handled, self._database.recipient
@@ -292,7 +293,7 @@ class _HandlerLocks(Locks):
             last.append(recipient.acknowledge_last_one(handled[0].key, handled[0].row.handle))
         elif handled:
             last.append(recipient.acknowledge_last([(each.key, each.row.handle) for each in handled]))
-        return last
+        return last, freed_queues
 
     async def committed(self, *, are_groups_notified: bool = False) -> list[MessageKey]:
         handled, self.handled = self.handled, []

@@ -195,9 +195,10 @@ class SessionWork:
             last += await self._last_insertions()
             question = self._client.waited_for(self.sends.destinations)
         has_sent = self.sends.is_used or self._is_shared or self._has_run or database.link.has_foreign_work
-        last += await self.locks.before_commit(has_sent=has_sent)
-        if self.locks.freed_queues and not self.sends.is_used:
-            question = self._client.control.notifier.waited_for(self.locks.freed_queues)
+        deletions, freed_queues = await self.locks.before_commit(has_sent=has_sent)
+        last += deletions
+        if freed_queues and not self.sends.is_used:
+            question = self._client.control.notifier.waited_for(freed_queues)
         return await database.commit(last, question)
 
     async def _last_insertions(self) -> list[Query[Any]]:
@@ -214,7 +215,8 @@ class SessionWork:
     async def join_commit(self) -> None:
         """Do the session's part of the application's commit, which is about to run."""
         await self.insert()
-        for query in await self.locks.before_commit(has_sent=True):
+        deletions, _ = await self.locks.before_commit(has_sent=True)
+        for query in deletions:
             await self._database.attempt(query)
 
     async def committed(self, waited_for: Collection[int] | None = None) -> None:
