@@ -245,7 +245,7 @@ class Maintenance:
     def do_all(self, runner: Runner, connection_id: int, released: list[MessageKey]) -> bool:
         """Do due work in small steps, each of which is safe while another client does the same.
 
-        A step that fails keeps no other one from its work.
+        A step that fails keeps no other one from its work, except the first one, which finds the work.
 
         Returns:
             Whether there is more to do.
@@ -253,12 +253,11 @@ class Maintenance:
         Raises:
             Exception: The first failure of a step, once the others are done.
         """
-        self._look_for_missed(runner)
         work = runner.run(_forget_dead_connections.bind(connection_id=connection_id))
+        due: list[Callable[[Runner], bool]] = [self._look_for_missed]
         if work.claims:
-            self._release_lost_claims(runner, released)
-        if work.dead_letters or released:
-            self._untold.moved += runner.run(bury())
+            due.append(partial(self._release_lost_claims, released=released))
+        due.append(partial(self._bury, released=released, are_known=work.dead_letters))
         steps = {
             self._reap_expired: work.expired,
             self._end_abandoned: work.abandoned,
@@ -267,10 +266,10 @@ class Maintenance:
             self._forget_bodies: work.bodies,
             self._check_batches: work.batches,
         }
-        due: list[Callable[[Runner], bool]] = [step for step, is_due in steps.items() if is_due or work.found_dead]
+        due += [step for step, is_due in steps.items() if is_due or work.found_dead]
         tasks = [*self._tasks, *self._load(work.requested, runner.schema)]
-        has_more, failures = len(released) == _RELEASE_LIMIT, list[Exception]()
         due += [partial(self._run_task, task) for task in tasks]
+        has_more, failures = False, list[Exception]()
         for each in due:
             try:
                 has_more |= each(runner)
@@ -301,19 +300,27 @@ class Maintenance:
             self._next_runs[task.name] = 0.0
         return has_more
 
-    def _release_lost_claims(self, runner: Runner, released: list[MessageKey]) -> None:
-        """Free messages that dead clients have claimed, or that were claimed for too long, as failed deliveries."""
-        lost = runner.run(lost_claims(_RELEASE_LIMIT))
-        runner.run(release([_release(claim) for claim in lost]))
-        released += [claim.key for claim in lost]
-
-    def _look_for_missed(self, runner: Runner) -> None:
+    def _look_for_missed(self, runner: Runner) -> bool:
         """Look for messages that were not notified, in all queues that have consumers."""
         started = monotonic()
         if started >= self._next_look:
             self._untold.moved += runner.run(_missed_messages.bind())
             duration = monotonic() - started
             self._next_look = started + max(0.9 * self._timings.missed_message_interval, _LOOK_SHARE * duration)
+        return False
+
+    def _release_lost_claims(self, runner: Runner, released: list[MessageKey]) -> bool:
+        """Free messages that dead clients have claimed, or that were claimed for too long, as failed deliveries."""
+        lost = runner.run(lost_claims(_RELEASE_LIMIT))
+        runner.run(release([_release(claim) for claim in lost]))
+        released += [claim.key for claim in lost]
+        return len(lost) == _RELEASE_LIMIT
+
+    def _bury(self, runner: Runner, released: list[MessageKey], *, are_known: bool) -> bool:
+        """Move dead letters to their queues, if some are known, or released claims may have made some."""
+        if are_known or released:
+            self._untold.moved += runner.run(bury())
+        return False
 
     def _reap_expired(self, runner: Runner) -> bool:
         return runner.run(reap_expired.bind(limit=_REAP_LIMIT)) == _REAP_LIMIT

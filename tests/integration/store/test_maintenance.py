@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from jmsql import JMSException
 from jmsql.store.destinations import lookup
 from jmsql.store.maintenance.due_messages import DueMessages
 from jmsql.store.maintenance.maintenance import Maintenance
@@ -146,6 +147,46 @@ def test_a_step_that_fails_keeps_no_other_from_its_work(client: Client, queue_id
         maintenance.run(client.runner, LEADER)
     assert client.rows("select count(*) from jmsql_internal.queue where name = 'gone'") == [(0,)]
     client.connection.execute("drop trigger refuse on jmsql_internal.message; drop function refuse()")
+    maintenance.postpone()
+    wait_for(lambda: maintenance.has_to_ask)
+    assert maintenance.run(client.runner, LEADER) == [key(queue_id, row) for row in claimed]
+
+
+@pytest.mark.parametrize(
+    ("breaks", "mends"),
+    [
+        pytest.param(
+            "alter table jmsql_internal.consumer rename to away",
+            "alter table jmsql_internal.away rename to consumer",
+            id="missed messages",
+        ),
+        pytest.param(
+            "create function refuse() returns trigger language plpgsql as 'begin raise exception ''full''; end';"
+            "create trigger refuse before update on jmsql_internal.delivery for each row execute function refuse()",
+            "drop trigger refuse on jmsql_internal.delivery; drop function refuse()",
+            id="lost claims",
+        ),
+        pytest.param(
+            "alter function jmsql_internal.bury_dead_letters(integer) rename to away",
+            "alter function jmsql_internal.away(integer) rename to bury_dead_letters",
+            id="dead letters",
+        ),
+    ],
+)
+def test_steps_for_waiting_consumers_and_failed_deliveries_keep_no_other_from_its_work(
+    breaks: str, mends: str, client: Client, queue_id: int
+) -> None:
+    send(client, "orphaned")
+    claimed = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD))
+    client.connection.execute("insert into jmsql_internal.queue (name, deleted_at) values ('gone', now())")
+    client.connection.execute(breaks)
+    maintenance = Maintenance(InternalTimings(maintenance_retry_delay=0.001))
+    try:
+        with pytest.raises(JMSException):
+            maintenance.run(client.runner, LEADER)
+    finally:
+        client.connection.execute(mends)
+    assert client.rows("select count(*) from jmsql_internal.queue where name = 'gone'") == [(0,)]
     maintenance.postpone()
     wait_for(lambda: maintenance.has_to_ask)
     assert maintenance.run(client.runner, LEADER) == [key(queue_id, row) for row in claimed]
