@@ -179,7 +179,7 @@ class Maintenance:
             self._next_run = 0.0
 
     def postpone(self) -> None:
-        """Do nothing for a while: something went wrong."""
+        """Do nothing for a while: something went wrong. Another client may take the lease meanwhile."""
         self._next_run = monotonic() + self._timings.maintenance_retry_delay
         self._due_messages.postpone(self._timings.maintenance_retry_delay)
 
@@ -204,7 +204,11 @@ class Maintenance:
         return standing
 
     def run(self, runner: Runner, connection_id: int, queue_ids: Sequence[int] = ()) -> list[MessageKey]:
-        """Do due work if the client has the lease, and return the messages that dead clients held."""
+        """Do due work if the client has the lease, and return the messages that dead clients held.
+
+        Raises:
+            Exception: A step has failed. `take_released` returns the messages then.
+        """
         now = monotonic()
         if now < self._next_run:
             return []
@@ -227,6 +231,10 @@ class Maintenance:
         except LeadershipLostError:
             self._lease = None
             logger.info("Another client does the maintenance now.")
+        return self.take_released()
+
+    def take_released(self) -> list[MessageKey]:
+        """Return the messages of dead clients that were released since the last call, also by a run that failed."""
         released, self._untold.released = self._untold.released, []
         return released
 

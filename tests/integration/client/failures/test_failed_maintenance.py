@@ -1,0 +1,40 @@
+"""A step of the maintenance fails each time: messages are delivered all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from jmsql import Connection, Queue
+from jmsql.testing import wait_for
+from tests.texts import receive, texts_of
+
+pytestmark = pytest.mark.maintained
+
+
+@pytest.fixture
+def failing_step(jmsql_clean_url: str) -> Iterator[None]:
+    """The removal of a deleted queue, which fails."""
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
+        database.execute(
+            "create function refuse() returns trigger language plpgsql as 'begin raise exception ''refused''; end';"
+            "create trigger refuse before delete on jmsql_internal.queue for each row execute function refuse();"
+            "insert into jmsql_internal.queue (name, deleted_at) values ('gone', now())"
+        )
+        yield
+        database.execute("drop trigger refuse on jmsql_internal.queue; drop function refuse()")
+
+
+@pytest.mark.usefixtures("failing_step")
+def test_delayed_messages_are_delivered_although_a_step_of_the_maintenance_fails(
+    connection: Connection, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = connection.create_session()
+    consumer = session.create_consumer(queue)
+    wait_for(lambda: "Maintenance is postponed" in caplog.text)
+    producer = session.create_producer(queue)
+    producer.delivery_delay = 0.2
+    producer.send(session.create_text_message("delayed"))
+    assert texts_of([receive(consumer)]) == ["delayed"]
