@@ -119,8 +119,9 @@ where {has_message};
 select queue_id from jmsql_internal.queue where history;
 
 -- name: add_counters
--- In one order, so that two clients do not wait for each other. What was deleted meanwhile is not counted. The client's own
--- consumers tell what they have ended, and when.
+-- In one order, so that two clients do not wait for each other. What was deleted meanwhile is not counted, nor what the role has
+-- lost its access to: a single refused row would take the counts of all others with it. So would one beyond the limits of the
+-- policies, to which any sender can set the counters. The client's own consumers tell what they have ended, and when.
 with own as (
     update jmsql_internal.consumer n
     set acknowledged = n.acknowledged + c.acknowledged, rolled_back = n.rolled_back + c.rolled_back,
@@ -134,22 +135,37 @@ select c.*
 from unnest(%(destination_ids)s::integer[], %(sent)s::bigint[], %(acknowledged)s::bigint[], %(rolled_back)s::bigint[],
             %(redelivered)s::bigint[], %(waited)s::float8[], %(calls)s::bigint[], %(handled)s::float8[])
     as c (destination_id, sent, acknowledged, rolled_back, redelivered, waited, calls, handled)
-where exists (select from jmsql_internal.queue q where q.queue_id = c.destination_id)
-   or exists (select from jmsql_internal.topic o where o.topic_id = -c.destination_id)
+where (exists (select from jmsql_internal.queue q where q.queue_id = c.destination_id)
+       or exists (select from jmsql_internal.topic o where o.topic_id = -c.destination_id))
+  and ((select not pg_catalog.row_security_active('jmsql_internal.destination_counters'::regclass)
+               or jmsql_internal.has_access_to_all('send', current_user)
+               or jmsql_internal.has_access_to_all('receive', current_user))
+       or c.destination_id = any((select jmsql_internal.accessible_queues('send', current_user))::integer[])
+       or c.destination_id = any((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+       or -c.destination_id = any((select jmsql_internal.accessible_topics('send', current_user))::integer[])
+       or -c.destination_id = any((select jmsql_internal.accessible_topics('receive', current_user))::integer[]))
 order by c.destination_id
 on conflict (destination_id) do update
-set sent = t.sent + excluded.sent, acknowledged = t.acknowledged + excluded.acknowledged,
-    rolled_back = t.rolled_back + excluded.rolled_back, redelivered = t.redelivered + excluded.redelivered,
-    waited = t.waited + excluded.waited, calls = t.calls + excluded.calls, handled = t.handled + excluded.handled;
+set sent = least(t.sent + excluded.sent, 1000000000000000),
+    acknowledged = least(t.acknowledged + excluded.acknowledged, 1000000000000000),
+    rolled_back = least(t.rolled_back + excluded.rolled_back, 1000000000000000),
+    redelivered = least(t.redelivered + excluded.redelivered, 1000000000000000),
+    waited = least(t.waited + excluded.waited, 1e30),
+    calls = least(t.calls + excluded.calls, 1000000000000000),
+    handled = least(t.handled + excluded.handled, 1e30);
 
 -- name: replace_consumers
--- Several listeners of a worker may receive the same.
+-- Several listeners of a worker may receive the same. Of what the role may not receive from any more, nothing is written down:
+-- else the others would not be, either.
 with given as (
     select g.queue_id, g.selector, sum(g.consumers)::integer as consumers,
            left(string_agg(nullif(g.listener, ''::text), ', '::text order by g.listener), 300) as listeners
     from unnest(%(queue_ids)s::integer[], %(selectors)s::text[], %(consumers)s::integer[], %(listeners)s::text[])
         as g (queue_id, selector, consumers, listener)
     where exists (select from jmsql_internal.connection c where c.connection_id = %(connection_id)s)
+      and ((select not pg_catalog.row_security_active('jmsql_internal.consumer'::regclass)
+                   or jmsql_internal.has_access_to_all('receive', current_user))
+           or g.queue_id = any((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
     group by g.queue_id, g.selector),
 gone as (
     update jmsql_internal.consumer c set consumers = 0

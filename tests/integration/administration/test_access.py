@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, LiteralString
 
 import asyncpg
 import psycopg
@@ -112,6 +112,68 @@ def members(administration: Administration, roles: dict[str, str], server: Serve
     for kind in ("producer", "consumer", "browser"):
         server.rows(f"revoke jmsql_{kind} from {roles[kind]}")
     server.rows(f"revoke jmsql_admin from {roles['clerk']}")
+
+
+class TestOfCounters:
+    """The counts and consumers that a client of a role records."""
+
+    @pytest.fixture
+    def others(self, administration: Administration, granted: dict[str, str]) -> Queue:
+        """Another queue, to which the producer may send, and from which the consumer may receive."""
+        other = administration.create_queue("other")
+        administration.grant(other, granted["producer"], send=True)
+        administration.grant(other, granted["consumer"], receive=True)
+        return other
+
+    @staticmethod
+    def sent(server: Server) -> dict[str, int]:
+        return dict(server.rows("select destination, sent from jmsql.counters where sent > 0"))
+
+    def test_are_recorded_after_access_to_another_destination_is_gone(
+        self,
+        granted: dict[str, str],
+        others: Queue,
+        connect: Connect,
+        administration: Administration,
+        server: Server,
+        jmsql_clean_url: str,
+    ) -> None:
+        producing = connect("producer")
+        session = producing.create_session()
+        with psycopg.connect(jmsql_clean_url) as database:
+            database.execute("lock table jmsql_internal.destination_counters in exclusive mode")
+            send_texts(session, ORDERS, "a")
+            send_texts(session, others, "b")
+            administration.revoke(others, granted["producer"], send=True)
+        producing.close()
+        assert self.sent(server) == {"orders": 1}
+
+    def test_are_recorded_though_a_role_has_set_them_to_the_highest_number(
+        self, granted: dict[str, str], others: Queue, connect: Connect, url_of: Callable[[str], str], server: Server
+    ) -> None:
+        url = sqlalchemy.make_url(url_of("consumer")).set(drivername="postgresql")
+        with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as attacker:
+            attacker.execute(
+                "insert into jmsql_internal.destination_counters (destination_id, sent, waited) "
+                "select queue_id, 1e15, 1e30 from jmsql_internal.queue where name = 'orders'"
+            )
+        producing = connect("producer")
+        session = producing.create_session()
+        send_texts(session, ORDERS, "a")
+        send_texts(session, others, "b")
+        producing.close()
+        assert self.sent(server) == {"orders": 10**15, "other": 1}
+
+    def test_consumers_are_recorded_after_access_to_another_queue_is_gone(
+        self, granted: dict[str, str], others: Queue, connect: Connect, administration: Administration, server: Server
+    ) -> None:
+        listed: LiteralString = "select queue, selector from jmsql.consumers order by selector nulls first, queue"
+        session = connect("consumer").create_session()
+        consumers = [session.create_consumer(each) for each in (ORDERS, others)]
+        wait_for(lambda: server.rows(listed) == [("orders", None), ("other", None)])
+        administration.revoke(others, granted["consumer"], receive=True)
+        consumers.append(session.create_consumer(ORDERS, "a = 1"))
+        wait_for(lambda: server.rows(listed) == [("orders", None), ("orders", "a = 1")])
 
 
 class TestOnDestinations:
