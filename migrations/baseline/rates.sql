@@ -54,6 +54,7 @@ declare
     an_hour_ago constant timestamptz := date_bin('10 minutes', this_minute - interval '1 hour', 'epoch'::timestamptz);
     surplus constant integer := 5000;
     most constant bigint := 1000000;
+    most_messages constant bigint := 1000000000000;
     noted integer := 0;
 begin
     -- One client at a time: else two that see the same counters would note the same differences twice.
@@ -80,18 +81,19 @@ begin
       and not exists (
         select from jmsql_internal.destination_counters t where t.destination_id = n.destination_id);
     with difference as materialized (
-        -- A destination that was deleted and made again begins at 0. Each message counts for at most 3,000 years: roles write
-        -- their own counters, and a mean must remain an interval.
+        -- A destination that was deleted and made again begins at 0. Roles write their own counters: no more than a million
+        -- million messages count for a destination at a time, of which the sums in rows for ten minutes stay numbers. And each
+        -- message counts for at most 3,000 years: a mean must remain an interval.
         select t.destination_id,
-               greatest(t.sent - coalesce(n.sent, 0), 0) as sent,
-               greatest(t.acknowledged - coalesce(n.acknowledged, 0), 0) as acknowledged,
-               greatest(t.rolled_back - coalesce(n.rolled_back, 0), 0) as rolled_back,
-               greatest(t.redelivered - coalesce(n.redelivered, 0), 0) as redelivered,
+               least(greatest(t.sent - coalesce(n.sent, 0), 0), most_messages) as sent,
+               least(greatest(t.acknowledged - coalesce(n.acknowledged, 0), 0), most_messages) as acknowledged,
+               least(greatest(t.rolled_back - coalesce(n.rolled_back, 0), 0), most_messages) as rolled_back,
+               least(greatest(t.redelivered - coalesce(n.redelivered, 0), 0), most_messages) as redelivered,
                least(greatest(t.waited - coalesce(n.waited, 0), 0),
-                     1e17 * greatest(t.acknowledged - coalesce(n.acknowledged, 0), 0)) as waited,
-               greatest(t.calls - coalesce(n.calls, 0), 0) as calls,
+                     1e17 * least(greatest(t.acknowledged - coalesce(n.acknowledged, 0), 0), most_messages)) as waited,
+               least(greatest(t.calls - coalesce(n.calls, 0), 0), most_messages) as calls,
                least(greatest(t.handled - coalesce(n.handled, 0), 0),
-                     1e17 * greatest(t.calls - coalesce(n.calls, 0), 0)) as handled
+                     1e17 * least(greatest(t.calls - coalesce(n.calls, 0), 0), most_messages)) as handled
         from jmsql_internal.destination_counters t
         left join jmsql_internal.noted_counters n using (destination_id)
         where (t.sent, t.acknowledged, t.rolled_back, t.calls)

@@ -96,6 +96,29 @@ def test_a_mean_remains_an_interval_whatever_a_role_has_counted(
         assert len(administration.rates("orders")) == 1
 
 
+def test_rates_go_on_whatever_a_role_has_counted(database: Any) -> None:
+    database.execute("select jmsql.create_queue('orders')")
+    note(database)
+    for minute in range(10):
+        database.execute(
+            "insert into jmsql_internal.destination_counters (destination_id, sent, acknowledged, waited) "
+            "select n, 1e15, 1e15, 1e30 from generate_series(%s::integer, %s::integer) n",
+            [1_000_000 + 1000 * minute, 1_000_000 + 1000 * minute + 999],
+        )
+        assert note(database) == 1000
+        database.execute(
+            "update jmsql_internal.rate set minute = date_bin('10 minutes', minute, 'epoch') - interval '3 hours' "
+            "+ %s::integer * interval '1 minute' where minute > now() - interval '10 minutes'",
+            [minute],
+        )
+    count(database, sent=5)
+    assert note(database) == 1
+    [row] = database.execute(
+        "select sent, time_in_queue > '0' from jmsql.rates where kind = 'all' order by minute limit 1"
+    )
+    assert row == (10 * 1000 * 10**12, True)
+
+
 def test_rates_are_noted_by_one_client_at_a_time_and_by_no_key_that_a_role_can_take(
     database: Any, jmsql_clean_url: str
 ) -> None:
