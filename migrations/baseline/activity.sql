@@ -221,7 +221,7 @@ select a.activity_id, a.at, coalesce(s.at, a.at) as ended_at, a.user_name, a.rol
 from jmsql_internal.administrative_action a
 left join lateral (
     select max(c.at) as at, sum(c.messages)::bigint as messages from jmsql_internal.administrative_action c
-    where c.action_id = a.action_id and c.continues
+    where c.action_id = a.action_id and c.continues and c.user_name = a.user_name
     offset 0) s on true
 where not a.continues;
 comment on view jmsql.activity is

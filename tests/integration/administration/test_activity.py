@@ -278,6 +278,23 @@ def test_a_role_neither_changes_nor_removes_lines_and_sees_lines_of_destinations
         assert kept >= 4
 
 
+def test_no_administrator_adds_to_the_line_of_another_role(
+    administration: Administration, session: Session, queue: Queue, jmsql_clean_url: str, sql: psycopg.Connection[Any]
+) -> None:
+    send(session, queue, "a", "b", "c", "d")
+    sql.execute("select jmsql.move('orders', 'other', max_messages => 1)")
+    before = administration.activity("move")
+    ids = "select action_id::text from jmsql_internal.administrative_action where action = 'move'"
+    with roles_of_each_kind(sql) as roles, connected(jmsql_clean_url, roles["administrator"]) as connection:
+        [(known,)] = connection.execute(ids).fetchall()
+        connection.execute("select set_config('jmsql.action_id', %s, false)", [known])
+        for _ in range(3):
+            connection.execute("select jmsql.move('orders', 'other', max_messages => 1)")
+        added, *others = administration.activity("move")
+    assert others == before
+    assert added.messages == 3
+
+
 def test_lines_are_kept_for_some_days(
     administration: Administration, queue: Queue, sql: psycopg.Connection[Any]
 ) -> None:
