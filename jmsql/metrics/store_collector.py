@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -17,7 +18,13 @@ from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
 from jmsql.store.administration import measurement, overview
 from jmsql.store.administration.measurement import LONGEST_LOOK, STATES, StoreMeasurement, TableMeasurement
-from jmsql.store.administration.overview import DeadLetterQueue, DestinationOverview, Memory, OverviewOrder
+from jmsql.store.administration.overview import (
+    BoundedCount,
+    DeadLetterQueue,
+    DestinationOverview,
+    Memory,
+    OverviewOrder,
+)
 from jmsql.store.wire._sync.runner import PsycopgRunner
 from jmsql.values.clock import monotonic
 
@@ -26,6 +33,10 @@ logger = logging.getLogger("jmsql.metrics")
 _REST = 4.0
 """How many times as long as a look took, the store is left alone after it."""
 
+_SUMS = (
+    *("consumers", "sent", "acknowledged", "rolled_back", "redeliveries"),
+    *("time_in_queue", "calls", "handling_time"),
+)
 _DESTINATION = ["kind", "destination", "subscription", "client_id"]
 
 
@@ -171,7 +182,7 @@ def _of_destinations(measured: Sequence[DestinationOverview], now: float) -> Ite
         "How long the calls of workers' handlers took, with their commits, whatever their outcome.",
         labels=_DESTINATION,
     )
-    for each in measured:
+    for each in _by_labels(measured):
         labels = [each.kind, each.destination.name, each.subscription or "", each.client_id or ""]
         sent.add_metric(labels, each.sent)
         if each.kind == "topic":
@@ -190,6 +201,37 @@ def _of_destinations(measured: Sequence[DestinationOverview], now: float) -> Ite
         handling_time.add_metric(labels, each.calls, each.handling_time)
     yield from (messages, redelivered, age, claim_age, consumers, sent)
     yield from (deliveries, redeliveries, time_in_queue, handling_time)
+
+
+def _by_labels(measured: Sequence[DestinationOverview]) -> Iterable[DestinationOverview]:
+    """Return the destinations, those that have the same labels as one: a topic's subscriptions without a name.
+
+    A series that stands twice in a scrape is refused by Prometheus.
+    """
+    found: dict[tuple[str, str, str | None, str | None], DestinationOverview] = {}
+    for each in measured:
+        labels = each.kind, each.destination.name, each.subscription, each.client_id
+        found[labels] = _sum(found[labels], each) if labels in found else each
+    return found.values()
+
+
+def _sum(first: DestinationOverview, second: DestinationOverview) -> DestinationOverview:
+    changes: dict[str, Any] = {name: getattr(first, name) + getattr(second, name) for name in _SUMS}
+    for name in (*STATES, "redelivered"):
+        changes[name] = _sum_of_counts(getattr(first, name), getattr(second, name))
+    for name in ("oldest", "oldest_claim"):
+        changes[name] = _earlier(getattr(first, name), getattr(second, name))
+    return first._replace(**changes)
+
+
+def _sum_of_counts(first: BoundedCount | None, second: BoundedCount | None) -> BoundedCount | None:
+    if first is None or second is None:
+        return None
+    return BoundedCount(first.number + second.number, first.has_more or second.has_more)
+
+
+def _earlier(first: datetime | None, second: datetime | None) -> datetime | None:
+    return min((each for each in (first, second) if each is not None), default=None)
 
 
 def _seconds_since(moment: datetime | None, now: float) -> float:

@@ -144,6 +144,28 @@ def test_topics_and_subscriptions(registry: CollectorRegistry, connection: jmsql
     wait_for(lambda: registry.get_sample_value("jmsql_messages_sent_total", labels("prices", "topic")) == 1.0)
 
 
+@pytest.mark.parametrize("most", [1000, None], ids=["bounded", "exact"])
+def test_subscriptions_without_a_name_are_one_series(
+    jmsql_clean_url: str, connection: jmsql.Connection, most: int | None
+) -> None:
+    session = connection.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
+    prices = jmsql.Topic("prices")
+    consumers = [session.create_consumer(prices) for _ in range(3)]
+    session.create_producer(prices).send(session.create_message())
+    session.create_producer(prices).send(session.create_message())
+    assert consumers[0].receive(10) is not None
+    registry = CollectorRegistry()
+    collector = StoreCollector(jmsql_clean_url, count_limit=most)
+    registry.register(collector)
+    try:
+        lines = [line.rpartition(" ") for line in generate_latest(registry).decode().splitlines() if line[0] != "#"]
+    finally:
+        collector.close()
+    assert len({name for name, _, _ in lines}) == len(lines)
+    depth = {name: float(value) for name, _, value in lines if name.startswith("jmsql_messages{") and "prices" in name}
+    assert sum(depth.values()) == 6
+
+
 def test_temporary_destinations_are_left_out(registry: CollectorRegistry, connection: jmsql.Connection) -> None:
     session = connection.create_session()
     session.create_producer(session.create_temporary_queue()).send(session.create_message())
