@@ -475,6 +475,22 @@ $$;
 comment on function jmsql_internal.set_privileges(name) is
     'Gives a role the privileges that it takes to do what it may, and no other. They stand here, and in no table.';
 
+create function jmsql_internal.is_open_to_all() returns boolean
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+begin atomic
+    select exists (
+        select from pg_catalog.pg_proc p
+        cross join lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+        where p.pronamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
+          and (p.prosecdef or p.prorettype = 'trigger'::regtype)
+          and p.proname not in ('has_access_to_all', 'accessible_queues', 'accessible_topics')
+          and a.grantee = 0::oid);
+end;
+comment on function jmsql_internal.is_open_to_all() is
+    'Whether everybody may execute functions with their owner''s rights, as after a dump was restored without privileges '
+    '(pg_restore --no-privileges): renew_privileges ends that.';
+
 create function jmsql_internal.renew_privileges() returns void
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
@@ -557,6 +573,10 @@ begin
     insert into jmsql_internal.permission (grantee, action, queue_id)
     select quote_ident(role)::regrole, a, destination from unnest(actions) a
     on conflict do nothing;
+    if jmsql_internal.is_open_to_all() then
+        -- The role gets at the functions now. So nobody but administrators may execute them any more.
+        perform jmsql_internal.renew_privileges();
+    end if;
     perform jmsql_internal.set_privileges(role);
 end
 $$;

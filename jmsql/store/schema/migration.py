@@ -84,6 +84,20 @@ _DISABLE_ROW_SECURITY = """
         end loop;
     end
     $$"""
+# A dump that was restored without privileges (`pg_restore --no-privileges`) leaves to everybody the functions that run
+# with their owner's rights.
+_WITHHOLD_FUNCTIONS = """
+    do $$
+    begin
+        if (select pg_catalog.pg_has_role(c.relowner, 'usage') from pg_catalog.pg_class c
+            where c.relname = 'message' and c.relnamespace = '{0}'::pg_catalog.regnamespace)
+        then
+            if {0}.is_open_to_all() then
+                perform {0}.renew_privileges();
+            end if;
+        end if;
+    end
+    $$"""
 _HAS_WRITTEN = "select pg_catalog.pg_current_xact_id_if_assigned() is not null"
 _RIGHTS = sqlalchemy.text(
     """
@@ -107,6 +121,11 @@ def _disable_row_security(schema: str) -> str:
     """Return the SQL that disables row security on the tables of a schema that have no policy."""
     names = [quote_identifier(name).replace("'", "''") for name in (schema, internal_schema(schema))]
     return _DISABLE_ROW_SECURITY.format(*names)
+
+
+def _withhold_functions(schema: str) -> str:
+    """Return the SQL that takes from everybody the functions that run with their owner's rights."""
+    return _WITHHOLD_FUNCTIONS.format(quote_identifier(internal_schema(schema)))
 
 
 def apply_revision(version: str, scripts: Iterable[Path]) -> None:
@@ -228,6 +247,7 @@ def _migrate(connection: Connection, schema: str) -> str | None:
         check_own(schema)
     if former is not None and int(former) >= int(newest_version()):
         check_version(former, schema)
+        connection.exec_driver_sql(_withhold_functions(schema))
     else:
         if former is not None:
             # Grants and revocations wait, instead of writing the same rows of the catalog at once.

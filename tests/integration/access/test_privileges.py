@@ -210,3 +210,30 @@ def test_no_function_of_a_trigger_can_be_had_for_a_table_of_ones_own(
                 statement = f"create trigger t after insert on mine for each row execute function {function}()"
                 with pytest.raises(psycopg.errors.InsufficientPrivilege), database.transaction():
                     database.execute(statement.encode())
+
+
+def _restore_without_privileges(database: psycopg.Connection[Any]) -> None:
+    """Leave the functions as `pg_restore --no-privileges` does: with PostgreSQL's defaults."""
+    database.execute(
+        """
+        do $$ declare routine regprocedure; begin
+            for routine in
+                select oid from pg_proc where pronamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
+            loop
+                execute format('grant execute on function %s to public', routine);
+            end loop;
+        end $$"""
+    )
+
+
+def test_a_grant_after_a_restore_without_privileges_leaves_no_function_to_all(
+    database: psycopg.Connection[Any], roles: dict[str, str]
+) -> None:
+    before = {kind: all_privileges(database, roles[kind]) for kind in ("stranger", "sender")}
+    with database.transaction(force_rollback=True):
+        _restore_without_privileges(database)
+        database.execute("select jmsql.grant_access('orders', %s, 'send')", [roles["sender"]])
+        assert {kind: all_privileges(database, roles[kind]) for kind in before} == before
+        database.execute(sql.SQL("set local role {}").format(sql.Identifier(roles["sender"])))
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            database.execute("select jmsql_internal.permit(current_user, array['administer'], null)")

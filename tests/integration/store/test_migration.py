@@ -95,6 +95,17 @@ def test_no_lock_that_a_stranger_may_take_holds_it_off(jmsql_url: str) -> None:
         stranger.execute("drop schema undisturbed, undisturbed_internal cascade")
 
 
+def test_migrating_after_a_restore_without_privileges_leaves_no_function_to_all(jmsql_url: str) -> None:
+    permit = "select has_function_privilege('public', 'restored_internal.permit(name, text[], integer)', 'execute')"
+    jmsql.migrate(jmsql_url, "restored")
+    with psycopg.connect(jmsql_url, autocommit=True) as owner:
+        assert owner.execute(permit).fetchone() == (False,)
+        owner.execute("grant execute on all functions in schema restored_internal to public")
+        assert jmsql.migrate(jmsql_url, "restored") == newest_version()
+        assert owner.execute(permit).fetchone() == (False,)
+        owner.execute("drop schema restored, restored_internal cascade")
+
+
 @pytest.mark.parametrize("version", ["0027", "9999"])
 def test_newer_schema_is_refused_in_a_sentence(jmsql_url: str, version: str) -> None:
     jmsql.migrate(jmsql_url, "newer")
