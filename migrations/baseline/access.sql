@@ -13,16 +13,11 @@ create policy may_delete on jmsql_internal.message for delete
 create policy may_select on jmsql_internal.message for select
     using (queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[])
            or (select jmsql_internal.has_access_to_all('browse', current_user)));
--- What the provider says of a message, nobody else does.
 create policy may_insert on jmsql_internal.message for insert
     with check (
         (queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
          or (select jmsql_internal.has_access_to_all('send', current_user)))
-        and (properties is null
-             or not exists (select from jsonb_object_keys(properties) k
-                            where starts_with(k, 'JMS_jmsql')
-                              and (k <> 'JMS_jmsql_Batch'
-                                   or not jmsql_internal.may_add_to_batch(properties ->> k, current_user)))
+        and (jmsql_internal.may_send_properties(properties)
              or (select jmsql_internal.has_access_to_all('administer', current_user))));
 -- A row is locked by who could change some column of it; the policy lets nobody do that.
 create policy may_update on jmsql_internal.message for update
@@ -40,11 +35,7 @@ create policy may_insert on jmsql_internal.delayed_message for insert
     with check (
         (queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
          or (select jmsql_internal.has_access_to_all('send', current_user)))
-        and (properties is null
-             or not exists (select from jsonb_object_keys(properties) k
-                            where starts_with(k, 'JMS_jmsql')
-                              and (k <> 'JMS_jmsql_Batch'
-                                   or not jmsql_internal.may_add_to_batch(properties ->> k, current_user)))));
+        and jmsql_internal.may_send_properties(properties));
 
 -- What refers to a body is subject to its own policy. A consumer's messages do, nearly always; what else may refer to it
 -- stands in a function, since a statement prepares all parts of the policies of what it could come to read, each time.
