@@ -32,9 +32,22 @@ LARGER = {
 """Classes with more methods or lines of code: JMS's and the application's interfaces, in which most are a line long;
 and a session's mode, which sessions, consumers and producers ask."""
 MOST_RUNNERS = 5
+"""The loop over a decision; the three ways to run its statements (exchanges, psycopg's cursors, asyncpg); and the one
+that has a greenlet wait for one of the last two."""
 MOST_BRANCHES_FOR_ASYNCIO = 15
 MOST_DEFINITIONS = {"begin": 4, "give_up": 0, "look": 0}
 """Words that have named many ideas at once. `begin` begins a transaction, and nothing else."""
+DOCUMENTED = {"_asyncio_future_blocking", "_current_frames", "_exit"}
+"""Names with an underscore that Python documents, with `asyncio.isfuture`, in `sys` and in `os`."""
+PUBLIC_OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+PRIVATE_NAMES = {
+    "_gateway": "PySpark has no call that ends the Java that it has started.",
+    "_get_tx_start_command": "psycopg sends BEGIN alone; a copy of how it chooses the options would age.",
+    "_is_coroutine": "Python 3.11 has no `inspect.markcoroutinefunction`.",
+    "_jvm": "As `_gateway`, which a next session would use again.",
+    "_prepared": "psycopg drops the statement that is unused for longest, and does not hear of this use otherwise.",
+}
+"""The private names of other packages that are read or set, and why."""
 
 
 class State(NamedTuple):
@@ -167,6 +180,26 @@ def test_two_places_enter_a_pipeline_of_libpq() -> None:
 
 def test_few_branches_tell_asyncio_from_threads() -> None:
     assert 0 < len(lines(r"^ *if (?:not )?ASYNC:")) <= MOST_BRANCHES_FOR_ASYNCIO
+
+
+def private_names(path: Path) -> set[str]:
+    """Return the names with an underscore that a module reads or sets in objects, and does not define."""
+    tree = ast.parse(path.read_text("utf-8"))
+    own: set[str] = set()
+    for definition in (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)):
+        own |= state_of(definition).attributes
+        own |= {each.name for each in definition.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    used = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in {"self", "cls", "super()"}
+    }
+    return {name for name in used - own - PUBLIC_OF_TUPLES if re.match("_[^_]", name)}
+
+
+def test_few_private_names_of_other_packages_are_used() -> None:
+    found = {name for path in written_files(".") for name in private_names(path)} - DOCUMENTED
+    assert found == set(PRIVATE_NAMES)
 
 
 def test_a_word_names_one_idea() -> None:

@@ -52,6 +52,8 @@ if TYPE_CHECKING or psycopg.__version__.startswith(KNOWN_RELEASE):
                 connection.pgconn.transaction_status != IDLE  # or an unanswered commit comes first
                 or connection.autocommit
                 or connection.pgconn.pipeline_status != PIPELINE_OFF
+                or connection.prepare_threshold is None
+                or prepare is False
                 or self.closed
             ):
                 return super()._execute_gen(query, params, prepare=prepare, binary=binary)
@@ -60,25 +62,27 @@ if TYPE_CHECKING or psycopg.__version__.startswith(KNOWN_RELEASE):
         def _begin_and_execute(
             self, query: abc.Query, params: abc.Params | None, prepare: bool | None, binary: bool | None
         ) -> abc.PQGen[None]:
-            connection = self._conn
             self._reset()
             if not self._last_query or self._last_query is not query:
                 self._last_query = None
                 self._tx = Transformer(self)
+            found = self._find_prepared(query, params, prepare)
+            if found is None:
+                yield from super()._execute_gen(query, params, prepare=prepare, binary=binary)
+            else:
+                yield from self._begin_and_execute_prepared(*found, binary)
+                self._last_query = query
+
+        def _find_prepared(
+            self, query: abc.Query, params: abc.Params | None, prepare: bool | None
+        ) -> tuple[Any, bytes] | None:
+            """Return the statement as libpq takes it, with its name at the server; None: it is not prepared."""
             try:
                 converted = self._convert_query(query, params)
-            except Exception:
-                # With psycopg the transaction has begun by now, and its user expects that.
-                yield from connection._start_query()  # noqa: SLF001
-                raise
+            except Exception:  # noqa: BLE001 - psycopg raises it again, once it has begun the transaction
+                return None
             prepared, name = self._get_prepared(converted, prepare)
-            if prepared is Prepare.YES:
-                yield from self._begin_and_execute_prepared(converted, name, binary)
-            else:
-                yield from connection._start_query()  # noqa: SLF001
-                yield from self._maybe_prepare_gen(converted, prepare=prepare, binary=binary)
-            self._last_query = query
-            yield from connection._prepared.maintain_gen(connection)  # noqa: SLF001
+            return (converted, name) if prepared is Prepare.YES else None
 
         def _begin_and_execute_prepared(self, query: Any, name: bytes, binary: bool | None) -> abc.PQGen[None]:
             connection, pgconn = self._conn, self._conn.pgconn
