@@ -24,7 +24,7 @@ from jmsql.store.rows.columns import SEND_COLUMNS
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.sending.batches import check_batches, remove_batches
 from jmsql.store.sending.conditional import forget_ids, forget_keys
-from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothing, record, row_count, rows, value
+from jmsql.store.statement import Query, SqlFile, Steps, column, in_transaction, nothing, record, row_count, rows, value
 from jmsql.store.wire._sync.runner import Runner
 from jmsql.timings import InternalTimings
 from jmsql.timings import jitter as spread
@@ -108,9 +108,21 @@ _find_lost = _sql.statement("find_lost", "looking for lost messages", nothing)
 _missed_messages = SqlFile("control").statement(
     "missed_messages", "looking for messages", column, {"has_message": HAS_MESSAGE}
 )
-_forget_activity = _sql.statement("forget_activity", "removing old lines of the activity", value(int))
+_old_activity = _sql.statement("forget_activity", "removing old lines of the activity", value(int))
 _note_rates = _sql.statement("note_rates", "noting the rates of destinations", value(int)).bind()
 _restore_pages = _sql.statement("restore_pages", "restoring pages", column)
+
+
+def _up_to(limit: int, *work: Query[int]) -> Callable[[Runner], bool]:
+    """Return a step of statements that do so much at most: where one has done that, there is more to do."""
+    return lambda runner: max([runner.run(each) for each in work]) >= limit
+
+
+_reap_expired = _up_to(_REAP_LIMIT, reap_expired.bind(limit=_REAP_LIMIT))
+_remove_results = _up_to(_PURGE_LIMIT, remove_results(_PURGE_LIMIT))
+_remove_batches = _up_to(_PURGE_LIMIT, remove_batches(_PURGE_LIMIT))
+_forget_activity = _up_to(_PURGE_LIMIT, _old_activity.bind(limit=_PURGE_LIMIT))
+_forget_keys = _up_to(_KEY_LIMIT, forget_ids.bind(limit=_KEY_LIMIT), forget_keys.bind(limit=_KEY_LIMIT))
 
 
 @dataclasses.dataclass
@@ -140,10 +152,10 @@ class Maintenance:
         history = HistoryMaintenance(timings, pooled=pooled)
         self._tasks = (
             MaintenanceTask("orphans", self._forget_orphans, timings.orphan_interval),
-            MaintenanceTask("results", self._remove_results, timings.result_removal_interval),
-            MaintenanceTask("batches", self._remove_batches, timings.result_removal_interval),
-            MaintenanceTask("keys", self._forget_keys, timings.orphan_interval),
-            MaintenanceTask("activity", self._forget_activity, timings.orphan_interval),
+            MaintenanceTask("results", _remove_results, timings.result_removal_interval),
+            MaintenanceTask("batches", _remove_batches, timings.result_removal_interval),
+            MaintenanceTask("keys", _forget_keys, timings.orphan_interval),
+            MaintenanceTask("activity", _forget_activity, timings.orphan_interval),
             MaintenanceTask("rates", self._note_rates, timings.rate_interval),
             MaintenanceTask("pages", self._restore_pages, timings.table_check_interval),
             MaintenanceTask("history", history.run, timings.history_maintenance_interval),
@@ -267,7 +279,7 @@ class Maintenance:
             due.append(partial(self._release_lost_claims, released=released))
         due.append(partial(self._bury, released=released, are_known=work.dead_letters))
         steps = {
-            self._reap_expired: work.expired,
+            _reap_expired: work.expired,
             self._end_abandoned: work.abandoned,
             self._forget_temporary: work.temporary,
             self._purge_deleted: work.deleted,
@@ -330,12 +342,6 @@ class Maintenance:
             self._untold.moved += runner.run(bury())
         return False
 
-    def _reap_expired(self, runner: Runner) -> bool:
-        return runner.run(reap_expired.bind(limit=_REAP_LIMIT)) == _REAP_LIMIT
-
-    def _remove_results(self, runner: Runner) -> bool:
-        return runner.run(remove_results(_PURGE_LIMIT)) == _PURGE_LIMIT
-
     def _check_batches(self, runner: Runner) -> bool:
         # A batch without an answer waits for another transaction's commit, or longer for a prepared transaction.
         is_unknown = runner.run(check_batches(_BATCH_LIMIT)) > 0
@@ -345,9 +351,6 @@ class Maintenance:
         if is_unknown:
             self._next_run = min(self._next_run, monotonic() + self._batch_pause)
         return False
-
-    def _remove_batches(self, runner: Runner) -> bool:
-        return runner.run(remove_batches(_PURGE_LIMIT)) >= _PURGE_LIMIT
 
     def _forget_temporary(self, runner: Runner) -> bool:
         runner.run(_forget_temporary.bind())
@@ -370,14 +373,6 @@ class Maintenance:
         runner.run(forget_limits)
         runner.run(_find_lost.bind())
         return False
-
-    def _forget_keys(self, runner: Runner) -> bool:
-        """Forget deduplication ids whose window is over, and the keys of messages that are gone."""
-        forgotten = [runner.run(forget_ids.bind(limit=_KEY_LIMIT)), runner.run(forget_keys.bind(limit=_KEY_LIMIT))]
-        return _KEY_LIMIT in forgotten
-
-    def _forget_activity(self, runner: Runner) -> bool:
-        return runner.run(_forget_activity.bind(limit=_PURGE_LIMIT)) == _PURGE_LIMIT
 
     def _note_rates(self, runner: Runner) -> bool:
         runner.run(_note_rates)
