@@ -166,6 +166,7 @@ create function jmsql_internal.open_members(batch bigint, most bigint)
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set jit = off
     set enable_bitmapscan = off
     set enable_sort = off
 as $$
@@ -197,6 +198,7 @@ create function jmsql_internal.batch_counts(batch bigint, key uuid)
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set jit = off
 as $$
 begin
     if not exists (select from jmsql_internal.batch b where b.batch_id = batch and b.read_key = key) then
@@ -245,6 +247,7 @@ create function jmsql_internal.add_batch_member() returns trigger
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set jit = off
 as $$
 declare
     batch constant bigint := jmsql_internal.whole_number(new.properties ->> 'JMS_jmsql_Batch');
@@ -309,6 +312,7 @@ create function jmsql_internal.find_witness(properties jsonb, message_id uuid, p
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set jit = off
     set enable_bitmapscan = off
     set enable_sort = off
 as $$
@@ -433,6 +437,7 @@ create function jmsql_internal.hold_batch(batch bigint) returns void
     language plpgsql volatile security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set jit = off
 as $$
 begin
     if pg_try_advisory_xact_lock_shared(jmsql_internal.batch_lock(batch)) then
@@ -552,6 +557,7 @@ create function jmsql_internal.end_batch(batch bigint) returns void
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set jit = off
 as $$
 declare
     counts record;
@@ -584,6 +590,7 @@ create function jmsql_internal.end_batch_if_over(batch bigint, most bigint) retu
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set jit = off
 as $$
 declare
     is_open boolean;
@@ -642,6 +649,7 @@ create function jmsql_internal.check_batches(most integer) returns bigint
     language plpgsql volatile security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set jit = off
 as $$
 declare
     each record;
@@ -669,6 +677,7 @@ create function jmsql_internal.remove_batches(most integer) returns bigint
     language plpgsql volatile security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set jit = off
 as $$
 declare
     each record;

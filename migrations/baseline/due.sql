@@ -7,6 +7,7 @@ create function jmsql.next_due(destination text) returns timestamptz
     set enable_sort = off
     set enable_bitmapscan = off
     set enable_seqscan = off
+    set jit = off
 as $$
 declare
     number integer := jmsql_internal.queue_number(destination);

@@ -290,6 +290,7 @@ create function jmsql.depth(destination text, count_limit bigint default 1000) r
     set enable_sort = off
     set enable_bitmapscan = off
     set enable_seqscan = off
+    set jit = off
 as $$
 declare
     number integer := jmsql_internal.queue_number(destination);

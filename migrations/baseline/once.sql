@@ -60,6 +60,7 @@ create function jmsql_internal.wait_for_id(
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set jit = off
 as $$
 declare
     known record;
@@ -95,6 +96,7 @@ create function jmsql_internal.is_free(queue integer, priority smallint, number 
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set jit = off
 as $$
 begin
     return not exists (
@@ -112,6 +114,7 @@ create function jmsql_internal.lock_waiting(
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set jit = off
 as $$
 declare
     address tid;
@@ -163,6 +166,7 @@ create function jmsql_internal.wait_for_key(
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set jit = off
 as $$
 declare
     known jmsql_internal.coalescing;
@@ -235,6 +239,7 @@ create function jmsql_internal.note_sent(sent jmsql_internal.admission) returns 
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set jit = off
 as $$
 declare
     each record;
@@ -295,6 +300,7 @@ create function jmsql_internal.admit() returns trigger
     set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
     set enable_seqscan = off
+    set jit = off
 as $$
 declare
     permitted integer[];

@@ -94,6 +94,7 @@ create function jmsql_internal.bury_dead_letters(max_messages integer)
     language plpgsql volatile strict security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
+    set jit = off
 as $$
 begin
     if exists (

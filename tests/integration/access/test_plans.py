@@ -73,3 +73,16 @@ def test_single_messages_are_planned_once_and_read_by_key(
         scans = [scan for scan in plans[-1].scans if scan.table in {"message", "delivery"}]
         assert not [scan for scan in scans if "Seq" in scan.kind]
         assert plans[-1].most_rows <= 60
+
+
+def test_functions_that_avoid_sequential_scans_are_never_compiled(owner: psycopg.Connection[Any]) -> None:
+    """Before PostgreSQL 18, a table without a fitting index then costs so much that each call compiles its plan."""
+    rows = owner.execute(
+        """
+        select p.oid::regprocedure::text, 'jit=off' = any(p.proconfig) from pg_proc p
+        where p.pronamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
+          and 'enable_seqscan=off' = any(p.proconfig)
+        """
+    ).fetchall()
+    assert len(rows) > 10
+    assert [name for name, is_interpreted in rows if not is_interpreted] == []
