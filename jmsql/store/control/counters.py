@@ -16,7 +16,7 @@ from jmsql.values.destinations import Destination
 from jmsql.values.postgresql_text import to_postgresql
 
 _sql = SqlFile("control")
-_add = _sql.statement("add_counters", "counting what goes through", nothing)
+_add = _sql.statement("add_counters", "recording counters", nothing)
 _replace = _sql.statement("replace_consumers", "writing down the consumers", nothing)
 
 

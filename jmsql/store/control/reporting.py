@@ -51,7 +51,7 @@ class Reporting:
         except JMSException as error:
             if is_connection_lost(error):
                 raise
-            logger.warning("What goes through is written down a little later: %s", error)
+            logger.warning("Counters were not recorded; retrying: %s", error)
 
     def seconds_to_next(self) -> float:
         """Return infinity: maintenance wakes the thread often enough."""
