@@ -43,7 +43,7 @@ class _Processing:
     def __call__(self, context: Any, value: Any) -> Any:
         parameter = self._parameter
         if value is None and not parameter.required:
-            value = () if parameter.multiple else None
+            value = () if parameter.multiple or parameter.nargs == -1 else None
         elif type(value) is not self._kind:
             return self._convert(context, value)
         return value if parameter.callback is None else parameter.callback(context, parameter, value)

@@ -89,3 +89,43 @@ def test_redelivery_is_set_and_shown(jmsql: Command) -> None:
     assert "dead letters would go round" in refused.errors
     reset = jmsql("destination", "set", "orders", "--reset", "maximum-deliveries", "--json").document
     assert "maximum_deliveries" not in reset["settings"]
+
+
+@pytest.mark.usefixtures("dead")
+def test_single_dead_letters_are_moved_back_by_their_identifiers(jmsql: Command) -> None:
+    last, first = (each["message_id"] for each in jmsql("dead-letters", "--json").document)
+    assert jmsql("retry", first).text == "1 message went back to queue://orders.\n"
+    again = jmsql("retry", first, "ID:it's not there")
+    assert (again.exit_code, again.text) == (1, "There is no such dead letter in the queue 'DLQ'.\n")
+    assert [each["message_id"] for each in jmsql("dead-letters", "--json").document] == [last]
+    assert jmsql("retry", "DLQ", last, first, "--json").document["returned"] == {"queue://orders": 1}
+    refused = jmsql("retry", "DLQ", "orders")
+    assert (refused.exit_code, "Expected one queue" in refused.errors) == (2, True)
+
+
+@pytest.mark.usefixtures("dead")
+def test_identifiers_alone_are_found_in_every_dead_letter_queue(jmsql: Command) -> None:
+    jmsql("destination", "create", "hopeless")
+    jmsql("move", "DLQ", "hopeless", "--limit", "1")
+    letters = jmsql("dead-letters", "--json").document
+    assert {each["queue"] for each in letters} == {"DLQ", "hopeless"}
+    moved = jmsql("retry", *(each["message_id"] for each in letters))
+    assert (moved.exit_code, moved.text) == (0, "2 messages went back to queue://orders.\n")
+    assert jmsql("dead-letters", "--json").document == []
+
+
+@pytest.mark.usefixtures("dead")
+def test_dead_letters_are_chosen_by_their_origin(jmsql: Command) -> None:
+    assert len(jmsql("dead-letters", "--from", "orders", "--json").document) == 2
+    assert jmsql("dead-letters", "--from", "topic://orders", "--json").document == []
+    assert jmsql("retry", "--from", "elsewhere").exit_code == 1
+    assert jmsql("retry", "--from", "orders", "--limit", "1").text == "1 message went back to queue://orders.\n"
+
+
+@pytest.mark.parametrize("command", ["dead-letters", "retry"])
+@pytest.mark.usefixtures("dead")
+def test_the_queue_of_origin_leads_to_the_dead_letter_queue(jmsql: Command, command: str) -> None:
+    outcome = jmsql(command, "orders")
+    assert outcome.text == "There is no such dead letter in the queue 'orders'.\n"
+    assert outcome.errors == f"Dead letters from 'orders' are in 'DLQ': `jmsql {command} DLQ --from orders`.\n"
+    assert jmsql(command, "DLQ", "--from", "orders").exit_code == 0
