@@ -14,6 +14,8 @@ from jmsql.cli.output import in_lines, json_text, print_json, print_rows, print_
 if TYPE_CHECKING:
     from rich.text import Text
 
+_NOTHING_FOUND = 1
+
 application = command_group(
     "List the stored results of messages that have ended, and see that of one message.\n\n"
     "Example: `jmsql result list --state failed`"
@@ -81,6 +83,8 @@ def show_result(
 ) -> None:
     """Show the state of a message, and its result where one is stored.
 
+    Exits with 1 if nothing is known of it.
+
     Example: `jmsql result show ID:2f1d4c1e-0b1a-4c55-a0f3-000000000001`
     """
     from jmsql.client.results._sync.result import result
@@ -94,12 +98,19 @@ def show_result(
     }  # fmt: skip
     if as_json:
         print_json(document)
-        return
+        raise typer.Exit(_NOTHING_FOUND if found.state == "unknown" else 0)
     listing = table("name", "value")
     for name, value in document.items():
         if value is not None:
             listing.add_row(name.replace("_", " "), _shown(name, value))
     print_table(listing)
+    if found.state == "unknown":
+        typer.echo(
+            "It is not committed yet, was removed, or was handled by a listener without keep_result. "
+            "Of a queue that the role may not browse, nothing is shown.",
+            err=True,
+        )
+        raise typer.Exit(_NOTHING_FOUND)
 
 
 def _shown(name: str, value: object) -> str | Text:

@@ -151,10 +151,10 @@ def test_result_is_linked_from_its_queue_its_message_and_the_search(
 
 
 def test_the_command_lists_and_shows_results(filled: dict[str, str], jmsql_clean_url: str) -> None:
-    def run(*words: str) -> str:
+    def run(*words: str, exit_code: int = 0) -> str:
         ran = CliRunner().invoke(command, ["result", *words, "--url", jmsql_clean_url], env={"COLUMNS": "200"})
-        assert ran.exit_code == 0, ran.output
-        return ran.stdout
+        assert ran.exit_code == exit_code, ran.output
+        return ran.output
 
     assert filled["done"] in run("list", "orders")
     assert filled["done"] not in run("list", "--state", "failed")
@@ -166,4 +166,11 @@ def test_the_command_lists_and_shows_results(filled: dict[str, str], jmsql_clean
     assert "ValueError" in shown
     assert "\x1b" not in shown
     assert json.loads(run("show", filled["done"], "--json"))["value"]["price"] == 1e16
-    assert "unknown" in run("show", "ID:x")
+    assert "without keep_result" in run("show", "ID:x", exit_code=1)
+    assert json.loads(run("show", "ID:x", "--json", exit_code=1))["state"] == "unknown"
+
+
+def test_a_message_that_has_left_is_looked_up_among_the_results(filled: dict[str, str], jmsql_clean_url: str) -> None:
+    ran = CliRunner().invoke(command, ["show", filled["done"], "--url", jmsql_clean_url])
+    assert ran.exit_code == 1
+    assert f"`jmsql result show {filled['done']}`" in ran.stderr
